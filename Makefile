@@ -1,0 +1,53 @@
+# Every target sets up what it needs from a fresh clone: python3 >= 3.11, make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help install demo test lint docs bench wheel lock clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "shorthash needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+install: $(READY)  ## set up .venv: package, development tools, all light extras (no torch)
+
+demo: $(READY)  ## learn, search, evaluate and report on scikit-learn's digits
+	$(BIN)/shorthash demo
+
+test: $(READY)  ## run the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff, mypy, spelling, generated pages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/python docs/generate.py --check
+
+docs: $(READY)  ## regenerate the generated pages and build the site into site/
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+bench: $(READY)  ## print the figures of benchmarks/
+	$(BIN)/python benchmarks/fit.py
+
+wheel: $(READY)  ## build wheel and sdist, install the wheel without extras, ask for help
+	bash .ci/wheel
+
+lock:  ## renew requirements.lock from pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
+		--group dev --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+
+clean:  ## remove everything that can be made again
+	rm -rf $(VENV) dist build site demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

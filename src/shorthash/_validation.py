@@ -1,0 +1,100 @@
+"""House checks: one message template, the rule in words, the value, the way out."""
+
+from __future__ import annotations
+
+import importlib
+import numbers
+from collections.abc import Collection, Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from shorthash.errors import InvalidInput, MissingExtra
+
+__all__ = [
+    "MAX_BITS",
+    "check_choice",
+    "check_count",
+    "check_finite",
+    "check_n_bits",
+    "check_same_length",
+    "check_weight",
+    "require_extra",
+]
+
+MAX_BITS = 64  # a code must fit one machine word
+
+
+def check_n_bits(value: object, owner: str) -> int:
+    """Return ``value`` as an int if it is a legal code length."""
+    return check_count(value, "n_bits", owner, low=1, high=MAX_BITS)
+
+
+def check_count(value: object, name: str, owner: str, *, low: int = 1, high: int | None = None) -> int:
+    """Return ``value`` as an int if it lies in [low, high]."""
+    rule = f"an int >= {low}" if high is None else f"an int in the range [{low}, {high}]"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {value!r} instead.")
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {number} instead.")
+    return number
+
+
+def check_weight(value: object, name: str, owner: str, *, positive: bool = False) -> float:
+    """Return ``value`` as a float if it is finite and not negative (not zero either, if ``positive``)."""
+    rule = "a finite float > 0" if positive else "a finite float >= 0"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {value!r} instead.")
+    number = float(value)
+    if not np.isfinite(number) or number < 0 or (positive and number == 0):
+        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {number!r} instead.")
+    return number
+
+
+def check_choice(value: object, name: str, owner: str, choices: Collection[object]) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if isinstance(value, np.ndarray) or value not in choices:
+        allowed = _listing(choices)
+        raise InvalidInput(f"The '{name}' parameter of {owner} must be one of {allowed}. Got {value!r} instead.")
+
+
+def check_finite(X: np.ndarray[Any, Any], owner: str, *, row_numbers: Sequence[int] | None = None) -> None:
+    """Raise if ``X`` holds NaN or infinity; the message names the first bad cell (rows may carry other numbers)."""
+    if X.dtype.kind != "f" or np.isfinite(np.sum(X, dtype=np.float64)):
+        return
+    bad = np.argwhere(~np.isfinite(X))
+    if len(bad):
+        row, column = int(bad[0][0]), int(bad[0][1])
+        number = row if row_numbers is None else int(row_numbers[row])
+        what = "NaN" if np.isnan(X[row, column]) else "infinity"
+        raise InvalidInput(
+            f"Input X of {owner} contains {what} (first at row {number}, column {column}); features must be "
+            "finite, so drop or impute such rows first (for instance with sklearn.impute.SimpleImputer)."
+        )
+
+
+def check_same_length(X: Any, y: Any, owner: str) -> None:
+    """Raise unless ``X`` and ``y`` have equally many rows."""
+    n_X, n_y = np.shape(X)[0], np.shape(y)[0]
+    if n_X != n_y:
+        raise InvalidInput(
+            f"Found input variables with inconsistent numbers of samples: X of {owner} has {n_X} rows and y has {n_y}; "
+            "give one label (or one indicator row) per feature row."
+        )
+
+
+def require_extra(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import an optional dependency or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise MissingExtra(
+            f"{purpose} needs {name}, which is not installed; install it with: pip install 'shorthash[{extra}]'"
+        ) from error
+
+
+def _listing(choices: Iterable[object]) -> str:
+    return ", ".join(repr(choice) for choice in choices)

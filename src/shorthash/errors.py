@@ -1,0 +1,86 @@
+"""Everything shorthash raises or warns about on its own account.
+
+::
+
+    ShorthashError
+    ├── InvalidInput        (also a ValueError)   a parameter, an array or a label that breaks a stated rule
+    ├── DataFileError       (also a ValueError)   a feature or label file that cannot be used
+    ├── PersistenceError    (also a ValueError)   a saved model or index that cannot be used
+    │   ├── DamagedFile                           truncated, or its checksum differs
+    │   ├── ForeignFile                           not written by shorthash
+    │   └── NewerVersion                          written by a newer shorthash
+    └── MissingExtra        (also an ImportError) an optional dependency is not installed
+
+    UserWarning
+    └── ShorthashWarning
+        ├── CollisionWarning   fewer codes than classes: some classes must share one
+        ├── AnchorWarning      more anchors asked for than there are rows
+        └── GuardWarning       the one-pass solver could not prove its codes and said what it did instead
+
+Messages name the thing, the rule, the value and the way out, in one sentence.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AnchorWarning",
+    "CollisionWarning",
+    "DamagedFile",
+    "DataFileError",
+    "ForeignFile",
+    "GuardWarning",
+    "InvalidInput",
+    "MissingExtra",
+    "NewerVersion",
+    "PersistenceError",
+    "ShorthashError",
+    "ShorthashWarning",
+]
+
+
+class ShorthashError(Exception):
+    """Root of every error that shorthash raises on purpose."""
+
+
+class InvalidInput(ShorthashError, ValueError):
+    """A parameter, an array or a label breaks a stated rule."""
+
+
+class DataFileError(ShorthashError, ValueError):
+    """A feature or label file cannot be used."""
+
+
+class PersistenceError(ShorthashError, ValueError):
+    """A saved model or index cannot be used."""
+
+
+class DamagedFile(PersistenceError):
+    """A saved file is truncated or its checksum differs."""
+
+
+class ForeignFile(PersistenceError):
+    """A file was not written by shorthash."""
+
+
+class NewerVersion(PersistenceError):
+    """A file was written by a newer shorthash."""
+
+
+class MissingExtra(ShorthashError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class ShorthashWarning(UserWarning):
+    """Root of every warning of shorthash."""
+
+
+class CollisionWarning(ShorthashWarning):
+    """Fewer codes than classes: some classes must share one."""
+
+
+class AnchorWarning(ShorthashWarning):
+    """More anchors were asked for than there are rows."""
+
+
+class GuardWarning(ShorthashWarning):
+    """The one-pass solver could not prove that its codes are those of the per-sample solver."""

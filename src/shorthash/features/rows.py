@@ -1,0 +1,101 @@
+"""Feature rows read in batches, so that nothing of the size of the data is ever allocated."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash._types import Features
+from shorthash._validation import check_finite
+from shorthash.errors import InvalidInput
+
+__all__ = ["BATCH_ROWS", "Rows"]
+
+BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: small beside d x d sums, large enough for BLAS
+
+
+class Rows:
+    """Rows of an array or memory map, read in batches and passed through row-wise maps.
+
+    Parameters
+    ----------
+    X : (n_rows, n_columns) array; a memory map is read batch by batch and its pages are given back
+    owner : who reads; named in error messages
+    maps : functions of a batch, applied one after the other
+
+    Examples
+    --------
+    >>> rows = Rows(np.arange(6.0).reshape(3, 2), "example").through(lambda batch: batch * 10)
+    >>> [batch.tolist() for _, batch in rows]
+    [[[0.0, 10.0], [20.0, 30.0], [40.0, 50.0]]]
+    """
+
+    def __init__(self, X: NDArray[Any], owner: str, maps: tuple[Callable[[Features], Features], ...] = ()) -> None:
+        self.X = X
+        self.owner = owner
+        self.maps = maps
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __iter__(self) -> Iterator[tuple[slice, Features]]:
+        """Yield every batch with the slice of rows it covers; batches are finite and real."""
+        for start in range(0, len(self), BATCH_ROWS):
+            part = slice(start, min(start + BATCH_ROWS, len(self)))
+            yield part, self._read(self.X[part], range(part.start, part.stop))
+            _give_back(self.X, part)
+
+    def take(self, indices: NDArray[np.intp]) -> Features:
+        """Some rows, mapped, as one array, in ascending order of their number."""
+        ascending = np.sort(indices)
+        picked = self._read(self.X[ascending], ascending.tolist())
+        _give_back(self.X, slice(0, len(self)))
+        return picked
+
+    def through(self, function: Callable[[Features], Features]) -> Rows:
+        """The same rows, passed through one more row-wise map."""
+        return Rows(self.X, self.owner, (*self.maps, function))
+
+    def keep(self, mask: NDArray[np.bool_]) -> Rows:
+        """The rows where ``mask`` is true (copies them)."""
+        return Rows(self.X[mask], self.owner, self.maps)
+
+    def check_varied(self) -> None:
+        """Raise if all rows are equal; reads no further than the first row that differs."""
+        first = self.X[0]
+        for start in range(0, len(self), BATCH_ROWS):
+            if (self.X[start : start + BATCH_ROWS] != first).any():
+                return
+        raise InvalidInput(
+            f"All {len(self)} rows of X of {self.owner} are equal (constant features), so there is nothing to learn "
+            "from; check how the features were made."
+        )
+
+    def _read(self, raw: NDArray[Any], row_numbers: Sequence[int]) -> Features:
+        check_finite(raw, self.owner, row_numbers=row_numbers)
+        batch: Features = np.asarray(raw) if raw.dtype.kind == "f" else raw.astype(np.float64)
+        for function in self.maps:
+            batch = function(batch)
+        return batch
+
+
+def _give_back(X: NDArray[Any], part: slice) -> None:
+    """Let the system drop the pages of a memory map that have been read; they can be read again from the file."""
+    owner: Any = X
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, mmap.mmap) or not X.flags.c_contiguous or X.flags.writeable:
+        return
+    page, start = mmap.PAGESIZE, _address(X) - _address(np.frombuffer(owner, dtype=np.uint8))
+    first = -(-(start + part.start * X.strides[0]) // page) * page
+    length = (start + part.stop * X.strides[0] - first) // page * page
+    if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED, first, length)
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])

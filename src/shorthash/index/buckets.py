@@ -1,0 +1,296 @@
+"""Bucket index: with few bits a code is an address, so the items around a query are a few ranges of one array."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shorthash._types import PackedCodes
+from shorthash.codes import as_packed, packed_dtype
+from shorthash.errors import InvalidInput
+from shorthash.index.base import HammingIndex
+from shorthash.index.filters import Where, allowed_items
+from shorthash.index.ids import AnyIds, check_same_kind
+from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
+from shorthash.index.snapshot import Settled, Snapshot, empty_snapshot
+from shorthash.index.table import ALL_ALIVE, BucketTable
+
+__all__ = ["BucketIndex"]
+
+FEW_PENDING = 1024  # pending items that are always cheap to look at
+PENDING_SHARE = 64  # one pending item per so many settled ones is left alone
+REMOVED_SHARE = 4  # more than one removed item in so many: rebuild without them
+SMALL_BUFFER = 64
+
+
+class BucketIndex(HammingIndex):
+    """Exact search by bucket: the items around a query are the buckets of the codes around it.
+
+    Items are kept sorted by code (a counting sort). Up to about 24 bits a table tells where each bucket begins; beyond
+    that the codes that occur are kept sorted and found by bisection. A search probes the codes of the query's Hamming
+    ball, nearest first, or looks at every code that occurs where these are fewer. Batches of queries share the
+    processors.
+
+    Added items wait in a list that searches look through; when it gets long, the next search sorts it in. So single
+    adds are cheap, and so is loading in batches. Removed items are masked, and dropped when they become many.
+
+    Threads may search while one thread adds, removes or updates. A search sees the state between two such calls, never
+    half of one: whatever was added before the search began is found, and what is added during it is not. Several
+    writers are served one after another.
+
+    Parameters
+    ----------
+    n_bits : length of the codes, 1 to 64
+
+    Examples
+    --------
+    >>> index = BucketIndex(n_bits=3).add([[1, 1, 1], [1, 1, -1], [-1, -1, -1]])
+    >>> index.search([[1, 1, 1]], k=2).ids.tolist()
+    [[0, 1]]
+    >>> index.within([[1, 1, 1]], radius=1).distances.tolist()
+    [0, 1]
+    >>> index.counts([[1, 1, 1], [-1, -1, 1]], radius=2).tolist()
+    [2, 3]
+    >>> len(index.remove([1]))
+    2
+    """
+
+    def __init__(self, n_bits: int) -> None:
+        super().__init__(n_bits)
+        self._writing = threading.RLock()
+        self._publish(empty_snapshot(self.n_bits))
+
+    @property
+    def codes(self) -> PackedCodes:
+        """Packed codes of all items in insertion order, (n_items,), read-only."""
+        return _read_only(self._snapshot.codes())
+
+    @property
+    def ids(self) -> AnyIds:
+        """Ids of all items in insertion order, (n_items,), read-only."""
+        return _read_only(self._snapshot.ids())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for the items."""
+        state = self._snapshot
+        table = state.settled.table
+        parts = (table.keys, table.bounds, table.order, state.settled.ids, state.alive, self._codes, self._ids)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    def __len__(self) -> int:
+        return self._snapshot.n_alive
+
+    def slices(self, codes: ArrayLike, radius: int) -> BucketSlices:
+        """The occupied buckets within ``radius`` (inclusive) of every query, as ranges: no item is copied.
+
+        Pending and removed items are settled first. The ranges belong to the state at the time of the call.
+
+        Examples
+        --------
+        >>> index = BucketIndex(n_bits=2).add([[1, 1], [-1, -1], [1, 1]])
+        >>> [(distance, positions.tolist()) for distance, positions in index.slices([[1, 1]], radius=2)[0]]
+        [(0, [0, 2]), (2, [1])]
+        """
+        radius = self._radius(radius, "BucketIndex.slices")
+        queries = as_packed(codes, self.n_bits)
+        table = self._settle().settled.table
+        offsets, starts, stops, distances = table.slices(queries.astype(np.uint64), radius)
+        return BucketSlices(_read_only(table.order), starts, stops, distances, offsets)
+
+    def _has(self, ids: AnyIds) -> bool:
+        return bool(np.all(self._find(ids) >= 0))
+
+    def _add(self, codes: PackedCodes, ids: AnyIds | None) -> None:
+        with self._writing:
+            self._append(self._snapshot, codes, ids)
+
+    def _remove(self, ids: AnyIds) -> None:
+        with self._writing:
+            self._snapshot = self._without(ids)
+
+    def _update(self, ids: AnyIds, codes: PackedCodes) -> None:
+        with self._writing:
+            self._append(self._without(ids), codes, ids, known=True)
+
+    def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
+        state = self._state_for(len(queries))
+        mask, n = self._may_find(state, where)
+        if not len(queries) or not n:
+            shape = (len(queries), min(k, n))
+            return SearchResult(np.empty(shape, dtype=state.id_dtype), np.empty(shape, dtype=np.uint8))
+        return SearchResult(*state.nearest(queries, min(k, n), mask, ties, seed))
+
+    def _within(self, queries: PackedCodes, radius: int, ties: str, seed: int, where: Where | None) -> RadiusResult:
+        state = self._state_for(len(queries))
+        mask, _ = self._may_find(state, where)
+        return RadiusResult(*state.within(queries, radius, mask, ties, seed))
+
+    def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
+        state = self._state_for(len(queries))
+        mask, _ = self._may_find(state, where)
+        return state.counts(queries, radius, mask)
+
+    def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
+        state = self._settle()
+        for distance, positions in state.settled.table.rings(query.astype(np.uint64)):
+            yield distance, np.sort(state.take_ids(positions.astype(np.int64)))
+
+    def export_state(self) -> dict[str, Any]:
+        """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
+        state = self._settle()
+        table = state.settled.table
+        return {
+            "keys": table.keys,
+            "bounds": table.bounds,
+            "order": table.order,
+            "ids": state.settled.ids,
+            "next_id": state.next_id,
+        }
+
+    @classmethod
+    def from_state(cls, n_bits: int, state: dict[str, Any]) -> Self:
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself."""
+        index = cls(n_bits)
+        table = BucketTable(index.n_bits, state["keys"], state["bounds"], state["order"])
+        table.check()
+        ids = state["ids"]
+        if ids is not None and len(ids) != len(table):
+            raise InvalidInput(f"A saved index of {len(table)} items has {len(ids)} ids; build it again.")
+        empty = empty_snapshot(index.n_bits, int(state["next_id"]))
+        index._publish(replace(empty, settled=Settled(table, ids), n_alive=len(table)))
+        return index
+
+    def _publish(self, state: Snapshot) -> None:
+        """Make a state without pending items the current one, with fresh buffers for what comes next."""
+        self._codes: PackedCodes = np.empty(0, dtype=packed_dtype(self.n_bits))
+        self._ids: AnyIds = np.empty(0, dtype=np.int64)
+        self._pending_position: dict[Any, int] = {}
+        self._snapshot = state
+
+    def _settle(self) -> Snapshot:
+        """The current state with all items in the table."""
+        state = self._snapshot
+        if len(state.pending) or len(state.alive):
+            with self._writing:
+                self._publish(self._snapshot.merged())
+                state = self._snapshot
+        return state
+
+    def _state_for(self, n_queries: int) -> Snapshot:
+        """The current state, settled if that costs less than looking past pending and removed items."""
+        state = self._snapshot
+        n, pending, removed = len(state.settled.table), len(state.pending), state.n_positions - state.n_alive
+        many = pending > max(FEW_PENDING, n // PENDING_SHARE) or removed * REMOVED_SHARE > state.n_positions
+        if many or n_queries * pending > max(n, FEW_PENDING):
+            return self._settle()
+        return state
+
+    def _may_find(self, state: Snapshot, where: Where | None) -> tuple[NDArray[np.bool_], int]:
+        allowed = None if where is None else allowed_items(where, state.ids(), "BucketIndex")
+        return state.may_find(allowed)
+
+    def _find(self, ids: AnyIds) -> NDArray[np.int64]:
+        """Positions of ids, -1 where absent or removed."""
+        state = self._snapshot
+        if ids.dtype.kind != state.id_dtype.kind:
+            return np.full(len(ids), -1, dtype=np.int64)
+        if state.implicit:
+            positions = np.where((ids >= 0) & (ids < state.n_positions), ids, -1)
+        else:
+            positions = state.settled.find(ids)
+        if len(state.alive):
+            positions = np.where((positions >= 0) & state.alive[positions], positions, -1)
+        if self._pending_position:
+            late = (self._pending_position.get(i, -1) for i in ids.tolist())
+            positions = np.maximum(positions, np.fromiter(late, dtype=np.int64, count=len(ids)))
+        return positions
+
+    def _without(self, ids: AnyIds) -> Snapshot:
+        """The current state less some items."""
+        state = self._snapshot
+        if state.n_alive:
+            check_same_kind(ids, np.empty(0, dtype=state.id_dtype), "BucketIndex")
+        positions = self._find(ids)
+        if np.any(positions < 0):
+            missing = ids[positions < 0][0].item()
+            raise InvalidInput(f"Id {missing!r} is not in the index; remove only ids that were added.")
+        alive = state.alive.copy() if len(state.alive) else np.ones(state.n_positions, dtype=np.bool_)
+        alive[positions] = False
+        for i in ids.tolist() if self._pending_position else ():
+            self._pending_position.pop(i, None)
+        return replace(state, alive=alive, n_alive=state.n_alive - len(ids))
+
+    def _append(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None, *, known: bool = False) -> None:
+        """Publish ``state`` with items at its end; ``known`` ids were just taken out of it."""
+        m = len(codes)
+        if not m:
+            return
+        if not state.n_alive and state.n_positions:
+            state = empty_snapshot(self.n_bits, state.next_id)
+            self._publish(state)
+        if ids is None:
+            ids = self._new_ids(state, m)
+        elif not known:
+            self._check_new(state, ids)
+        if ids is not None and state.implicit:
+            state = state.explicit()
+        p, start = len(state.pending), state.n_positions
+        self._codes = _grown(self._codes, p, codes)
+        next_id = state.next_id + m if ids is None else state.next_id
+        pending_ids = None
+        if ids is not None:
+            self._ids = _grown(self._ids if p else self._ids[:0], p, ids)
+            pending_ids = self._ids[: p + m]
+            self._pending_position.update(zip(ids.tolist(), range(start, start + m), strict=True))
+            if ids.dtype.kind == "i":
+                next_id = max(next_id, int(ids.max()) + 1)
+        alive = np.concatenate([state.alive, np.ones(m, dtype=np.bool_)]) if len(state.alive) else ALL_ALIVE
+        self._snapshot = replace(
+            state,
+            pending=self._codes[: p + m],
+            pending_ids=pending_ids,
+            alive=alive,
+            n_alive=state.n_alive + m,
+            next_id=next_id,
+        )
+
+    def _new_ids(self, state: Snapshot, n: int) -> AnyIds | None:
+        """Numbers for new items; None while numbers and positions agree."""
+        if state.id_dtype.kind == "U":
+            raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
+        if state.implicit and state.next_id == state.n_positions:
+            return None
+        return np.arange(state.next_id, state.next_id + n, dtype=np.int64)
+
+    def _check_new(self, state: Snapshot, ids: AnyIds) -> None:
+        if not state.n_alive:
+            return
+        check_same_kind(ids, np.empty(0, dtype=state.id_dtype), "BucketIndex")
+        known = ids[self._find(ids) >= 0]
+        if len(known):
+            raise InvalidInput(
+                f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another id."
+            )
+
+
+def _grown(buffer: NDArray[Any], used: int, values: NDArray[Any]) -> NDArray[Any]:
+    """Append to a buffer, in place if it has room; what readers hold, ``buffer[:used]``, never changes."""
+    dtype = np.result_type(buffer.dtype, values.dtype) if used else values.dtype
+    if dtype != buffer.dtype or used + len(values) > len(buffer):
+        grown = np.empty(max(SMALL_BUFFER, 2 * (used + len(values))), dtype=dtype)
+        grown[:used] = buffer[:used]
+        buffer = grown
+    buffer[used : used + len(values)] = values
+    return buffer
+
+
+def _read_only(values: NDArray[Any]) -> NDArray[Any]:
+    view = values.view()
+    view.flags.writeable = False
+    return view

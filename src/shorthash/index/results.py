@@ -1,0 +1,105 @@
+"""What a search hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash._types import Distances
+
+__all__ = ["BucketSlices", "RadiusResult", "SearchResult"]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The nearest items of every query, nearest first.
+
+    Attributes
+    ----------
+    ids : (n_queries, k') int64 or str; k' is k, or the number of items if there are fewer
+    distances : (n_queries, k') uint8
+    """
+
+    ids: NDArray[Any]
+    distances: Distances
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class RadiusResult:
+    """All items within a radius of every query; ragged, so flat arrays and where each query starts.
+
+    Attributes
+    ----------
+    ids : (n_hits,) int64 or str, the hits of the first query, then those of the second, ...
+    distances : (n_hits,) uint8
+    offsets : (n_queries + 1,) int64; query i owns ``ids[offsets[i]:offsets[i + 1]]``
+
+    Examples
+    --------
+    >>> result = RadiusResult(np.array([7, 3, 5]), np.array([0, 1, 2], dtype=np.uint8), np.array([0, 1, 3]))
+    >>> [ids.tolist() for ids, _ in result]
+    [[7], [3, 5]]
+    >>> result.counts.tolist()
+    [1, 2]
+    """
+
+    ids: NDArray[Any]
+    distances: Distances
+    offsets: NDArray[np.int64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of hits of every query, (n_queries,)."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> tuple[NDArray[Any], Distances]:
+        """Ids and distances of one query, as views."""
+        row = range(len(self))[query]
+        start, stop = self.offsets[row], self.offsets[row + 1]
+        return self.ids[start:stop], self.distances[start:stop]
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], Distances]]:
+        return (self[query] for query in range(len(self)))
+
+
+@dataclass(frozen=True)
+class BucketSlices:
+    """The occupied buckets within a radius of every query, as ranges of one shared array: nothing is copied.
+
+    Attributes
+    ----------
+    positions : (n_items,) positions of all items in bucket order; ``index.ids[positions]`` are their ids
+    starts, stops : (n_slices,) int64, one bucket each: ``positions[starts[j]:stops[j]]``
+    distances : (n_slices,) uint8, distance of the bucket from its query; ascending inside a query
+    offsets : (n_queries + 1,) int64; query i owns slices ``offsets[i]`` to ``offsets[i + 1] - 1``
+    """
+
+    positions: NDArray[Any]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    distances: Distances
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> list[tuple[int, NDArray[Any]]]:
+        """(distance, positions) of every bucket of one query, as views, nearest first."""
+        row = range(len(self))[query]
+        return [
+            (int(self.distances[j]), self.positions[self.starts[j] : self.stops[j]])
+            for j in range(self.offsets[row], self.offsets[row + 1])
+        ]
+
+    def __iter__(self) -> Iterator[list[tuple[int, NDArray[Any]]]]:
+        return (self[query] for query in range(len(self)))

@@ -1,0 +1,166 @@
+"""Exhaustive scan: small, obvious, and the truth the other indexes are tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash._types import Distances, Ids, PackedCodes
+from shorthash.codes import as_packed, packed_dtype
+from shorthash.errors import InvalidInput
+from shorthash.index.base import HammingIndex
+from shorthash.index.filters import Where, allowed_items
+from shorthash.index.ids import AnyIds, as_ids, check_same_kind, shuffle_keys
+from shorthash.index.results import RadiusResult, SearchResult
+
+__all__ = ["ScanIndex"]
+
+BLOCK = 1 << 22  # distances held at once, unless a single query has more
+
+
+class ScanIndex(HammingIndex):
+    """Search by computing every distance.
+
+    Parameters
+    ----------
+    n_bits : length of the codes, 1 to 64
+
+    Examples
+    --------
+    >>> index = ScanIndex(n_bits=3).add([[1, 1, 1], [1, 1, -1], [-1, -1, -1]], ids=[30, 10, 20])
+    >>> result = index.search([[1, 1, 1]], k=2)
+    >>> result.ids.tolist(), result.distances.tolist()
+    ([[30, 10]], [[0, 1]])
+    """
+
+    def __init__(self, n_bits: int) -> None:
+        super().__init__(n_bits)
+        self._codes: PackedCodes = np.empty(0, dtype=packed_dtype(self.n_bits))
+        self._ids: AnyIds = np.empty(0, dtype=np.int64)
+        self._next_id = 0
+
+    @property
+    def codes(self) -> PackedCodes:
+        """Packed codes of all items in insertion order, (n_items,), read-only."""
+        return _read_only(self._codes)
+
+    @property
+    def ids(self) -> AnyIds:
+        """Ids of all items in insertion order, (n_items,), read-only."""
+        return _read_only(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def _has(self, ids: AnyIds) -> bool:
+        return ids.dtype.kind == self._ids.dtype.kind and bool(np.isin(ids, self._ids).all())
+
+    def _add(self, codes: PackedCodes, ids: AnyIds | None) -> None:
+        if not len(codes):
+            return
+        if ids is None:
+            ids = self._new_ids(len(codes))
+        if len(self):
+            check_same_kind(ids, self._ids, "ScanIndex")
+            known = ids[np.isin(ids, self._ids)]
+            if len(known):
+                raise InvalidInput(
+                    f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another id."
+                )
+        self._ids = np.concatenate([self._ids, ids]) if len(self) else ids.copy()
+        self._codes = np.concatenate([self._codes, codes])
+        if ids.dtype.kind == "i":
+            self._next_id = max(self._next_id, int(ids.max()) + 1)
+
+    def _remove(self, ids: AnyIds) -> None:
+        if len(self):
+            check_same_kind(ids, self._ids, "ScanIndex")
+        missing = ids[~np.isin(ids, self._ids)]
+        if len(missing):
+            raise InvalidInput(f"Id {missing[0].item()!r} is not in the index; remove only ids that were added.")
+        kept = ~np.isin(self._ids, ids)
+        self._ids, self._codes = self._ids[kept], self._codes[kept]
+
+    def _update(self, ids: AnyIds, codes: PackedCodes) -> None:
+        self._remove(ids)
+        self._add(codes, ids)
+
+    def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
+        items = self._items(ties, seed, where)
+        k = min(k, len(items))
+        ids = np.empty((len(queries), k), dtype=self._ids.dtype)
+        distances = np.empty((len(queries), k), dtype=np.uint8)
+        for row, d in self._rows(queries, items):
+            nearest = np.argsort(d, kind="stable")[:k]
+            ids[row], distances[row] = self._ids[items[nearest]], d[nearest]
+        return SearchResult(ids, distances)
+
+    def _within(self, queries: PackedCodes, radius: int, ties: str, seed: int, where: Where | None) -> RadiusResult:
+        items = self._items(ties, seed, where)
+        ids, distances, counts = [self._ids[:0]], [np.empty(0, dtype=np.uint8)], [0]
+        for _, d in self._rows(queries, items):
+            hits = np.flatnonzero(d <= radius)
+            hits = hits[np.argsort(d[hits], kind="stable")]
+            ids.append(self._ids[items[hits]])
+            distances.append(d[hits])
+            counts.append(len(hits))
+        return RadiusResult(np.concatenate(ids), np.concatenate(distances), np.cumsum(counts, dtype=np.int64))
+
+    def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
+        counts = np.zeros(len(queries), dtype=np.int64)
+        for row, d in self._rows(queries, self._items("any", 0, where)):
+            counts[row] = np.count_nonzero(d <= radius)
+        return counts
+
+    def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
+        ids, d = self._within(query, self.n_bits, "id", 0, None)[0]
+        for distance in np.unique(d):
+            yield int(distance), ids[d == distance]
+
+    def _items(self, ties: str, seed: int, where: Where | None) -> NDArray[np.intp]:
+        """Positions of the items that may be found, the preferred ones first."""
+        items = np.arange(len(self))
+        if where is not None:
+            items = np.flatnonzero(allowed_items(where, self.ids, "ScanIndex"))
+        if ties == "id":
+            items = items[np.argsort(self._ids[items], kind="stable")]
+        elif ties == "shuffle":
+            ids = self._ids[items]
+            items = items[np.lexsort((ids, shuffle_keys(ids, seed)))]
+        return items
+
+    def _rows(self, queries: PackedCodes, items: NDArray[np.intp]) -> Iterator[tuple[int, Distances]]:
+        """Every query with its distances to ``items``."""
+        codes = self._codes[items]
+        step = max(1, BLOCK // max(1, len(codes)))
+        for start in range(0, len(queries), step):
+            block = np.bitwise_count(queries[start : start + step, None] ^ codes[None, :])
+            for i, d in enumerate(block):
+                yield start + i, d
+
+    def _new_ids(self, n: int) -> Ids:
+        if len(self) and self._ids.dtype.kind == "U":
+            raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
+        return np.arange(self._next_id, self._next_id + n, dtype=np.int64)
+
+    def export_state(self) -> dict[str, Any]:
+        """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
+        return {"codes": self._codes, "ids": self._ids, "next_id": self._next_id}
+
+    @classmethod
+    def from_state(cls, n_bits: int, state: dict[str, Any]) -> Self:
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself."""
+        index = cls(n_bits)
+        index._codes = as_packed(state["codes"], index.n_bits)
+        index._ids = index._ids_for(index._codes, as_ids(state["ids"], cls.__name__))
+        index._next_id = int(state["next_id"])
+        return index
+
+
+def _read_only(values: NDArray[Any]) -> NDArray[Any]:
+    view = values.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,339 @@
+"""An immutable bucket table: positions sorted by code, and where the bucket of every code begins.
+
+With few bits a code is an address: bucket ``c`` is ``order[bounds[c]:bounds[c + 1]]`` and finding it costs one look.
+With many bits most codes do not occur: the occupied ones are kept sorted and found by bisection. Either way the items
+around a query are found by probing the codes of its Hamming ball, nearest first, or, where the ball holds more codes
+than occur, by looking at every code that occurs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash._types import Distances, PackedCodes
+from shorthash.codes import ball_masks, ball_size, packed_dtype
+from shorthash.index import probing
+
+__all__ = ["ALL_ALIVE", "BucketTable", "Words"]
+
+Words = NDArray[np.uint64]
+Counts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+ALL_ALIVE: Mask = np.empty(0, dtype=np.bool_)
+"""What the kernels take for "every item may be found"."""
+
+MAX_DIRECT_BITS = 24  # 2**24 bounds of 4 bytes: 64 MiB at most
+SPARSEST = 4  # direct addressing may keep this many bounds per item ...
+ALWAYS_DIRECT = 4096  # ... or this many in all
+BISECTION = 8  # one bisection costs about as much as looking at this many codes
+MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it looks at every code instead
+MAX_SLICES = 1 << 20  # bucket ranges held at once by one thread
+WORTH_THREADS = 1 << 20  # elementary steps below which starting threads costs more than it brings
+EVERYTHING = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class BucketTable:
+    """Positions 0..n-1 in bucket order.
+
+    Attributes
+    ----------
+    n_bits : length of the codes
+    keys : (u,) uint64, the occupied codes, ascending; empty when codes are addressed directly
+    bounds : bucket i is ``order[bounds[i]:bounds[i + 1]]``, i the code or its place in ``keys``
+    order : (n,) positions, bucket by bucket, ascending inside a bucket
+    """
+
+    n_bits: int
+    keys: Words
+    bounds: NDArray[Any]
+    order: NDArray[Any]
+
+    @classmethod
+    def build(cls, codes: PackedCodes, n_bits: int) -> BucketTable:
+        """Sort positions by code: by counting if codes are addressed directly, else by comparing."""
+        n = len(codes)
+        dtype = np.dtype(np.uint32 if n < 1 << 32 else np.int64)
+        if is_direct(n_bits, n):
+            bounds = np.zeros((1 << n_bits) + 1, dtype=dtype)
+            order = np.empty(n, dtype=dtype)
+            probing.counting_sort(codes, bounds, order)
+            return cls(n_bits, np.empty(0, dtype=np.uint64), bounds, order)
+        order = np.argsort(codes, kind="stable").astype(dtype)
+        keys, first = np.unique(codes[order], return_index=True)
+        return cls(n_bits, keys.astype(np.uint64), np.append(first, n).astype(dtype), order)
+
+    @property
+    def direct(self) -> bool:
+        """Whether ``bounds`` is indexed by the code itself."""
+        return is_direct(self.n_bits, len(self.order))
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @cached_property
+    def occupied(self) -> tuple[Words, NDArray[Any]]:
+        """The occupied codes, ascending, and their bounds."""
+        if not self.direct:
+            return self.keys, self.bounds
+        keys = np.flatnonzero(self.bounds[1:] > self.bounds[:-1])
+        return keys.astype(np.uint64), np.append(self.bounds[keys], self.bounds[-1])
+
+    def codes(self) -> PackedCodes:
+        """The code of every position, (n,)."""
+        keys, bounds = self.occupied
+        codes = np.empty(len(self), dtype=packed_dtype(self.n_bits))
+        codes[self.order] = np.repeat(keys.astype(codes.dtype), bounds[1:] - bounds[:-1])
+        return codes
+
+    def counts(self, queries: Words, radius: int, alive: Mask = ALL_ALIVE) -> Counts:
+        """Items within ``radius`` of every query."""
+        return self._sizes(queries, self._plan(radius), alive, EVERYTHING)[1]
+
+    def slices(self, queries: Words, radius: int) -> tuple[Counts, Counts, Counts, Distances]:
+        """Offsets of the queries, and starts, stops and distances of the occupied buckets of their balls."""
+        plan = self._plan(radius)
+        n_slices, _ = self._sizes(queries, plan, ALL_ALIVE, EVERYTHING)
+        offsets = _offsets(n_slices)
+        starts, stops = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
+        distances = np.empty(offsets[-1], dtype=np.uint8)
+
+        def work(a: int, b: int) -> None:
+            self._fill(queries[a:b], plan, offsets[a : b + 1], starts, stops, distances)
+
+        _in_chunks(work, _chunks(n_slices, np.zeros_like(n_slices)))
+        return offsets, starts, stops, distances
+
+    def within(
+        self, queries: Words, radius: int, alive: Mask = ALL_ALIVE, *, ordered: bool = True
+    ) -> tuple[Counts, Distances, Counts]:
+        """Positions, distances and offsets of all items within ``radius``, by distance and, if ``ordered``, position."""
+        plan = self._plan(radius)
+        n_slices, n_items = self._sizes(queries, plan, alive, EVERYTHING)
+        return self._copy(queries, plan, n_slices, n_items, alive, ordered=ordered)
+
+    def nearest(self, queries: Words, k: int, alive: Mask = ALL_ALIVE) -> tuple[Counts, Distances]:
+        """Positions and distances, (m, k), of the k nearest items by distance and position; k items must be alive."""
+        positions = np.empty((len(queries), k), dtype=np.int64)
+        distances = np.empty((len(queries), k), dtype=np.uint8)
+        rows = np.arange(len(queries))
+        for plan in self._search_plans():
+            n_slices, n_items = self._sizes(queries[rows], plan, alive, k)
+            done = n_items >= k
+            self._take(queries, rows[done], plan, n_slices[done], alive, positions, distances)
+            rows = rows[~done]
+            if not len(rows):
+                break
+        return positions, distances
+
+    def candidates(
+        self, queries: Words, k: int, alive: Mask = ALL_ALIVE
+    ) -> tuple[NDArray[np.intp], Counts, Distances]:
+        """Queries, positions and distances, flat, of all items up to the distance at which a query has k of them."""
+        found = []
+        rows = np.arange(len(queries))
+        for plan in self._search_plans():
+            n_slices, n_items = self._sizes(queries[rows], plan, alive, k)
+            done = n_items >= k
+            hits = self._copy(queries[rows[done]], plan, n_slices[done], n_items[done], alive, ordered=False)
+            found.append((np.repeat(rows[done], n_items[done]), hits[0], hits[1]))
+            rows = rows[~done]
+            if not len(rows):
+                break
+        owners, positions, distances = zip(*found, strict=True)
+        return np.concatenate(owners), np.concatenate(positions), np.concatenate(distances)
+
+    def rings(self, query: Words) -> Iterator[tuple[int, NDArray[Any]]]:
+        """(distance, positions) of one query by increasing distance, lazily; only distances that occur."""
+        left = len(self)
+        for t in range(self.n_bits + 1):
+            if not left:
+                return
+            if not self._worth_probing(comb(self.n_bits, t)):
+                yield from self._scanned_rings(query, t)
+                return
+            masks, rings = _ball(self.n_bits, t)
+            ring = _Plan(t, masks, np.array([rings[t], rings[t + 1]]))
+            n_slices, n_items = self._sizes(query, ring, ALL_ALIVE, EVERYTHING)
+            if n_items[0]:
+                _, starts, stops, _ = self._slices(query, ring, n_slices)
+                yield t, np.sort(np.concatenate([self.order[a:b] for a, b in zip(starts, stops, strict=True)]))
+                left -= int(n_items[0])
+
+    def _scanned_rings(self, query: Words, first: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The rings from distance ``first`` on, by looking at every occupied code."""
+        keys, bounds = self.occupied
+        distances = np.bitwise_count(keys ^ query[0])
+        for t in range(first, self.n_bits + 1):
+            hits = np.flatnonzero(distances == t)
+            if len(hits):
+                yield t, np.sort(np.concatenate([self.order[bounds[i] : bounds[i + 1]] for i in hits]))
+
+    def _copy(
+        self, queries: Words, plan: _Plan, n_slices: Counts, n_items: Counts, alive: Mask, *, ordered: bool
+    ) -> tuple[Counts, Distances, Counts]:
+        """Positions, distances and offsets of the items counted before."""
+        offsets = _offsets(n_items)
+        positions = np.empty(offsets[-1], dtype=np.int64)
+        distances = np.empty(offsets[-1], dtype=np.uint8)
+
+        def work(a: int, b: int) -> None:
+            slices = self._slices(queries[a:b], plan, n_slices[a:b])
+            here = offsets[a : b + 1]
+            probing.copy_items(*slices, self.order, alive, here, positions, distances)
+            if ordered:
+                probing.sort_rings(here, positions, distances, len(self).bit_length())
+
+        _in_chunks(work, _chunks(n_slices, n_items))
+        return positions, distances, offsets
+
+    def _take(
+        self,
+        queries: Words,
+        rows: NDArray[np.intp],
+        plan: _Plan,
+        n_slices: Counts,
+        alive: Mask,
+        positions: Counts,
+        distances: Distances,
+    ) -> None:
+        """Write the nearest items of the queries ``rows`` that ``plan`` finishes."""
+        k = positions.shape[1]
+
+        def work(a: int, b: int) -> None:
+            slices = self._slices(queries[rows[a:b]], plan, n_slices[a:b])
+            p, d = np.empty((b - a, k), dtype=np.int64), np.empty((b - a, k), dtype=np.uint8)
+            probing.take_nearest(*slices, self.order, alive, p, d)
+            positions[rows[a:b]], distances[rows[a:b]] = p, d
+
+        _in_chunks(work, _chunks(n_slices, np.full_like(n_slices, 8 * k)))
+
+    def _worth_probing(self, n_masks: int) -> bool:
+        """Whether looking up ``n_masks`` codes costs less than looking at every occupied one."""
+        cost = 1 if self.direct else BISECTION
+        return n_masks * cost <= max(1, len(self.occupied[0]))
+
+    def _plan(self, radius: int) -> _Plan:
+        if self._worth_probing(ball_size(self.n_bits, radius)):
+            return _Plan(radius, *_ball(self.n_bits, radius))
+        return _Plan(radius)
+
+    def _search_plans(self) -> Iterator[_Plan]:
+        """Probe as far as it pays, then look at every occupied code."""
+        radius = -1
+        while (
+            radius < self.n_bits
+            and ball_size(self.n_bits, radius + 1) <= MAX_SEARCH_MASKS
+            and self._worth_probing(ball_size(self.n_bits, radius + 1))
+        ):
+            radius += 1
+        if radius >= 0:
+            yield _Plan(radius, *_ball(self.n_bits, radius))
+        yield _Plan(self.n_bits)
+
+    def _sizes(self, queries: Words, plan: _Plan, alive: Mask, k: int) -> tuple[Counts, Counts]:
+        """Slices and items of every query."""
+        n_slices, n_items = np.empty(len(queries), dtype=np.int64), np.empty(len(queries), dtype=np.int64)
+        keys, bounds = (self.keys, self.bounds) if plan.masks is not None else self.occupied
+
+        def work(a: int, b: int) -> None:
+            sizes = (self.order, alive, k, n_slices[a:b], n_items[a:b])
+            if plan.masks is not None:
+                probing.size_probed(queries[a:b], plan.masks, plan.rings, self.direct, keys, bounds, *sizes)
+            else:
+                probing.size_scanned(queries[a:b], plan.radius, keys, bounds, *sizes)
+
+        looks = len(keys) if plan.masks is None else len(plan.masks)
+        work_per_query = np.full(len(queries), max(1, looks), dtype=np.int64)
+        _in_chunks(work, _chunks(np.zeros_like(work_per_query), work_per_query))
+        return n_slices, n_items
+
+    def _slices(self, queries: Words, plan: _Plan, n_slices: Counts) -> tuple[Counts, Counts, Counts, Distances]:
+        """Offsets, starts, stops and distances of the buckets counted before."""
+        offsets = _offsets(n_slices)
+        starts, stops = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
+        distances = np.empty(offsets[-1], dtype=np.uint8)
+        self._fill(queries, plan, offsets, starts, stops, distances)
+        return offsets, starts, stops, distances
+
+    def _fill(
+        self, queries: Words, plan: _Plan, offsets: Counts, starts: Counts, stops: Counts, distances: Distances
+    ) -> None:
+        out = (offsets, starts, stops, distances)
+        if plan.masks is not None:
+            probing.fill_probed(queries, plan.masks, plan.rings, self.direct, self.keys, self.bounds, *out)
+        else:
+            probing.fill_scanned(queries, *self.occupied, *out)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How to find buckets: probe ``masks``, ring by ring, or (None) look at every occupied code."""
+
+    radius: int
+    masks: Words | None = None
+    rings: Counts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+def is_direct(n_bits: int, n_items: int) -> bool:
+    """Whether a table of so many items is addressed by the code itself."""
+    return n_bits <= MAX_DIRECT_BITS and 1 << n_bits <= max(ALWAYS_DIRECT, SPARSEST * n_items)
+
+
+@lru_cache(maxsize=64)
+def _ball(n_bits: int, radius: int) -> tuple[Words, Counts]:
+    """Masks of the ball as uint64, by distance, and where each distance starts."""
+    masks, rings = ball_masks(n_bits, radius)
+    return masks.astype(np.uint64), rings.astype(np.int64)
+
+
+def _offsets(sizes: Counts) -> Counts:
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def _chunks(n_slices: Counts, n_items: Counts) -> list[tuple[int, int]]:
+    """Split the queries into runs of bounded memory, and into more where threads can share the work."""
+    m = len(n_slices)
+    if not m:
+        return []
+    slices = np.cumsum(n_slices)
+    steps = slices + np.cumsum(n_items)
+    parts = int(slices[-1]) // MAX_SLICES + 1
+    if steps[-1] >= WORTH_THREADS:
+        parts = max(parts, 4 * _n_threads())
+    cuts = np.searchsorted(steps, np.linspace(0, steps[-1], parts + 1)[1:-1], side="left") + 1
+    edges = np.unique(np.concatenate([[0], np.minimum(cuts, m), [m]]))
+    return [(int(a), int(b)) for a, b in pairwise(edges)]
+
+
+def _in_chunks(work: Callable[[int, int], None], chunks: list[tuple[int, int]]) -> None:
+    """Call ``work`` on every run of queries; several at once if there are several."""
+    threads = min(len(chunks), _n_threads())
+    if threads < 2:
+        for a, b in chunks:
+            work(a, b)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(work, a, b) for a, b in chunks]:
+            future.result()
+
+
+@lru_cache(maxsize=1)
+def _n_threads() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,9 @@
+"""phi(X), y -> a fitted hasher. One acronym, one file.
+
+In: feature rows and labels. Out: estimators whose ``project`` gives real scores and ``transform`` int8 codes.
+"""
+
+from shorthash.learners.base import BaseHasher
+from shorthash.learners.rslh import RSLH
+
+__all__ = ["RSLH", "BaseHasher"]

@@ -1,0 +1,389 @@
+"""Reinforcing Short-Length Hashing (RSLH). X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin, 2020.
+
+Codes and labels are regressed on each other through one shared matrix, real-valued orthogonal codes stand in for
+uncorrelated bits, and pairwise similarity is kept through a reduction of S. Several runs are fused into one code by
+picking balanced bits from clusters of like bits. Every equation, as printed, as derived and as implemented:
+docs/paper/rslh.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from shorthash._labels import LabelGroups, group_labels
+from shorthash._types import Codes, Floats, Labels
+from shorthash._validation import check_choice, check_count, check_n_bits, check_weight
+from shorthash.errors import CollisionWarning, GuardWarning, InvalidInput
+from shorthash.features.rows import Rows
+from shorthash.learners.base import BaseHasher
+from shorthash.learners.boosting import STRATEGIES, select_bits
+from shorthash.learners.rslh_onepass import solve_one_pass
+from shorthash.learners.rslh_persample import CentredRows, solve_per_sample
+from shorthash.learners.rslh_steps import Convergence, Problem, Run, Weights
+from shorthash.learners.solvers import Ridge
+from shorthash.learners.statistics import GroupStatistics
+
+__all__ = ["RSLH"]
+
+
+class RSLH(BaseHasher):
+    r"""Reinforcing Short-Length Hashing.
+
+    Learns real codes B, binary codes H and projections by alternation on
+
+    .. math::
+        \|Y - BW\|^2 + \alpha\|H - YW^T\|^2 + \beta\|H - B\|^2 + \gamma\|BH^TR - G\|^2
+        + \mu\|B - XP\|^2 + \lambda\|P\|^2, \quad B^TB = I,\ H \in \{-1, +1\}^{n \times L}
+
+    where
+
+    - :math:`X` (n, d) are the features and :math:`Y` (n, c) the labels,
+    - :math:`W` (L, c) regresses labels on codes and, transposed, codes on labels,
+    - :math:`G = SR` is the pairwise similarity S (+1: shared label, -1: none), reduced by R,
+    - :math:`P` (d, L) projects features on real codes;
+
+    then picks L of the T L bits of T runs, and regresses them on the features by ridge. Training needs one pass over
+    the rows; the sums it keeps (``statistics_``) are the model's memory: more rows can be added
+    (``partial_fit``, ``merge``) and taken back (``forget``).
+
+    With the published weights the codewords of the classes never move from their random start: the label terms
+    outweigh all others. What improves the code is the choice of bits between runs. See docs/paper/rslh.md.
+
+    Parameters
+    ----------
+    n_bits : int, default=8
+        Code length, 1 to 64.
+    alpha : float, default=3
+        Weight of the regression of codes on labels.
+    beta : float, default=1e-2
+        Weight of the agreement of binary and real codes.
+    gamma : float, default=1e-5
+        Weight of the pairwise similarity.
+    mu : float, default=1e-5
+        Weight of the agreement of real codes and projected features.
+    lam : float, default=1e-6
+        Ridge on P inside the alternation (its penalty is ``lam / mu``).
+    similarity : {"G", "S"}, default="G"
+        Reduced similarity, or S itself; neither forms an n x n matrix.
+    boosting : {"mb", "ob", "positionwise", None}, default="mb"
+        How bits of several runs are chosen: spectral clusters (the paper's), the most balanced (MoBoost), the most
+        balanced per position, or not at all.
+    n_runs : int, default=3
+        Runs to choose from (T); ignored without boosting.
+    init : {"random"}, default="random"
+        Where the codewords start.
+    ridge : float, default=1e-5
+        Penalty of the final projection.
+    constraint : {"I", "nI"}, default="I"
+        B'B = I as in the paper, or n I, which gives B the scale of H.
+    shared_projection : bool, default=True
+        One W for both directions, or two matrices as in eq. 4 of the paper.
+    variant : {"paper", "authors-code"}, default="paper"
+        The steps as derived from the paper's objective, or in the order and form of the authors' released code.
+    max_iter : int, default=6
+        Iterations at most; the alternation stops when codes and objective stand still.
+    solver : {"one-pass", "per-sample"}, default="one-pass"
+        Both give the same codes; the second keeps every sample in sight.
+    drop_unlabelled : bool, default=False
+        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the random starts and the clustering.
+
+    Attributes
+    ----------
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    classes_ : (c,) the classes
+    label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
+    codewords_ : (u, n_bits) the learned code of every label set; of every class, for single-label data
+    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
+    statistics_ : GroupStatistics, the sums
+    objective_ : (n_iter_,) J after every iteration of the first run
+    convergence_ : tuple of Convergence, one per run
+    chosen_bits_ : (n_bits,) which of the ``n_runs * n_bits`` bits were chosen
+    n_iter_ : int, iterations of the longest run
+    n_samples_seen_ : int, rows learned from and not forgotten
+    n_dropped_ : int, rows without label in the last call
+
+    References
+    ----------
+    X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511, 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hasher = RSLH(n_bits=4, random_state=0).fit(X, y)
+    >>> hasher.transform(X).shape, hasher.codewords_.shape
+    ((150, 4), (3, 4))
+    """
+
+    classes_: Labels
+    statistics_: GroupStatistics
+    offset_: Floats | None
+    codes_: Codes
+
+    def __init__(
+        self,
+        n_bits: int = 8,
+        alpha: float = 3,
+        beta: float = 1e-2,
+        gamma: float = 1e-5,
+        mu: float = 1e-5,
+        lam: float = 1e-6,
+        similarity: str = "G",
+        boosting: str | None = "mb",
+        n_runs: int = 3,
+        init: str = "random",
+        ridge: float = 1e-5,
+        constraint: str = "I",
+        shared_projection: bool = True,
+        variant: str = "paper",
+        max_iter: int = 6,
+        solver: str = "one-pass",
+        drop_unlabelled: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.mu = mu
+        self.lam = lam
+        self.similarity = similarity
+        self.boosting = boosting
+        self.n_runs = n_runs
+        self.init = init
+        self.ridge = ridge
+        self.constraint = constraint
+        self.shared_projection = shared_projection
+        self.variant = variant
+        self.max_iter = max_iter
+        self.solver = solver
+        self.drop_unlabelled = drop_unlabelled
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from all rows at once.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features, for instance from ``AnchorRBF``; a memory map is read in batches
+        y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
+        """
+        values = validate_data(self, X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2)
+        return self.fit_rows(Rows(values, "RSLH"), y)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Learn from more rows; the outcome is that of ``fit`` on all rows so far.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features
+        y : labels, as in ``fit``
+        classes : every class that will occur; at the first call, where the classes of ``y`` are taken if it is missing
+        """
+        self._check_memory()
+        values = validate_data(
+            self, X, reset=not hasattr(self, "statistics_"), dtype="numeric", ensure_all_finite=False
+        )
+        return self.partial_fit_rows(Rows(values, "RSLH"), y, classes)
+
+    def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
+        check_is_fitted(self)
+        self._check_memory()
+        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        return self.forget_rows(Rows(values, "RSLH"), y)
+
+    def merge(self, other: RSLH) -> Self:
+        """Take in everything another RSLH has learned from, on the same features and classes."""
+        check_is_fitted(self)
+        check_is_fitted(other)
+        self._check_memory(streams=True)
+        other._check_memory(streams=True)
+        self.statistics_ = self.statistics_.merge(other.statistics_)
+        return self._learn(self._check_params(), center=self.offset_ is not None)
+
+    def fit_rows(self, rows: Rows, y: ArrayLike | None, *, center: bool = False) -> Self:
+        """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
+        weights = self._check_params()
+        groups = group_labels(y, owner="RSLH", n_samples=len(rows), drop_unlabelled=self.drop_unlabelled)
+        if len(groups.rows) < 2:
+            raise InvalidInput(
+                f"y of RSLH holds one class only ({_only_label(groups)}), but a code can be learned from 2 or more; "
+                "add rows of another class, or use an unsupervised method."
+            )
+        rows.check_varied()
+        self.n_dropped_ = len(rows) - groups.n_samples
+        rows = rows if groups.kept is None else rows.keep(groups.kept)
+        self.classes_ = groups.classes
+        self.statistics_ = GroupStatistics.of(rows, groups)
+        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return self._learn(weights, center=center, rows=rows, groups=groups)
+
+    def partial_fit_rows(
+        self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None, *, center: bool = False
+    ) -> Self:
+        """``partial_fit`` on rows that are read in batches."""
+        weights = self._check_params()
+        first = not hasattr(self, "statistics_")
+        fresh = self._statistics(rows, y, classes if first else self.classes_)
+        if first:
+            self.classes_ = fresh.classes
+            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.statistics_ = fresh if first else self.statistics_.merge(fresh)
+        return self._learn(weights, center=center)
+
+    def forget_rows(self, rows: Rows, y: ArrayLike) -> Self:
+        """``forget`` on rows that are read in batches."""
+        remaining = self.statistics_.subtract(self._statistics(rows, y, self.classes_))
+        if not len(remaining.counts):
+            raise InvalidInput("Forgetting these rows would leave nothing to learn from; keep some, or fit anew.")
+        self.statistics_ = remaining
+        return self._learn(self._check_params(), center=self.offset_ is not None)
+
+    def _statistics(self, rows: Rows, y: ArrayLike, classes: ArrayLike | None) -> GroupStatistics:
+        """Sums over some rows."""
+        groups = group_labels(
+            y, owner="RSLH", n_samples=len(rows), classes=classes, drop_unlabelled=self.drop_unlabelled
+        )
+        self.n_dropped_ = len(rows) - groups.n_samples
+        return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
+
+    def _learn(
+        self, weights: Weights, *, center: bool, rows: Rows | None = None, groups: LabelGroups | None = None
+    ) -> Self:
+        """Solve from the statistics (and the rows, where they are at hand) and set every fitted attribute."""
+        self._warn_of_collisions()
+        offset = self.statistics_.mean() if center else None
+        seen = self.statistics_ if offset is None else self.statistics_.centred(offset)
+        problem = Problem.of(seen, weights)
+        X = None if rows is None else CentredRows(rows, offset)
+        runs, solver, rng = self._run_all(problem, X, groups)
+        chosen, codewords, H = self._choose(problem, runs, rng)
+        XtH = seen.sums @ codewords if H is None or X is None else X.transposed_times(H)
+        self.projection_ = Ridge(seen.gram, weights.ridge).solve(XtH)
+        self.codewords_ = codewords
+        self.label_sets_ = seen.rows
+        self.chosen_bits_ = chosen
+        self.offset_ = offset
+        self.n_samples_seen_ = seen.n_samples
+        self.convergence_ = tuple(Convergence.of(run, solver, weights.max_iter) for run in runs)
+        self.objective_ = runs[0].objective
+        self.n_iter_ = max(c.n_iter for c in self.convergence_)
+        if groups is not None:
+            self.codes_ = codewords[groups.ids] if H is None else H
+        elif hasattr(self, "codes_"):
+            del self.codes_  # they were the codes of other rows
+        if not all(run.converged for run in runs):
+            warnings.warn(
+                f"RSLH stopped after max_iter={weights.max_iter} iterations with codes still changing; "
+                "increase max_iter for a settled code.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _run_all(
+        self, problem: Problem, X: CentredRows | None, groups: LabelGroups | None
+    ) -> tuple[list[Run], str, np.random.RandomState]:
+        """All runs by one solver: the one-pass solver, unless asked otherwise or its guard fails."""
+        weights, solver = problem.weights, self.solver
+        rng = np.random.RandomState(self._seed)
+        seeds = rng.randint(np.iinfo(np.int32).max, size=1 if self.boosting is None else self.n_runs)
+        p_ridge = Ridge(problem.statistics.gram, weights.lam / weights.mu) if weights.mu > 0 else None
+        runs: list[Run] = []
+        if solver == "one-pass" or X is None or groups is None:
+            runs, solver = [solve_one_pass(problem, int(seed), p_ridge) for seed in seeds], "one-pass"
+            worst = max(run.guard for run in runs)
+            if worst < 1:
+                return runs, solver, rng
+            act = "falls back to the per-sample solver" if X is not None else "keeps the codes of the groups"
+            hint = "" if X is not None else " (the rows are gone; call fit on all of them with solver='per-sample')"
+            warnings.warn(
+                f"The one-pass solver of RSLH cannot prove its codes for these weights (guard {worst:.3g}, should be "
+                f"below 1) and {act}{hint}; a smaller beta makes the proof possible.",
+                GuardWarning,
+                stacklevel=5,
+            )
+        if X is None or groups is None:
+            return runs, solver, rng
+        return [solve_per_sample(problem, int(s), p_ridge, X, groups.ids) for s in seeds], "per-sample", rng
+
+    def _choose(
+        self, problem: Problem, runs: list[Run], rng: np.random.RandomState
+    ) -> tuple[NDArray[np.intp], Codes, Codes | None]:
+        """Fuse the runs: which bits, their codewords, and their codes where samples of a group may differ."""
+        n_bits = problem.weights.n_bits
+        C = np.hstack([run.codewords for run in runs])  # (u, T L)
+        all_codes = [run.H for run in runs if run.H is not None]
+        H = np.hstack(all_codes) if all_codes else None
+        if self.boosting is None:
+            return np.arange(n_bits), C, H
+        if H is None:
+            weighted = problem.N[:, None] * C
+            gram, sums = C.T @ weighted, weighted.sum(axis=0)
+        else:
+            gram, sums = H.T.astype(np.float64) @ H, H.sum(axis=0, dtype=np.float64)
+        chosen = select_bits(gram, sums, n_bits, self.boosting, rng)
+        return chosen, C[:, chosen], None if H is None else H[:, chosen]
+
+    def _check_params(self) -> Weights:
+        """Validate every parameter before anything is computed."""
+        check_choice(self.similarity, "similarity", "RSLH", ["G", "S"])
+        check_choice(self.boosting, "boosting", "RSLH", [*STRATEGIES, None])
+        check_choice(self.init, "init", "RSLH", ["random"])
+        check_choice(self.constraint, "constraint", "RSLH", ["I", "nI"])
+        check_choice(self.variant, "variant", "RSLH", ["paper", "authors-code"])
+        check_choice(self.solver, "solver", "RSLH", ["one-pass", "per-sample"])
+        check_count(self.n_runs, "n_runs", "RSLH")
+        names = ("alpha", "beta", "gamma", "mu", "lam", "ridge")
+        numbers = {name: check_weight(getattr(self, name), name, "RSLH") for name in names}
+        return Weights(
+            n_bits=check_n_bits(self.n_bits, "RSLH"),
+            max_iter=check_count(self.max_iter, "max_iter", "RSLH"),
+            similarity=self.similarity,
+            constraint=self.constraint,
+            shared_projection=bool(self.shared_projection),
+            variant=self.variant,
+            **numbers,
+        )
+
+    def _check_memory(self, *, streams: bool = False) -> None:
+        """Raise if the sums are gone, or if rows would reach a learner whose rows are centred by its pipeline."""
+        if hasattr(self, "projection_") and not hasattr(self, "statistics_"):
+            raise InvalidInput(
+                "This RSLH was saved without its statistics, so it cannot learn further; fit it anew, or save it with "
+                "statistics=True."
+            )
+        if not streams and getattr(self, "offset_", None) is not None:
+            raise InvalidInput(
+                "This RSLH learns inside a HasherPipeline, which centres its rows; call the method of the pipeline."
+            )
+
+    def _warn_of_collisions(self) -> None:
+        n_classes = len(self.classes_)
+        if n_classes > 2**self.n_bits:
+            warnings.warn(
+                f"{n_classes} classes cannot all have different codes of n_bits={self.n_bits} ({2**self.n_bits} codes): "
+                f"some must collide; use n_bits >= {int(np.ceil(np.log2(n_classes)))} to tell all classes apart.",
+                CollisionWarning,
+                stacklevel=4,
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _only_label(groups: LabelGroups) -> str:
+    return ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())

@@ -1,0 +1,116 @@
+"""RSLH sample by sample: the readable reference, and the fall-back where the one-pass guard fails.
+
+H and B are n x L arrays; features are read batch by batch, twice per iteration (legend: rslh_steps.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from shorthash._types import Codes, Floats
+from shorthash.codes.signs import sign
+from shorthash.features.rows import Rows
+from shorthash.learners.rslh_steps import Problem, Run, objective, settled, start, w_step
+from shorthash.learners.solvers import Ridge, polar
+
+__all__ = ["CentredRows", "solve_per_sample"]
+
+
+class CentredRows:
+    """Products with X, whose rows are read in batches and moved by an offset."""
+
+    def __init__(self, rows: Rows, offset: Floats | None) -> None:
+        self.rows = rows
+        self.offset = offset
+
+    def times(self, P: Floats) -> Floats:
+        """X P, (n, L)."""
+        out = np.empty((len(self.rows), P.shape[1]))
+        for part, batch in self.rows:
+            out[part] = batch @ P
+        return out if self.offset is None else out - self.offset @ P
+
+    def transposed_times(self, A: NDArray[Any]) -> Floats:
+        """X'A, (d, L)."""
+        total: Floats | None = None
+        for part, batch in self.rows:
+            step = batch.T.astype(np.float64) @ A[part]
+            total = step if total is None else total + step
+        assert total is not None  # fit refuses empty input
+        return total if self.offset is None else total - np.outer(self.offset, A.sum(axis=0))
+
+
+def solve_per_sample(
+    problem: Problem, seed: int, p_ridge: Ridge | None, X: CentredRows, group_of: NDArray[np.intp]
+) -> Run:
+    """Alternate W -> B -> H -> P (authors' variant: B -> H -> W) until H stands still."""
+    weights = problem.weights
+    C, W = start(problem, np.random.RandomState(seed))
+    u, n = len(problem.N), len(group_of)
+    Et: Any = sparse.csr_array((np.ones(n), (group_of, np.arange(n))), shape=(u, n))
+    H: Codes = C[group_of]
+    B, XP = np.zeros(H.shape), np.zeros(H.shape)
+    P = np.zeros((problem.statistics.n_features, weights.n_bits))
+    V = W.T
+    authors = weights.variant == "authors-code"
+    values: list[float] = []
+    converged = False
+    for _ in range(weights.max_iter):
+        previous = H
+        if not authors:
+            W, V = w_step(problem, Et @ B, Et @ H)
+        B = _b_step(problem, Et, group_of, H, W, XP)
+        H = _h_step(problem, Et, group_of, H, B, W, V)
+        XtB = X.transposed_times(B)
+        if authors:
+            W, V = w_step(problem, Et @ B, Et @ H)
+        elif p_ridge is not None:
+            P = p_ridge.solve(XtB)  # eq. 25 with lam / mu for lam
+            XP = X.times(P)
+        values.append(_objective(problem, Et, B, H, W, V, XtB, P))
+        converged = np.array_equal(H, previous)
+        if settled(values, unchanged=converged):
+            break
+    return Run(sign(Et @ H), H, W, np.array(values), converged, float("nan"))
+
+
+def _b_step(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: Floats, XP: Floats) -> Floats:
+    """B = sqrt(scale) polar(Y W' + beta H + gamma G R'H + mu X P)  (paper, eqs. 19-20)."""
+    w = problem.weights
+    by_group = problem.Yg @ W.T + w.gamma * problem.similarity.b_term(Et @ H)  # (u, L)
+    Q = by_group[group_of] + w.beta * H + w.mu * XP
+    return np.asarray(np.sqrt(problem.scale) * polar(Q))
+
+
+def _h_step(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, B: Floats, W: Floats, V: Floats) -> Codes:
+    """H = sgn(alpha Y V + beta B + gamma R G'B + gamma scale (H - R R'H))  (paper, eq. 23, corrected)."""
+    w = problem.weights
+    by_group = w.gamma * problem.similarity.h_term(Et @ B)
+    if w.variant == "authors-code":
+        return sign((by_group + problem.Yg @ W.T)[group_of] + w.beta * B)
+    by_group = by_group + w.alpha * (problem.Yg @ V)
+    captured = problem.similarity.captured(Et @ H)
+    if captured is None:
+        return sign(by_group[group_of] + w.beta * B)
+    return sign((by_group - w.gamma * problem.scale * captured)[group_of] + w.beta * B + w.gamma * problem.scale * H)
+
+
+def _objective(problem: Problem, Et: Any, B: Floats, H: Codes, W: Floats, V: Floats, XtB: Floats, P: Floats) -> float:
+    """J of the current iterate."""
+    Hf = H.astype(np.float64)
+    return objective(
+        problem,
+        W=W,
+        V=V,
+        EtB=Et @ B,
+        EtH=Et @ Hf,
+        BtB=B.T @ B,
+        HtH=Hf.T @ Hf,
+        trHtB=float(np.sum(Hf * B)),
+        XtB=XtB,
+        P=P,
+    )

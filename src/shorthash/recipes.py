@@ -1,0 +1,236 @@
+"""The only place where a name becomes a method: ``make_hasher("rslh")`` is front end and learner, paper settings."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from shorthash._types import Codes, Floats
+from shorthash._validation import check_choice
+from shorthash.codes.signs import sign
+from shorthash.codes.ties import leave_one_out_map
+from shorthash.errors import InvalidInput
+from shorthash.features.rows import Rows
+from shorthash.kernels.rbf import AnchorRBF
+from shorthash.learners.rslh import RSLH
+
+__all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher"]
+
+
+class HasherPipeline(Pipeline):  # type: ignore[misc]
+    """A front end and a hasher that stream: the n x d matrix of kernel features never exists.
+
+    An ordinary scikit-learn ``Pipeline`` (slicing, ``set_params``, ``clone`` and grid search work) whose ``fit``,
+    ``partial_fit`` and ``transform`` read the rows in batches and pass them through the front end on the way. The mean
+    that centres the kernel features comes out of the same single pass as the learner's sums.
+
+    Where the steps are not an ``AnchorRBF`` followed by a learner of sums, it behaves as its parent class.
+    """
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:
+        """Fit front end and learner in one pass over the rows."""
+        if not self._streams():
+            super().fit(X, y, **params)
+            return self
+        front, learner = self._front, self._learner
+        rows = front.fit_anchors(X)
+        learner.n_features_in_ = len(front.anchors_)
+        learner.fit_rows(rows.through(front.features()), y, center=front.center)
+        return self._adopt_mean()
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Learn from more rows.
+
+        The front end is fitted at the first call, on the rows of that call, and stays: give a first batch that stands
+        for the whole, or fit the front end beforehand (``pipeline[0].fit(sample)``).
+        """
+        front, learner = self._streaming_steps("partial_fit")
+        rows = self._rows(X) if hasattr(front, "anchors_") else front.fit_anchors(X)
+        learner.n_features_in_ = len(front.anchors_)
+        learner.partial_fit_rows(rows.through(front.features()), y, classes, center=front.center)
+        return self._adopt_mean()
+
+    def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Take back rows learned before."""
+        front, learner = self._streaming_steps("forget")
+        check_is_fitted(learner)
+        learner.forget_rows(self._rows(X).through(front.features()), y)
+        return self._adopt_mean()
+
+    def merge(self, other: HasherPipeline) -> Self:
+        """Take in everything another pipeline with the same anchors and bandwidth has learned from."""
+        front, learner = self._streaming_steps("merge")
+        theirs, their_learner = other._streaming_steps("merge")
+        check_is_fitted(learner)
+        check_is_fitted(their_learner)
+        if front.bandwidth_ != theirs.bandwidth_ or not np.array_equal(front.anchors_, theirs.anchors_):
+            raise InvalidInput(
+                "Only pipelines with the same anchors and bandwidth can be merged; fit the front end once, clone the "
+                "pipeline with it (copy.deepcopy), and partial_fit each copy on its share of the rows."
+            )
+        learner.merge(their_learner)
+        return self._adopt_mean()
+
+    def project(self, X: ArrayLike) -> Floats:
+        """Real-valued scores, (n_samples, n_bits), computed batch by batch."""
+        check_is_fitted(self)
+        if not self._streams():
+            return np.asarray(self[-1].project(self[:-1].transform(X)))
+        front, learner = self._front, self._learner
+        rows = self._rows(X).through(front.features())
+        scores = np.empty((len(rows), learner.projection_.shape[1]))
+        shift = front.mean_ @ learner.projection_
+        for part, batch in rows:
+            scores[part] = batch @ learner.projection_ - shift
+        return scores
+
+    def transform(self, X: ArrayLike) -> Codes:
+        """Codes, (n_samples, n_bits), int8, -1 or +1, computed batch by batch."""
+        if not self._streams():
+            return np.asarray(super().transform(X))
+        return sign(self.project(X))
+
+    def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Codes:
+        """``fit``, then ``transform``."""
+        return self.fit(X, y, **params).transform(X)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: None = None, **params: Any) -> float:
+        """Tie-aware mean average precision on ``X``: every row queries all the others."""
+        if not self._streams():
+            return float(super().score(X, y, sample_weight, **params))
+        return leave_one_out_map(self.transform(X), y)
+
+    @property
+    def _front(self) -> AnchorRBF:
+        return self.steps[0][1]  # type: ignore[no-any-return]
+
+    @property
+    def _learner(self) -> RSLH:
+        return self.steps[-1][1]  # type: ignore[no-any-return]
+
+    def _streams(self) -> bool:
+        """Whether the steps are a row-wise kernel and a learner of sums."""
+        return len(self.steps) == 2 and isinstance(self._front, AnchorRBF) and isinstance(self._learner, RSLH)
+
+    def _streaming_steps(self, verb: str) -> tuple[AnchorRBF, RSLH]:
+        if not self._streams():
+            names = " -> ".join(type(step).__name__ for _, step in self.steps)
+            raise InvalidInput(f"{verb} needs a pipeline of AnchorRBF and RSLH. Got {names} instead.")
+        return self._front, self._learner
+
+    def _rows(self, X: ArrayLike) -> Rows:
+        """Validated rows for a fitted front end."""
+        values = validate_data(self._front, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        return Rows(values, "AnchorRBF")
+
+    def _adopt_mean(self) -> Self:
+        """The learner's pass gave the mean of the kernel features; the front end subtracts it from now on."""
+        offset = self._learner.offset_
+        self._front.mean_ = np.zeros(len(self._front.anchors_)) if offset is None else offset
+        return self
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a name is made into a pipeline, and what a reader wants to know about the method."""
+
+    full_name: str
+    year: int
+    supervised: bool
+    multilabel: bool
+    reference: str
+    learner: str  # "module:class"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    front_end: Mapping[str, Any] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def learner_class(self) -> type[BaseEstimator]:
+        """Import the learner."""
+        module, _, name = self.learner.partition(":")
+        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+RECIPES: dict[str, Recipe] = {
+    "rslh": Recipe(
+        full_name="Reinforcing Short-Length Hashing",
+        year=2020,
+        supervised=True,
+        multilabel=True,
+        reference="X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511.",
+        learner="shorthash.learners.rslh:RSLH",
+        presets={
+            "paper": {},
+            "authors-code": {
+                "settings": {
+                    "alpha": 7,
+                    "beta": 1e-2,
+                    "gamma": 1e-4,
+                    "ridge": 1e-6,
+                    "boosting": None,
+                    "variant": "authors-code",
+                },
+                "front_end": {"bandwidth": "mean-min-authors"},
+            },
+        },
+    ),
+}
+
+
+def make_hasher(
+    name: str,
+    n_bits: int = 8,
+    *,
+    preset: str = "paper",
+    front_end: Mapping[str, Any] | None = None,
+    random_state: int | np.random.RandomState | None = None,
+    **params: Any,
+) -> HasherPipeline:
+    """Front end and learner of a method, with the settings of its paper.
+
+    Parameters
+    ----------
+    name : a key of ``RECIPES``
+    n_bits : code length, 1 to 64
+    preset : "paper", or "authors-code": the settings and step order of the authors' released code
+    front_end : parameters of the front end, for instance ``{"n_anchors": 500}``
+    random_state : given to front end and learner
+    **params : parameters of the learner, by name
+
+    Examples
+    --------
+    >>> hasher = make_hasher("rslh", n_bits=6, random_state=0, front_end={"n_anchors": 100}, boosting="ob")
+    >>> hasher[0].n_anchors, hasher[-1].n_bits, hasher[-1].boosting
+    (100, 6, 'ob')
+    """
+    check_choice(name, "name", "make_hasher", list(RECIPES))
+    recipe = RECIPES[name]
+    check_choice(preset, "preset", f"make_hasher({name!r})", list(recipe.presets))
+    chosen = recipe.presets[preset]
+    learner_class = recipe.learner_class()
+    settings = {**recipe.settings, **chosen.get("settings", {}), **params}
+    kernel = {**recipe.front_end, **chosen.get("front_end", {}), **(front_end or {})}
+    _check_names(settings, learner_class, f"{learner_class.__name__}")
+    _check_names(kernel, AnchorRBF, "the front end of " + name)
+    return HasherPipeline(
+        [
+            ("kernel", AnchorRBF(**{"random_state": random_state, **kernel})),
+            ("hasher", learner_class(n_bits=n_bits, **{"random_state": random_state, **settings})),
+        ]
+    )
+
+
+def _check_names(given: Mapping[str, Any], cls: type[BaseEstimator], owner: str) -> None:
+    """Raise if a parameter does not exist, naming those that do."""
+    known = [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
+    for name in given:
+        if name not in known or name == "n_bits":
+            raise InvalidInput(f"{owner} has no parameter {name!r} to set here. It has: {', '.join(known)}.")
