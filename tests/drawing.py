@@ -10,7 +10,9 @@ def sign_codes(draw, n, n_bits, pool=4):
     word = st.integers(0, 2**n_bits - 1)
     near = st.lists(word, min_size=1, max_size=pool).flatmap(st.sampled_from)
     words = draw(st.lists(near, min_size=n, max_size=n))
-    return np.array([[1 if (w >> j) & 1 else -1 for j in range(n_bits)] for w in words], dtype=np.int8).reshape(n, n_bits)
+    return np.array([[1 if (w >> j) & 1 else -1 for j in range(n_bits)] for w in words], dtype=np.int8).reshape(
+        n, n_bits
+    )
 
 
 @st.composite

@@ -35,6 +35,15 @@ def over_ties(distances, gains, metric):
     return sum(values) / len(values)
 
 
+def under_policy(distances, gains, ties, metric):
+    """``metric(ranked gains)`` under a named tie policy."""
+    if ties == "expected":
+        return over_ties(distances, gains, metric)
+    inside = {"stable": lambda gain: 0, "best": lambda gain: -gain, "worst": lambda gain: gain}[ties]
+    pairs = sorted(zip(distances, gains, strict=True), key=lambda pair: (pair[0], inside(pair[1])))
+    return metric([gain for _, gain in pairs])
+
+
 def average_precision(ranked, cut=None, divisor="all"):
     """Plain average precision of one ranking; None if it has no relevant item to divide by."""
     shown = ranked if cut is None else ranked[:cut]

@@ -173,7 +173,7 @@ def _group_classes(values: NDArray[Any], classes: ArrayLike | None, owner: str) 
             f"Unknown label type: continuous. y of {owner} must hold class labels, but has fractional values; "
             "bin them into classes first."
         )
-    seen, ids = np.unique(values, return_inverse=True)
+    seen, ids = _distinct(values)
     names = seen if classes is None else np.unique(np.asarray(classes))
     columns = np.searchsorted(names, seen)
     unknown = seen[names[np.minimum(columns, len(names) - 1)] != seen]
@@ -216,3 +216,17 @@ def _group_indicator(
     distinct, ids = np.unique(packed, axis=0, return_inverse=True)
     rows = np.unpackbits(distinct[::-1], axis=1, count=Y.shape[1])
     return LabelGroups(names, rows, (len(distinct) - 1 - ids).reshape(-1), kept)
+
+
+def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Distinct values, ascending, and where each value stands among them; integers of a narrow range without sorting."""
+    if values.dtype.kind in "iu" and len(values):
+        low, high = int(values.min()), int(values.max())
+        if high - low <= 4 * len(values) and high < 2**62 and low > -(2**62):
+            offsets = values.astype(np.int64) - low
+            present = np.zeros(high - low + 1, dtype=bool)
+            present[offsets] = True
+            seen = (np.flatnonzero(present) + low).astype(values.dtype)
+            return seen, (np.cumsum(present) - 1)[offsets]
+    seen, ids = np.unique(values, return_inverse=True)
+    return seen, ids.reshape(-1)

@@ -15,7 +15,8 @@
     └── ShorthashWarning
         ├── CollisionWarning   fewer codes than classes: some classes must share one
         ├── AnchorWarning      more anchors asked for than there are rows
-        └── GuardWarning       the one-pass solver could not prove its codes and said what it did instead
+        ├── GuardWarning       the one-pass solver could not prove its codes and said what it did instead
+        └── TieOrderWarning    ties are broken by database order, and that order follows the labels
 
 Messages name the thing, the rule, the value and the way out, in one sentence.
 """
@@ -35,6 +36,7 @@ __all__ = [
     "PersistenceError",
     "ShorthashError",
     "ShorthashWarning",
+    "TieOrderWarning",
 ]
 
 
@@ -84,3 +86,7 @@ class AnchorWarning(ShorthashWarning):
 
 class GuardWarning(ShorthashWarning):
     """The one-pass solver could not prove that its codes are those of the per-sample solver."""
+
+
+class TieOrderWarning(ShorthashWarning):
+    """Ties are broken by database order, and that order follows the labels."""

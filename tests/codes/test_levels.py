@@ -55,9 +55,7 @@ def test_level_blocks_count_by_distance_and_shared_labels(problem, graded, engin
     whole = levels.BLOCK_COUNTS
     levels.BLOCK_COUNTS = block_counts  # several blocks even for a handful of queries
     try:
-        blocks = list(
-            level_blocks(pack(queries), groups, pack(items), others, n_bits, engine=engine, graded=graded)
-        )
+        blocks = list(level_blocks(pack(queries), groups, pack(items), others, n_bits, engine=engine, graded=graded))
     finally:
         levels.BLOCK_COUNTS = whole
     assert [i for b in blocks for i in range(b.rows.start, b.rows.stop)] == list(range(len(queries)))
@@ -103,5 +101,7 @@ def test_table_refuses_long_codes():
 
 def test_unknown_engine_is_named():
     codes = np.zeros(1, dtype=np.uint8)
-    with pytest.raises(InvalidInput, match="'engine' parameter of level_counts must be one of 'auto', 'table', 'count'"):
+    with pytest.raises(
+        InvalidInput, match="'engine' parameter of level_counts must be one of 'auto', 'table', 'count'"
+    ):
         level_counts(codes, codes, 4, engine="gpu")

@@ -30,7 +30,7 @@ from shorthash._types import Counts, PackedCodes
 from shorthash._validation import check_choice
 from shorthash.errors import InvalidInput
 
-__all__ = ["ENGINES", "MAX_TABLE_BITS", "LevelBlock", "level_blocks", "level_counts", "level_transform"]
+__all__ = ["ENGINES", "MAX_TABLE_BITS", "LevelBlock", "level_blocks", "level_counts", "level_transform", "popcount"]
 
 ENGINES = ("auto", "table", "count")
 
@@ -87,7 +87,7 @@ def level_blocks(
     """
     single = item_groups.single
     rows = item_groups.rows
-    n_grades = int(rows.sum(axis=1).max()) if graded and len(rows) else 1
+    n_grades = int(rows.sum(axis=1).max(initial=1)) if graded else 1
     order = np.argsort(_small(item_groups.ids, len(rows)), kind="stable")
     by_group = items[order]
     starts = np.concatenate([[0], np.cumsum(np.bincount(item_groups.ids, minlength=len(rows)))])
@@ -213,14 +213,17 @@ def _count_all(queries: NDArray[np.uint64], items: NDArray[np.uint64], n_bits: i
     return out
 
 
-@intrinsic
-def _popcount(_typing: Any, _x: Any) -> Any:
-    """Set bits of a 64-bit integer: one machine instruction."""
+def _population_count(_typing: Any, _x: Any) -> Any:
+    """How numba types and emits ``popcount``: one machine instruction."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return types.uint64(types.uint64), generate
+
+
+popcount: Any = intrinsic(_population_count)
+"""Set bits of a 64-bit integer, inside compiled functions."""
 
 
 @njit(cache=True, nogil=True)
@@ -231,7 +234,7 @@ def _count(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Counts) 
         for i in range(queries.size):
             query, levels = queries[i], out[i]
             for j in range(start, stop):
-                levels[_popcount(query ^ items[j])] += 1  # type: ignore[call-arg]  # numba passes its own first argument
+                levels[popcount(query ^ items[j])] += 1
 
 
 @njit(cache=True, nogil=True)

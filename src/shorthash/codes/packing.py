@@ -60,7 +60,7 @@ def unpack(packed: ArrayLike, n_bits: int) -> Codes:
     """
     values = as_packed(packed, n_bits)
     wide = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    octets = np.ascontiguousarray(wide).view(np.uint8).reshape(len(values), -1)
+    octets = np.ascontiguousarray(wide).view(np.uint8).reshape(len(values), values.dtype.itemsize)
     return from_bool(np.unpackbits(octets, axis=1, bitorder="little", count=n_bits).view(np.bool_))
 
 

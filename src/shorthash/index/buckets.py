@@ -17,7 +17,7 @@ from shorthash.index.base import HammingIndex
 from shorthash.index.filters import Where, allowed_items
 from shorthash.index.ids import AnyIds, check_same_kind
 from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
-from shorthash.index.snapshot import Settled, Snapshot, empty_snapshot
+from shorthash.index.snapshot import Findable, Settled, Snapshot, empty_snapshot
 from shorthash.index.table import ALL_ALIVE, BucketTable
 
 __all__ = ["BucketIndex"]
@@ -54,7 +54,7 @@ class BucketIndex(HammingIndex):
     [[0, 1]]
     >>> index.within([[1, 1, 1]], radius=1).distances.tolist()
     [0, 1]
-    >>> index.counts([[1, 1, 1], [-1, -1, 1]], radius=2).tolist()
+    >>> index.counts([[1, 1, 1], [1, 1, -1]], radius=2).tolist()
     [2, 3]
     >>> len(index.remove([1]))
     2
@@ -63,7 +63,8 @@ class BucketIndex(HammingIndex):
     def __init__(self, n_bits: int) -> None:
         super().__init__(n_bits)
         self._writing = threading.RLock()
-        self._publish(empty_snapshot(self.n_bits))
+        self._snapshot = empty_snapshot(self.n_bits)
+        self._reset_buffers()
 
     @property
     def codes(self) -> PackedCodes:
@@ -80,7 +81,16 @@ class BucketIndex(HammingIndex):
         """Bytes held for the items."""
         state = self._snapshot
         table = state.settled.table
-        parts = (table.keys, table.bounds, table.order, state.settled.ids, state.alive, self._codes, self._ids)
+        parts = (
+            table.keys,
+            table.bounds,
+            table.order,
+            state.settled.ids,
+            state.alive,
+            self._codes,
+            self._ids,
+            self._alive,
+        )
         return sum(part.nbytes for part in parts if part is not None)
 
     def __len__(self) -> int:
@@ -107,39 +117,44 @@ class BucketIndex(HammingIndex):
         return bool(np.all(self._find(ids) >= 0))
 
     def _add(self, codes: PackedCodes, ids: AnyIds | None) -> None:
+        if not len(codes):
+            return
         with self._writing:
-            self._append(self._snapshot, codes, ids)
+            if ids is not None:
+                self._check_new(ids)
+            self._snapshot = self._with(self._snapshot, codes, ids)
 
     def _remove(self, ids: AnyIds) -> None:
         with self._writing:
-            self._snapshot = self._without(ids)
+            self._snapshot = self._without(self._snapshot, ids)
 
     def _update(self, ids: AnyIds, codes: PackedCodes) -> None:
+        if not len(codes):
+            return
         with self._writing:
-            self._append(self._without(ids), codes, ids, known=True)
+            self._snapshot = self._with(self._without(self._snapshot, ids), codes, ids)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         state = self._state_for(len(queries))
-        mask, n = self._may_find(state, where)
-        if not len(queries) or not n:
-            shape = (len(queries), min(k, n))
+        only = self._may_find(state, where)
+        k = min(k, only.n_items)
+        if not len(queries) or not k:
+            shape = (len(queries), k)
             return SearchResult(np.empty(shape, dtype=state.id_dtype), np.empty(shape, dtype=np.uint8))
-        return SearchResult(*state.nearest(queries, min(k, n), mask, ties, seed))
+        return SearchResult(*state.nearest(queries, k, only, ties, seed))
 
     def _within(self, queries: PackedCodes, radius: int, ties: str, seed: int, where: Where | None) -> RadiusResult:
         state = self._state_for(len(queries))
-        mask, _ = self._may_find(state, where)
-        return RadiusResult(*state.within(queries, radius, mask, ties, seed))
+        return RadiusResult(*state.within(queries, radius, self._may_find(state, where), ties, seed))
 
     def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
         state = self._state_for(len(queries))
-        mask, _ = self._may_find(state, where)
-        return state.counts(queries, radius, mask)
+        return state.counts(queries, radius, self._may_find(state, where))
 
     def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
         state = self._settle()
-        for distance, positions in state.settled.table.rings(query.astype(np.uint64)):
-            yield distance, np.sort(state.take_ids(positions.astype(np.int64)))
+        rings = state.settled.table.rings(query.astype(np.uint64))
+        return ((distance, np.sort(state.take_ids(positions.astype(np.int64)))) for distance, positions in rings)
 
     def export_state(self) -> dict[str, Any]:
         """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
@@ -163,23 +178,23 @@ class BucketIndex(HammingIndex):
         if ids is not None and len(ids) != len(table):
             raise InvalidInput(f"A saved index of {len(table)} items has {len(ids)} ids; build it again.")
         empty = empty_snapshot(index.n_bits, int(state["next_id"]))
-        index._publish(replace(empty, settled=Settled(table, ids), n_alive=len(table)))
+        index._snapshot = replace(empty, settled=Settled(table, ids), n_alive=len(table))
         return index
 
-    def _publish(self, state: Snapshot) -> None:
-        """Make a state without pending items the current one, with fresh buffers for what comes next."""
+    def _reset_buffers(self) -> None:
+        """Fresh buffers for pending items; what readers hold of the old ones stays as it is."""
         self._codes: PackedCodes = np.empty(0, dtype=packed_dtype(self.n_bits))
         self._ids: AnyIds = np.empty(0, dtype=np.int64)
+        self._alive: NDArray[np.bool_] = ALL_ALIVE
         self._pending_position: dict[Any, int] = {}
-        self._snapshot = state
 
     def _settle(self) -> Snapshot:
         """The current state with all items in the table."""
         state = self._snapshot
         if len(state.pending) or len(state.alive):
             with self._writing:
-                self._publish(self._snapshot.merged())
-                state = self._snapshot
+                state = self._snapshot = self._snapshot.merged()
+                self._reset_buffers()
         return state
 
     def _state_for(self, n_queries: int) -> Snapshot:
@@ -191,71 +206,70 @@ class BucketIndex(HammingIndex):
             return self._settle()
         return state
 
-    def _may_find(self, state: Snapshot, where: Where | None) -> tuple[NDArray[np.bool_], int]:
-        allowed = None if where is None else allowed_items(where, state.ids(), "BucketIndex")
-        return state.may_find(allowed)
+    def _may_find(self, state: Snapshot, where: Where | None) -> Findable:
+        return state.may_find(None if where is None else allowed_items(where, state.ids(), "BucketIndex"))
 
     def _find(self, ids: AnyIds) -> NDArray[np.int64]:
         """Positions of ids, -1 where absent or removed."""
-        state = self._snapshot
-        if ids.dtype.kind != state.id_dtype.kind:
-            return np.full(len(ids), -1, dtype=np.int64)
-        if state.implicit:
-            positions = np.where((ids >= 0) & (ids < state.n_positions), ids, -1)
-        else:
-            positions = state.settled.find(ids)
-        if len(state.alive):
-            positions = np.where((positions >= 0) & state.alive[positions], positions, -1)
-        if self._pending_position:
-            late = (self._pending_position.get(i, -1) for i in ids.tolist())
-            positions = np.maximum(positions, np.fromiter(late, dtype=np.int64, count=len(ids)))
-        return positions
+        with self._writing:
+            state = self._snapshot
+            if ids.dtype.kind != state.id_dtype.kind:
+                return np.full(len(ids), -1, dtype=np.int64)
+            if state.implicit:
+                positions = np.where((ids >= 0) & (ids < state.n_positions), ids, -1)
+            else:
+                positions = state.settled.find(ids)
+            positions[~state.is_alive(positions)] = -1
+            for row, item in enumerate(ids.tolist() if self._pending_position else ()):
+                positions[row] = self._pending_position.get(item, positions[row])
+            return positions
 
-    def _without(self, ids: AnyIds) -> Snapshot:
+    def _without(self, state: Snapshot, ids: AnyIds) -> Snapshot:
         """The current state less some items."""
-        state = self._snapshot
         if state.n_alive:
             check_same_kind(ids, np.empty(0, dtype=state.id_dtype), "BucketIndex")
         positions = self._find(ids)
         if np.any(positions < 0):
             missing = ids[positions < 0][0].item()
             raise InvalidInput(f"Id {missing!r} is not in the index; remove only ids that were added.")
-        alive = state.alive.copy() if len(state.alive) else np.ones(state.n_positions, dtype=np.bool_)
-        alive[positions] = False
+        n = len(state.settled.table)
+        alive, late = state.alive, positions[positions >= n] - n
+        if len(late) < len(positions):
+            alive = alive.copy() if len(alive) else np.ones(n, dtype=np.bool_)
+            alive[positions[positions < n]] = False
+        if len(late):
+            self._alive = self._alive.copy()
+            self._alive[late] = False
         for i in ids.tolist() if self._pending_position else ():
             self._pending_position.pop(i, None)
-        return replace(state, alive=alive, n_alive=state.n_alive - len(ids))
+        pending_alive = self._alive[: len(state.pending)]
+        return replace(state, alive=alive, pending_alive=pending_alive, n_alive=state.n_alive - len(ids))
 
-    def _append(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None, *, known: bool = False) -> None:
-        """Publish ``state`` with items at its end; ``known`` ids were just taken out of it."""
-        m = len(codes)
-        if not m:
-            return
+    def _with(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None) -> Snapshot:
+        """``state`` with new items at its end; None numbers them."""
         if not state.n_alive and state.n_positions:
+            self._reset_buffers()
             state = empty_snapshot(self.n_bits, state.next_id)
-            self._publish(state)
         if ids is None:
-            ids = self._new_ids(state, m)
-        elif not known:
-            self._check_new(state, ids)
-        if ids is not None and state.implicit:
+            ids = self._new_ids(state, len(codes))
+        if ids is not None and state.implicit and state.n_positions:
+            self._reset_buffers()
             state = state.explicit()
-        p, start = len(state.pending), state.n_positions
-        self._codes = _grown(self._codes, p, codes)
-        next_id = state.next_id + m if ids is None else state.next_id
-        pending_ids = None
+        p, m = len(state.pending), len(codes)
+        next_id = state.next_id + m
         if ids is not None:
-            self._ids = _grown(self._ids if p else self._ids[:0], p, ids)
-            pending_ids = self._ids[: p + m]
-            self._pending_position.update(zip(ids.tolist(), range(start, start + m), strict=True))
-            if ids.dtype.kind == "i":
-                next_id = max(next_id, int(ids.max()) + 1)
-        alive = np.concatenate([state.alive, np.ones(m, dtype=np.bool_)]) if len(state.alive) else ALL_ALIVE
-        self._snapshot = replace(
+            self._ids = _grown(self._ids, p, ids)
+            self._pending_position.update(
+                zip(ids.tolist(), range(state.n_positions, state.n_positions + m), strict=True)
+            )
+            next_id = max(state.next_id, int(ids.max()) + 1) if ids.dtype.kind == "i" else state.next_id
+        self._codes = _grown(self._codes, p, codes)
+        self._alive = _grown(self._alive, p, np.ones(m, dtype=np.bool_))
+        return replace(
             state,
             pending=self._codes[: p + m],
-            pending_ids=pending_ids,
-            alive=alive,
+            pending_ids=None if ids is None else self._ids[: p + m],
+            pending_alive=self._alive[: p + m],
             n_alive=state.n_alive + m,
             next_id=next_id,
         )
@@ -268,10 +282,10 @@ class BucketIndex(HammingIndex):
             return None
         return np.arange(state.next_id, state.next_id + n, dtype=np.int64)
 
-    def _check_new(self, state: Snapshot, ids: AnyIds) -> None:
-        if not state.n_alive:
+    def _check_new(self, ids: AnyIds) -> None:
+        if not len(self):
             return
-        check_same_kind(ids, np.empty(0, dtype=state.id_dtype), "BucketIndex")
+        check_same_kind(ids, np.empty(0, dtype=self._snapshot.id_dtype), "BucketIndex")
         known = ids[self._find(ids) >= 0]
         if len(known):
             raise InvalidInput(

@@ -27,18 +27,23 @@ def as_ids(ids: ArrayLike, owner: str) -> AnyIds:
         raise InvalidInput(f"The 'ids' of {owner} must have shape (n_items,). Got shape {values.shape} instead.")
     if values.size == 0 and values.dtype.kind not in "iuU":
         return values.astype(np.int64)
-    if values.dtype.kind == "O" and all(isinstance(v, str) for v in values):
-        return values.astype(str)
-    if values.dtype.kind == "U":
+    if values.dtype.kind == "O" and len({type(v) for v in values}) == 1:
+        values = np.array(values.tolist())
+    if values.dtype.kind == "U" and (isinstance(ids, np.ndarray) or _all_strings(ids)):
         return values
     if values.dtype.kind == "i":
         return values.astype(np.int64, copy=False)
     if values.dtype.kind == "u" and (values.dtype.itemsize < 8 or not values.size or int(values.max()) <= INT64_MAX):
         return values.astype(np.int64)
     raise InvalidInput(
-        f"The 'ids' of {owner} must be integers that fit int64, or strings. Got {values.dtype} instead; "
+        f"The 'ids' of {owner} must be all integers that fit int64, or all strings. Got {values.dtype} instead; "
         "convert them, for instance with [str(i) for i in ids]."
     )
+
+
+def _all_strings(ids: ArrayLike) -> bool:
+    """Whether a sequence held strings only, before numpy made strings of the rest."""
+    return all(isinstance(value, str) for value in np.asarray(ids, dtype=object))
 
 
 def check_unique(ids: AnyIds, owner: str) -> None:
@@ -92,7 +97,7 @@ def shuffle_keys(ids: AnyIds, seed: int) -> NDArray[np.uint64]:
     if ids.dtype.kind != "U":
         return _mix(ids.astype(np.int64).view(np.uint64) ^ start)
     keys = np.repeat(start, len(ids))
-    letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1)
+    letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
     for column in letters.T:  # zeros only pad numpy strings, so the width of the array does not matter
         keys = np.where(column == 0, keys, _mix(keys ^ column.astype(np.uint64)))
     return keys

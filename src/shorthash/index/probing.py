@@ -39,14 +39,16 @@ DIGIT = 11  # bits per pass of the radix sort: its 2048 counters stay in the fir
 SHORT = 48  # below this many items insertion sort wins
 
 
-@intrinsic
-def _popcount(_context: Any, _word: Any) -> Any:
+def _popcount_intrinsic(_context: Any, _word: Any) -> Any:
     """Set bits of a uint64, one machine instruction."""
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return types.uint64(types.uint64), generate
+
+
+_popcount: Any = intrinsic(_popcount_intrinsic)
 
 
 @njit(nogil=True, cache=True)
@@ -66,9 +68,8 @@ def counting_sort(codes: Array, bounds: Array, order: Array) -> None:
 @njit(nogil=True, cache=True)
 def _bucket(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
     """Range of the bucket of a code; empty if the code does not occur."""
-    if direct:
-        i = np.int64(code)
-        return np.int64(bounds[i]), np.int64(bounds[i + 1])
+    if direct:  # unsigned subscripts spare a check for negative ones
+        return np.int64(bounds[code]), np.int64(bounds[code + np.uint64(1)])
     low, high = 0, len(keys)
     while low < high:
         middle = (low + high) // 2
@@ -82,7 +83,7 @@ def _bucket(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _n_alive(start: int, stop: int, order: Array, alive: Array) -> int:
+def _n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
     """Items of a bucket that may be found."""
     if len(alive) == 0:
         return stop - start
@@ -90,6 +91,24 @@ def _n_alive(start: int, stop: int, order: Array, alive: Array) -> int:
     for i in range(start, stop):
         n += alive[order[i]]
     return n
+
+
+@njit(nogil=True, cache=True)
+def _size_ring(query: Any, masks: Array, direct: bool, keys: Array, bounds: Array, order: Array, alive: Array) -> Any:
+    """Occupied buckets and items under some masks."""
+    slices = items = np.int64(0)
+    if direct and len(alive) == 0:  # the common case, kept bare so that the compiler can use wide instructions
+        for j in range(len(masks)):
+            code = query ^ masks[j]
+            n = np.int64(bounds[code + np.uint64(1)]) - np.int64(bounds[code])
+            slices += n > 0
+            items += n
+    else:
+        for j in range(len(masks)):
+            start, stop = _bucket(query ^ masks[j], direct, keys, bounds)
+            slices += stop > start
+            items += _n_alive(start, stop, order, alive)
+    return slices, items
 
 
 @njit(nogil=True, cache=True)
@@ -108,18 +127,15 @@ def size_probed(
 ) -> None:
     """Occupied buckets and items in the ball of every query, up to the distance that finishes it."""
     for q in range(len(queries)):
-        slices = 0
-        items = 0
+        n_slices[q] = 0
+        n_items[q] = 0
         for t in range(len(rings) - 1):
-            for j in range(rings[t], rings[t + 1]):
-                start, stop = _bucket(queries[q] ^ masks[j], direct, keys, bounds)
-                if stop > start:
-                    slices += 1
-                    items += _n_alive(start, stop, order, alive)
-            if items >= k:
+            ring = masks[rings[t] : rings[t + 1]]
+            slices, items = _size_ring(queries[q], ring, direct, keys, bounds, order, alive)
+            n_slices[q] += slices
+            n_items[q] += items
+            if n_items[q] >= k:
                 break
-        n_slices[q] = slices
-        n_items[q] = items
 
 
 @njit(nogil=True, cache=True)
@@ -137,18 +153,19 @@ def fill_probed(
 ) -> None:
     """Write the ``offsets[q + 1] - offsets[q]`` nearest occupied buckets of every query, by distance."""
     for q in range(len(queries)):
+        query = queries[q]
         at = offsets[q]
         end = offsets[q + 1]
-        for t in range(len(rings) - 1):
-            if at == end:
-                break
+        t = 0
+        while at < end:
             for j in range(rings[t], rings[t + 1]):
-                start, stop = _bucket(queries[q] ^ masks[j], direct, keys, bounds)
+                start, stop = _bucket(query ^ masks[j], direct, keys, bounds)
                 if stop > start:
                     starts[at] = start
                     stops[at] = stop
                     distances[at] = t
                     at += 1
+            t += 1
 
 
 @njit(nogil=True, cache=True)
@@ -176,9 +193,9 @@ def size_scanned(
                 items[t] += _n_alive(np.int64(bounds[i]), np.int64(bounds[i + 1]), order, alive)
         n_slices[q] = 0
         n_items[q] = 0
-        for t in range(radius + 1):
-            n_slices[q] += slices[t]
-            n_items[q] += items[t]
+        for ring in range(radius + 1):
+            n_slices[q] += slices[ring]
+            n_items[q] += items[ring]
             if n_items[q] >= k:
                 break
 
@@ -194,8 +211,8 @@ def fill_scanned(
         for i in range(len(keys)):
             cursors[np.int64(_popcount(keys[i] ^ queries[q])) + 1] += 1
         cursors[0] = offsets[q]
-        for t in range(1, MAX_RINGS + 1):
-            cursors[t] += cursors[t - 1]
+        for ring in range(1, MAX_RINGS + 1):
+            cursors[ring] += cursors[ring - 1]
         for i in range(len(keys)):
             t = np.int64(_popcount(keys[i] ^ queries[q]))
             at = cursors[t]

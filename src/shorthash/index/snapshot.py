@@ -18,7 +18,21 @@ from shorthash.codes import packed_dtype
 from shorthash.index.ids import AnyIds, find_ids, tie_order
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask, Words
 
-__all__ = ["Settled", "Snapshot", "empty_snapshot"]
+__all__ = ["Findable", "Settled", "Snapshot", "empty_snapshot"]
+
+NEVER = 255  # a distance beyond every radius
+
+
+@dataclass(frozen=True)
+class Findable:
+    """Masks of the settled and the pending items that a search may find, and how many there are in all.
+
+    An empty mask of settled items stands for all of them.
+    """
+
+    settled: Mask
+    pending: Mask
+    n_items: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +53,8 @@ class Settled:
 
     def find(self, wanted: AnyIds) -> Counts:
         """Positions of ids, -1 where absent."""
-        if self.ids is None:
-            return np.where((wanted >= 0) & (wanted < len(self.table)), wanted, -1)
+        if self.ids is None:  # only reached with items that have ids by an empty table
+            return np.full(len(wanted), -1, dtype=np.int64)
         return find_ids(wanted, self.ids, self._sorter)
 
 
@@ -53,7 +67,8 @@ class Snapshot:
     settled : the table; positions from 0
     pending : (p,) packed codes added since the table was built; positions go on after the table's
     pending_ids : (p,) their ids; None: the id is the position
-    alive : (n,) mask by position, or empty if nothing was removed
+    alive : (n,) mask of the settled items that were not removed; empty: all of them
+    pending_alive : (p,) mask of the pending items that were not removed
     n_alive : number of items
     next_id : the next number for an item without id
     """
@@ -62,6 +77,7 @@ class Snapshot:
     pending: PackedCodes
     pending_ids: AnyIds | None
     alive: Mask
+    pending_alive: Mask
     n_alive: int
     next_id: int
 
@@ -83,7 +99,20 @@ class Snapshot:
 
     def positions(self) -> NDArray[np.int64]:
         """Positions of the items that were not removed, ascending."""
-        return np.flatnonzero(self.alive) if len(self.alive) else np.arange(self.n_positions)
+        n = len(self.settled.table)
+        settled = np.flatnonzero(self.alive) if len(self.alive) else np.arange(n)
+        return np.concatenate([settled, np.flatnonzero(self.pending_alive) + n])
+
+    def is_alive(self, positions: NDArray[np.int64]) -> Mask:
+        """Which positions hold an item that was not removed; -1 holds none."""
+        n = len(self.settled.table)
+        alive = positions >= 0
+        if len(self.alive):
+            settled = alive & (positions < n)
+            alive[settled] = self.alive[positions[settled]]
+        late = positions >= n
+        alive[late] = self.pending_alive[positions[late] - n]
+        return alive
 
     def take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
         """Ids of positions of any shape."""
@@ -105,69 +134,67 @@ class Snapshot:
 
     def codes(self) -> PackedCodes:
         """Packed codes of all items in insertion order."""
-        codes = np.concatenate([self.settled.table.codes(), self.pending])
-        return codes[self.alive] if len(self.alive) else codes
+        settled = self.settled.table.codes()
+        if len(self.alive):
+            settled = settled[self.alive]
+        return np.concatenate([settled, self.pending[self.pending_alive]])
 
     def explicit(self) -> Snapshot:
-        """The same state with every id written down."""
-        n = len(self.settled.table)
-        ids = np.arange(n, dtype=np.int64) if self.settled.ids is None else self.settled.ids
-        late = np.arange(n, self.n_positions, dtype=np.int64) if self.pending_ids is None else self.pending_ids
-        return replace(self, settled=Settled(self.settled.table, ids), pending_ids=late)
+        """The same items, settled, with every id written down."""
+        state = self.merged()
+        return replace(state, settled=Settled(state.settled.table, state.ids()), pending_ids=None)
 
     def merged(self) -> Snapshot:
         """The same items, all of them settled."""
         n_bits = self.settled.table.n_bits
-        if not len(self.pending) and not len(self.alive):
+        if self.n_positions == len(self.settled.table) and not len(self.alive):
             return self
-        ids = None if self.implicit and not len(self.alive) else self.ids()
+        ids = None if self.implicit and self.n_alive == self.n_positions else self.ids()
         settled = Settled(BucketTable.build(self.codes(), n_bits), ids)
         return replace(empty_snapshot(n_bits, self.next_id), settled=settled, n_alive=self.n_alive)
 
-    def may_find(self, allowed: Mask | None) -> tuple[Mask, int]:
-        """Mask by position (empty: everything) of what a search may find, and how many items that is."""
+    def may_find(self, allowed: Mask | None) -> Findable:
+        """What a search may find: everything, or what ``allowed``, a mask over the items, admits."""
         if allowed is None:
-            return self.alive, self.n_alive
+            return Findable(self.alive, self.pending_alive, self.n_alive)
         mask = np.zeros(self.n_positions, dtype=np.bool_)
         mask[self.positions()] = allowed
-        return mask, int(np.count_nonzero(allowed))
+        n = len(self.settled.table)
+        return Findable(mask[:n], mask[n:], int(np.count_nonzero(allowed)))
 
-    def counts(self, queries: PackedCodes, radius: int, mask: Mask) -> Counts:
+    def counts(self, queries: PackedCodes, radius: int, only: Findable) -> Counts:
         """Items within ``radius`` of every query."""
-        counts = self.settled.table.counts(_words(queries), radius, mask)
+        counts = self.settled.table.counts(_words(queries), radius, only.settled)
         if len(self.pending):
-            counts += np.count_nonzero(self._pending_distances(queries, mask) <= radius, axis=1)
+            counts += np.count_nonzero(self._pending_distances(queries, only) <= radius, axis=1)
         return counts
 
     def within(
-        self, queries: PackedCodes, radius: int, mask: Mask, ties: str, seed: int
+        self, queries: PackedCodes, radius: int, only: Findable, ties: str, seed: int
     ) -> tuple[AnyIds, Distances, Counts]:
         """Ids, distances and offsets of all items within ``radius`` of every query."""
         table = self.settled.table
         if not len(self.pending) and self._by_position(ties):
-            positions, distances, offsets = table.within(_words(queries), radius, mask, ordered=ties != "any")
+            positions, distances, offsets = table.within(_words(queries), radius, only.settled, ordered=ties != "any")
             return self.take_ids(positions), distances, offsets
-        positions, distances, offsets = table.within(_words(queries), radius, mask, ordered=False)
+        positions, distances, offsets = table.within(_words(queries), radius, only.settled, ordered=False)
         rows = np.repeat(np.arange(len(queries)), offsets[1:] - offsets[:-1])
-        late = self._pending_distances(queries, mask)
+        late = self._pending_distances(queries, only)
         rows, ids, distances = self._ordered(rows, positions, distances, late, late <= radius, ties, seed)
         return ids, distances, np.searchsorted(rows, np.arange(len(queries) + 1)).astype(np.int64)
 
-    def nearest(
-        self, queries: PackedCodes, k: int, mask: Mask, ties: str, seed: int
-    ) -> tuple[AnyIds, Distances]:
+    def nearest(self, queries: PackedCodes, k: int, only: Findable, ties: str, seed: int) -> tuple[AnyIds, Distances]:
         """Ids and distances, (m, k), of the k nearest items of every query; k items must be there to find."""
         table, m = self.settled.table, len(queries)
-        n = len(table)
-        settled_k = min(k, int(np.count_nonzero(mask[:n])) if len(mask) else n)
+        settled_k = min(k, int(np.count_nonzero(only.settled)) if len(only.settled) else len(table))
         if self._by_position(ties):
-            found, d = table.nearest(_words(queries), settled_k, mask)
+            found, d = table.nearest(_words(queries), settled_k, only.settled)
             if not len(self.pending):
                 return self.take_ids(found), d
             rows, positions, distances = np.repeat(np.arange(m), settled_k), found.ravel(), d.ravel()
         else:
-            rows, positions, distances = table.candidates(_words(queries), settled_k, mask)
-        late = self._pending_distances(queries, mask)
+            rows, positions, distances = table.candidates(_words(queries), settled_k, only.settled)
+        late = self._pending_distances(queries, only)
         farthest = np.full(m, table.n_bits, dtype=np.uint8)
         if settled_k == k:  # what lies beyond the k-th settled item is not among the k nearest
             farthest[:] = 0
@@ -180,11 +207,10 @@ class Snapshot:
         """Whether a tie policy asks for nothing but the order of the settled positions."""
         return ties in ("insertion", "any") or (ties == "id" and self.settled.ascending)
 
-    def _pending_distances(self, queries: PackedCodes, mask: Mask) -> Distances:
-        """Distances of the pending items from every query, (m, p); 255 for those that may not be found."""
+    def _pending_distances(self, queries: PackedCodes, only: Findable) -> Distances:
+        """Distances of the pending items from every query, (m, p); NEVER for those that may not be found."""
         distances: Distances = np.bitwise_count(queries[:, None] ^ self.pending[None, :])
-        if len(mask):
-            distances[:, ~mask[len(self.settled.table) :]] = 255
+        distances[:, ~only.pending] = NEVER
         return distances
 
     def _ordered(
@@ -210,7 +236,7 @@ class Snapshot:
 def empty_snapshot(n_bits: int, next_id: int = 0) -> Snapshot:
     """A state without items."""
     none = np.empty(0, dtype=packed_dtype(n_bits))
-    return Snapshot(Settled(BucketTable.build(none, n_bits)), none, None, ALL_ALIVE, 0, next_id)
+    return Snapshot(Settled(BucketTable.build(none, n_bits)), none, None, ALL_ALIVE, ALL_ALIVE, 0, next_id)
 
 
 def _words(queries: PackedCodes) -> Words:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from math import comb
 from typing import Any
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from shorthash._types import Distances, PackedCodes
 from shorthash.codes import ball_masks, ball_size, packed_dtype
+from shorthash.errors import InvalidInput
 from shorthash.index import probing
 
 __all__ = ["ALL_ALIVE", "BucketTable", "Words"]
@@ -65,7 +65,7 @@ class BucketTable:
         """Sort positions by code: by counting if codes are addressed directly, else by comparing."""
         n = len(codes)
         dtype = np.dtype(np.uint32 if n < 1 << 32 else np.int64)
-        if is_direct(n_bits, n):
+        if _address_directly(n_bits, n):
             bounds = np.zeros((1 << n_bits) + 1, dtype=dtype)
             order = np.empty(n, dtype=dtype)
             probing.counting_sort(codes, bounds, order)
@@ -74,10 +74,31 @@ class BucketTable:
         keys, first = np.unique(codes[order], return_index=True)
         return cls(n_bits, keys.astype(np.uint64), np.append(first, n).astype(dtype), order)
 
-    @property
+    @cached_property
     def direct(self) -> bool:
         """Whether ``bounds`` is indexed by the code itself."""
-        return is_direct(self.n_bits, len(self.order))
+        return len(self.keys) == 0 and len(self.bounds) > 1
+
+    def check(self, *, every_item: bool = True) -> None:
+        """Raise InvalidInput if the arrays contradict each other; they may come from a file."""
+        n_buckets = len(self.keys) if len(self.keys) or len(self.bounds) == 1 else 1 << self.n_bits
+        steps = self.bounds[1:] >= self.bounds[:-1]
+        fits = (
+            self.keys.dtype == np.uint64
+            and self.order.dtype == self.bounds.dtype
+            and self.order.dtype in (np.dtype(np.uint32), np.dtype(np.int64))
+            and self.keys.ndim == self.bounds.ndim == self.order.ndim == 1
+            and len(self.bounds) == n_buckets + 1
+            and self.bounds[0] == 0
+            and self.bounds[-1] == len(self.order)
+            and bool(np.all(steps))
+            and bool(np.all(self.keys[1:] > self.keys[:-1]))
+            and (not len(self.keys) or int(self.keys[-1]) >> self.n_bits == 0)
+        )
+        if fits and every_item and len(self.order):
+            fits = int(self.order.min()) >= 0 and int(self.order.max()) < len(self.order)
+        if not fits:
+            raise InvalidInput("The arrays of a bucket table contradict each other; build the index again.")
 
     def __len__(self) -> int:
         return len(self.order)
@@ -112,13 +133,13 @@ class BucketTable:
         def work(a: int, b: int) -> None:
             self._fill(queries[a:b], plan, offsets[a : b + 1], starts, stops, distances)
 
-        _in_chunks(work, _chunks(n_slices, np.zeros_like(n_slices)))
+        _in_chunks(work, _chunks(len(queries), _mean(n_slices), 0))
         return offsets, starts, stops, distances
 
     def within(
         self, queries: Words, radius: int, alive: Mask = ALL_ALIVE, *, ordered: bool = True
     ) -> tuple[Counts, Distances, Counts]:
-        """Positions, distances and offsets of all items within ``radius``, by distance and, if ``ordered``, position."""
+        """Positions, distances and offsets of all items within ``radius``, by distance and (``ordered``) position."""
         plan = self._plan(radius)
         n_slices, n_items = self._sizes(queries, plan, alive, EVERYTHING)
         return self._copy(queries, plan, n_slices, n_items, alive, ordered=ordered)
@@ -128,7 +149,7 @@ class BucketTable:
         positions = np.empty((len(queries), k), dtype=np.int64)
         distances = np.empty((len(queries), k), dtype=np.uint8)
         rows = np.arange(len(queries))
-        for plan in self._search_plans():
+        for plan in self._search_plans:
             n_slices, n_items = self._sizes(queries[rows], plan, alive, k)
             done = n_items >= k
             self._take(queries, rows[done], plan, n_slices[done], alive, positions, distances)
@@ -137,13 +158,11 @@ class BucketTable:
                 break
         return positions, distances
 
-    def candidates(
-        self, queries: Words, k: int, alive: Mask = ALL_ALIVE
-    ) -> tuple[NDArray[np.intp], Counts, Distances]:
+    def candidates(self, queries: Words, k: int, alive: Mask = ALL_ALIVE) -> tuple[NDArray[np.intp], Counts, Distances]:
         """Queries, positions and distances, flat, of all items up to the distance at which a query has k of them."""
         found = []
         rows = np.arange(len(queries))
-        for plan in self._search_plans():
+        for plan in self._search_plans:
             n_slices, n_items = self._sizes(queries[rows], plan, alive, k)
             done = n_items >= k
             hits = self._copy(queries[rows[done]], plan, n_slices[done], n_items[done], alive, ordered=False)
@@ -195,7 +214,7 @@ class BucketTable:
             if ordered:
                 probing.sort_rings(here, positions, distances, len(self).bit_length())
 
-        _in_chunks(work, _chunks(n_slices, n_items))
+        _in_chunks(work, _chunks(len(queries), _mean(n_slices), _mean(n_items)))
         return positions, distances, offsets
 
     def _take(
@@ -217,30 +236,31 @@ class BucketTable:
             probing.take_nearest(*slices, self.order, alive, p, d)
             positions[rows[a:b]], distances[rows[a:b]] = p, d
 
-        _in_chunks(work, _chunks(n_slices, np.full_like(n_slices, 8 * k)))
+        _in_chunks(work, _chunks(len(rows), _mean(n_slices), 8 * k))
 
     def _worth_probing(self, n_masks: int) -> bool:
         """Whether looking up ``n_masks`` codes costs less than looking at every occupied one."""
         cost = 1 if self.direct else BISECTION
         return n_masks * cost <= max(1, len(self.occupied[0]))
 
-    def _plan(self, radius: int) -> _Plan:
-        if self._worth_probing(ball_size(self.n_bits, radius)):
-            return _Plan(radius, *_ball(self.n_bits, radius))
-        return _Plan(radius)
+    @cached_property
+    def _plans(self) -> dict[int, _Plan]:
+        return {}
 
-    def _search_plans(self) -> Iterator[_Plan]:
+    def _plan(self, radius: int) -> _Plan:
+        """Probe the ball, or look at every occupied code if that is less."""
+        if radius not in self._plans:
+            probe = self._worth_probing(ball_size(self.n_bits, radius))
+            self._plans[radius] = _Plan(radius, *_ball(self.n_bits, radius)) if probe else _Plan(radius)
+        return self._plans[radius]
+
+    @cached_property
+    def _search_plans(self) -> list[_Plan]:
         """Probe as far as it pays, then look at every occupied code."""
-        radius = -1
-        while (
-            radius < self.n_bits
-            and ball_size(self.n_bits, radius + 1) <= MAX_SEARCH_MASKS
-            and self._worth_probing(ball_size(self.n_bits, radius + 1))
-        ):
-            radius += 1
-        if radius >= 0:
-            yield _Plan(radius, *_ball(self.n_bits, radius))
-        yield _Plan(self.n_bits)
+        sizes = [ball_size(self.n_bits, radius) for radius in range(self.n_bits + 1)]
+        probed = sum(size <= MAX_SEARCH_MASKS and self._worth_probing(size) for size in sizes)
+        first = [_Plan(probed - 1, *_ball(self.n_bits, probed - 1))] if probed else []
+        return [*first, _Plan(self.n_bits)]
 
     def _sizes(self, queries: Words, plan: _Plan, alive: Mask, k: int) -> tuple[Counts, Counts]:
         """Slices and items of every query."""
@@ -255,8 +275,7 @@ class BucketTable:
                 probing.size_scanned(queries[a:b], plan.radius, keys, bounds, *sizes)
 
         looks = len(keys) if plan.masks is None else len(plan.masks)
-        work_per_query = np.full(len(queries), max(1, looks), dtype=np.int64)
-        _in_chunks(work, _chunks(np.zeros_like(work_per_query), work_per_query))
+        _in_chunks(work, _chunks(len(queries), 0, looks))
         return n_slices, n_items
 
     def _slices(self, queries: Words, plan: _Plan, n_slices: Counts) -> tuple[Counts, Counts, Counts, Distances]:
@@ -286,7 +305,7 @@ class _Plan:
     rings: Counts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
-def is_direct(n_bits: int, n_items: int) -> bool:
+def _address_directly(n_bits: int, n_items: int) -> bool:
     """Whether a table of so many items is addressed by the code itself."""
     return n_bits <= MAX_DIRECT_BITS and 1 << n_bits <= max(ALWAYS_DIRECT, SPARSEST * n_items)
 
@@ -304,19 +323,20 @@ def _offsets(sizes: Counts) -> Counts:
     return offsets
 
 
-def _chunks(n_slices: Counts, n_items: Counts) -> list[tuple[int, int]]:
-    """Split the queries into runs of bounded memory, and into more where threads can share the work."""
-    m = len(n_slices)
-    if not m:
-        return []
-    slices = np.cumsum(n_slices)
-    steps = slices + np.cumsum(n_items)
-    parts = int(slices[-1]) // MAX_SLICES + 1
-    if steps[-1] >= WORTH_THREADS:
+def _mean(values: Counts) -> int:
+    return int(values.sum()) // max(1, len(values))
+
+
+def _chunks(n_queries: int, slices: int, steps: int) -> list[tuple[int, int]]:
+    """Split queries into runs of bounded memory, and into more where threads can share the work.
+
+    ``slices`` and ``steps`` are what the average query needs.
+    """
+    parts = n_queries * slices // MAX_SLICES + 1
+    if n_queries * (slices + steps) >= WORTH_THREADS:
         parts = max(parts, 4 * _n_threads())
-    cuts = np.searchsorted(steps, np.linspace(0, steps[-1], parts + 1)[1:-1], side="left") + 1
-    edges = np.unique(np.concatenate([[0], np.minimum(cuts, m), [m]]))
-    return [(int(a), int(b)) for a, b in pairwise(edges)]
+    size = max(1, -(-n_queries // parts))
+    return [(a, min(a + size, n_queries)) for a in range(0, n_queries, size)]
 
 
 def _in_chunks(work: Callable[[int, int], None], chunks: list[tuple[int, int]]) -> None:

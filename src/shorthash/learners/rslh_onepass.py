@@ -4,6 +4,10 @@ With B kept as E Bk + X Bx and H as E C, each step of the alternation needs only
 rslh_steps.py), so iterations, restarts and code lengths cost nothing in n. The one thing dropped is the part
 ``beta X Bx`` of the H-step, which differs between samples of a group; the guard proves that it could not have flipped a
 sign.
+
+Where Q has not full rank (more bits than label sets, or repeated bits), the polar factor is one of many: the part that Q
+determines, plus any orthonormal completion or its negative. Codes must not hang on that choice, so the H-step looks at
+the determined part alone, and the completion takes the sign that suits the new codes; one of the two never raises J.
 """
 
 from __future__ import annotations
@@ -53,8 +57,9 @@ def solve_one_pass(problem: Problem, seed: int, p_ridge: Ridge | None) -> Run:
         previous = C
         if not authors:
             W, V = w_step(problem, _group_sums(problem, B), _code_sums(problem, C))
-        B = _b_step(problem, C, W, P, rng)
-        C, margin = _h_step(problem, C, B, W, V)
+        sure, free = _b_step(problem, C, W, P, rng)
+        C, margin = _h_step(problem, C, sure, W, V)
+        B = sure if free is None else _join(problem, sure, free, _target(problem, C, W, P))
         guard = max(guard, margin)
         if authors:
             W, V = w_step(problem, _group_sums(problem, B), _code_sums(problem, C))
@@ -67,20 +72,31 @@ def solve_one_pass(problem: Problem, seed: int, p_ridge: Ridge | None) -> Run:
     return Run(C, None, W, np.array(values), converged, guard)
 
 
-def _b_step(problem: Problem, C: Codes, W: Floats, P: Floats, rng: np.random.RandomState) -> _Pair:
-    """B = sqrt(scale) polar(Q), Q = Y W' + beta H + gamma G R'H + mu X P (paper, eqs. 19-20)."""
+def _target(problem: Problem, C: Codes, W: Floats, P: Floats) -> _Pair:
+    """Q = Y W' + beta H + gamma G R'H + mu X P (paper, below eq. 19)."""
     w = problem.weights
     k = problem.Yg @ W.T + w.beta * C + w.gamma * problem.similarity.b_term(_code_sums(problem, C))
-    Q = _Pair(k, w.mu * P)
+    return _Pair(k, w.mu * P)
+
+
+def _b_step(problem: Problem, C: Codes, W: Floats, P: Floats, rng: np.random.RandomState) -> tuple[_Pair, _Pair | None]:
+    """B = sqrt(scale) polar(Q) (paper, eqs. 19-20): the part that Q determines, and a completion where it does not."""
+    Q = _target(problem, C, W, P)
     values, vectors = np.linalg.eigh(_inner(problem, Q, Q))
     kept = values > EIGEN_TOLERANCE * values[-1]
     basis = Q.times(vectors[:, kept] / np.sqrt(values[kept]))  # orthonormal columns spanning Q
-    B = basis.times(vectors[:, kept].T)
-    if not kept.all():  # more bits than label sets, or repeated bits
-        rest = _complete(problem, basis, int((~kept).sum()), rng).times(vectors[:, ~kept].T)
-        B = _Pair(B.k + rest.k, B.x + rest.x)
     root = np.sqrt(problem.scale)
-    return _Pair(B.k * root, B.x * root)
+    sure = basis.times(root * vectors[:, kept].T)
+    if kept.all():
+        return sure, None
+    left = vectors[:, ~kept]
+    return sure, _complete(problem, basis, P @ left, rng).times(root * left.T)
+
+
+def _join(problem: Problem, sure: _Pair, free: _Pair, Q: _Pair) -> _Pair:
+    """The two parts of B, the free one with the sign that makes tr(B'Q) larger."""
+    direction = 1.0 if np.trace(_inner(problem, free, Q)) >= 0 else -1.0
+    return _Pair(sure.k + direction * free.k, sure.x + direction * free.x)
 
 
 def _h_step(problem: Problem, C: Codes, B: _Pair, W: Floats, V: Floats) -> tuple[Codes, float]:
@@ -98,26 +114,31 @@ def _h_step(problem: Problem, C: Codes, B: _Pair, W: Floats, V: Floats) -> tuple
         captured = problem.similarity.captured(_code_sums(problem, C))
         if captured is not None:
             scores = scores + w.gamma * problem.scale * (C - captured)
-    dropped = w.beta * problem.statistics.largest_norm * np.linalg.norm(B.x, axis=0)  # (L,)
+    dropped = w.beta * _largest_entry(problem, B.x)  # (L,)
     smallest = np.abs(scores).min(axis=0)
     margin = np.divide(dropped, smallest, out=np.full(len(dropped), np.inf), where=smallest > 0)
     margin[dropped == 0] = 0.0
     return sign(scores), float(margin.max())
 
 
-def _complete(problem: Problem, basis: _Pair, count: int, rng: np.random.RandomState) -> _Pair:
-    """``count`` orthonormal columns X z, orthogonal to ``basis``; zero columns where the features do not reach.
+def _largest_entry(problem: Problem, x: Floats) -> Floats:
+    """A bound of max_i |x_i b| for every column b: by norms of row and column, or by the norm of X b."""
+    by_norms = problem.statistics.largest_norm * np.linalg.norm(x, axis=0)
+    by_column = np.sqrt(np.maximum(np.sum(x * (problem.statistics.gram @ x), axis=0), 0.0))
+    return np.asarray(np.minimum(by_norms, by_column))
 
-    Codes and the final projection do not depend on them; they only make B'B = I exact.
-    """
-    z = rng.normal(size=(problem.statistics.n_features, count))
-    Z = _Pair(np.zeros((len(problem.N), count)), z)
+
+def _complete(problem: Problem, basis: _Pair, z: Floats, rng: np.random.RandomState) -> _Pair:
+    """Orthonormal columns near X z (random, where z is 0), orthogonal to ``basis``; 0 where the features do not reach."""
+    if not z.any():
+        z = rng.normal(size=z.shape)
+    Z = _Pair(np.zeros((len(problem.N), z.shape[1])), z)
     for _ in range(2):  # twice is enough
         Z = Z.minus(basis.times(_inner(problem, basis, Z)))
         values, vectors = np.linalg.eigh(_inner(problem, Z, Z))
         kept = values > EIGEN_TOLERANCE * max(values[-1], np.finfo(float).tiny)
         inverse = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
-        Z = Z.times(vectors * inverse)
+        Z = Z.times((vectors * inverse) @ vectors.T)
     return Z
 
 

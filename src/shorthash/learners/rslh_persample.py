@@ -15,9 +15,11 @@ from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.features.rows import Rows
 from shorthash.learners.rslh_steps import Problem, Run, objective, settled, start, w_step
-from shorthash.learners.solvers import Ridge, polar
+from shorthash.learners.solvers import Ridge, polar_parts
 
 __all__ = ["CentredRows", "solve_per_sample"]
+
+RANK_TOLERANCE = 1e-5  # singular values of Q below this share of the largest count as 0
 
 
 class CentredRows:
@@ -63,8 +65,10 @@ def solve_per_sample(
         previous = H
         if not authors:
             W, V = w_step(problem, Et @ B, Et @ H)
-        B = _b_step(problem, Et, group_of, H, W, XP)
-        H = _h_step(problem, Et, group_of, H, B, W, V)
+        sure, free = _b_step(problem, Et, group_of, H, W, XP)
+        H = _h_step(problem, Et, group_of, H, sure, W, V)
+        agreement = np.sum(free * _target(problem, Et, group_of, H, W, XP))
+        B = sure + free if agreement >= 0 else sure - free
         XtB = X.transposed_times(B)
         if authors:
             W, V = w_step(problem, Et @ B, Et @ H)
@@ -78,12 +82,21 @@ def solve_per_sample(
     return Run(sign(Et @ H), H, W, np.array(values), converged, float("nan"))
 
 
-def _b_step(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: Floats, XP: Floats) -> Floats:
-    """B = sqrt(scale) polar(Y W' + beta H + gamma G R'H + mu X P)  (paper, eqs. 19-20)."""
+def _target(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: Floats, XP: Floats) -> Floats:
+    """Q = Y W' + beta H + gamma G R'H + mu X P  (paper, below eq. 19)."""
     w = problem.weights
     by_group = problem.Yg @ W.T + w.gamma * problem.similarity.b_term(Et @ H)  # (u, L)
-    Q = by_group[group_of] + w.beta * H + w.mu * XP
-    return np.asarray(np.sqrt(problem.scale) * polar(Q))
+    return np.asarray(by_group[group_of] + w.beta * H + w.mu * XP)
+
+
+def _b_step(
+    problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: Floats, XP: Floats
+) -> tuple[Floats, Floats]:
+    """B = sqrt(scale) polar(Q)  (paper, eqs. 19-20), in its determined and its free part (see rslh_onepass.py)."""
+    Q = _target(problem, Et, group_of, H, W, XP)
+    sure, free = polar_parts(Q, RANK_TOLERANCE)
+    root = np.sqrt(problem.scale)
+    return root * sure, root * free
 
 
 def _h_step(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, B: Floats, W: Floats, V: Floats) -> Codes:

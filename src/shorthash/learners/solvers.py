@@ -7,7 +7,7 @@ from scipy import linalg
 
 from shorthash._types import Floats
 
-__all__ = ["Ridge", "polar"]
+__all__ = ["Ridge", "polar", "polar_parts"]
 
 
 class Ridge:
@@ -42,6 +42,16 @@ def polar(Q: Floats) -> Floats:
     Thin QR, then the SVD of the small triangle: exactly orthonormal columns even where Q is rank deficient, and no
     n x n factor.
     """
+    sure, free = polar_parts(Q, tolerance=0.0)
+    return sure + free
+
+
+def polar_parts(Q: Floats, tolerance: float) -> tuple[Floats, Floats]:
+    """The polar factor in two parts: what Q determines, and the orthonormal completion, which is one of many.
+
+    Singular values of at most ``tolerance`` times the largest count as 0.
+    """
     Z, T = np.linalg.qr(Q)
-    u, _, vt = np.linalg.svd(T)
-    return np.asarray(Z @ (u @ vt))
+    u, s, vt = np.linalg.svd(T, full_matrices=False)
+    kept = s > tolerance * s[0]
+    return Z @ (u[:, kept] @ vt[kept]), Z @ (u[:, ~kept] @ vt[~kept])

@@ -1,0 +1,32 @@
+"""Codes and labels become Scores: exact, ties included, every convention named.
+
+In: codes (or distances) of queries and database, and their labels. Out: Scores, comparisons of Scores, figure data.
+"""
+
+from shorthash.evaluation.conventions import CONVENTIONS, Convention
+from shorthash.evaluation.curves import Curve, Occupancy, TieBounds, by_k, by_length, occupancy, tie_bounds
+from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_scorer
+from shorthash.evaluation.scores import Scores, evaluate, evaluate_distances
+from shorthash.evaluation.statistics import Comparison, Summary, compare, summarise
+
+__all__ = [
+    "CONVENTIONS",
+    "Comparison",
+    "Convention",
+    "Curve",
+    "Occupancy",
+    "Scores",
+    "Summary",
+    "TieBounds",
+    "by_k",
+    "by_length",
+    "compare",
+    "evaluate",
+    "evaluate_distances",
+    "evaluate_hasher",
+    "learned_codes",
+    "map_scorer",
+    "occupancy",
+    "summarise",
+    "tie_bounds",
+]

@@ -1,0 +1,170 @@
+"""What published code calls mAP, as a table of named rules.
+
+The same codes get different numbers from different evaluation scripts. A convention fixes every choice that such a
+script makes, so that a printed number can be compared with one of ours under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shorthash._validation import check_choice, check_count
+from shorthash.evaluation.metrics import DIVISORS
+from shorthash.evaluation.ranking import TIES
+
+__all__ = ["CONVENTIONS", "WITHOUT_RELEVANT", "Convention", "convention_rules"]
+
+WITHOUT_RELEVANT = ("drop", "zero")
+
+
+@dataclass(frozen=True)
+class Convention:
+    """The choices behind a number.
+
+    Attributes
+    ----------
+    name : how to ask for it
+    headline : which score the convention calls its mAP: "map", "map_at_k", "map_at_radius" or "pr_area"
+    ties : order of items at the same distance, see :mod:`shorthash.evaluation.ranking`
+    without_relevant : queries for which the database has no relevant item are left out ("drop") or score 0 ("zero")
+    no_hit : the same for queries that show no relevant item among the first k or in a ball that is not empty
+    divisor_at_k, divisor_at_radius : what average precision is divided by, see
+        :func:`shorthash.evaluation.metrics.average_precision`
+    k : list lengths reported unless others are asked for
+    family : whose code computes it so
+    """
+
+    name: str
+    headline: str
+    ties: str
+    without_relevant: str
+    no_hit: str
+    divisor_at_k: str
+    divisor_at_radius: str
+    k: tuple[int, ...]
+    family: str
+
+
+CONVENTIONS: dict[str, Convention] = {
+    rules.name: rules
+    for rules in (
+        Convention(
+            name="shorthash",
+            headline="map",
+            ties="expected",
+            without_relevant="drop",
+            no_hit="zero",
+            divisor_at_k="possible",
+            divisor_at_radius="retrieved",
+            k=(10, 100, 1000),
+            family="this library: nothing depends on the order of the database",
+        ),
+        Convention(
+            name="sdh",
+            headline="map",
+            ties="stable",
+            without_relevant="zero",
+            no_hit="zero",
+            divisor_at_k="retrieved",
+            divisor_at_radius="retrieved",
+            k=(5000,),
+            family="SDH, SSLH and RSLH in MATLAB: stable sort of the whole database",
+        ),
+        Convention(
+            name="fssh",
+            headline="map",
+            ties="stable",
+            without_relevant="drop",
+            no_hit="drop",
+            divisor_at_k="retrieved",
+            divisor_at_radius="retrieved",
+            k=(5000,),
+            family="FSSH, LFH and COSDISH in MATLAB (calcMAP): stable sort, queries without a hit are left out",
+        ),
+        Convention(
+            name="hashnet",
+            headline="map_at_k",
+            ties="stable",
+            without_relevant="drop",
+            no_hit="drop",
+            divisor_at_k="retrieved",
+            divisor_at_radius="retrieved",
+            k=(1000,),
+            family="HashNet and DeepHash (TensorFlow): mAP of the first k, queries without a hit are left out",
+        ),
+        Convention(
+            name="deephash",
+            headline="map_at_k",
+            ties="stable",
+            without_relevant="zero",
+            no_hit="zero",
+            divisor_at_k="retrieved",
+            divisor_at_radius="retrieved",
+            k=(1000,),
+            family="DeepHash-pytorch: mAP of the first k, queries without a hit score 0",
+        ),
+        Convention(
+            name="dch",
+            headline="map_at_radius",
+            ties="expected",
+            without_relevant="drop",
+            no_hit="drop",
+            divisor_at_k="retrieved",
+            divisor_at_radius="retrieved",
+            k=(1000,),
+            family="DCH: mAP inside Hamming radius 2, empty balls score 0, balls without a hit are left out",
+        ),
+        Convention(
+            name="habir",
+            headline="pr_area",
+            ties="expected",
+            without_relevant="zero",
+            no_hit="zero",
+            divisor_at_k="possible",
+            divisor_at_radius="retrieved",
+            k=(1000,),
+            family="HABIR: area under the precision-recall curve by radius, pooled over all pairs",
+        ),
+    )
+}
+
+
+def convention_rules(
+    convention: str | Convention,
+    *,
+    ties: str | None = None,
+    without_relevant: str | None = None,
+    k: int | Sequence[int] | None = None,
+    owner: str = "evaluate",
+) -> Convention:
+    """A convention by name, with what was asked for explicitly put in its place.
+
+    Examples
+    --------
+    >>> convention_rules("hashnet", k=[100, 1000]).k
+    (100, 1000)
+    >>> convention_rules("sdh", ties="expected").ties
+    'expected'
+    """
+    if not isinstance(convention, Convention):
+        check_choice(convention, "convention", owner, CONVENTIONS)
+        convention = CONVENTIONS[convention]
+    rules = replace(
+        convention,
+        ties=convention.ties if ties is None else ties,
+        without_relevant=convention.without_relevant if without_relevant is None else without_relevant,
+        k=convention.k if k is None else _list_lengths(k, owner),
+    )
+    check_choice(rules.ties, "ties", owner, TIES)
+    for name in ("without_relevant", "no_hit"):
+        check_choice(getattr(rules, name), name, owner, WITHOUT_RELEVANT)
+    for name in ("divisor_at_k", "divisor_at_radius"):
+        check_choice(getattr(rules, name), name, owner, DIVISORS)
+    return rules
+
+
+def _list_lengths(k: int | Sequence[int], owner: str) -> tuple[int, ...]:
+    """One or several list lengths, each once, ascending."""
+    lengths = list(k) if hasattr(k, "__iter__") else [k]
+    return tuple(sorted({check_count(length, "k", owner) for length in lengths}))

@@ -1,0 +1,71 @@
+"""Settings and data that hold for every test. Arrays are read-only, so that no test can leak into another."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from sklearn.datasets import load_digits
+
+settings.register_profile("house", deadline=None)  # the first call of a compiled function takes a second
+settings.load_profile("house")
+
+
+def pytest_generate_tests(metafunc):
+    """Tests that take ``seed`` run with 0; SHORTHASH_SEEDS=20 runs them with 0 to 19."""
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(int(os.environ.get("SHORTHASH_SEEDS", "1"))))
+
+
+def frozen(*arrays):
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """scikit-learn's digits: (1797, 64) float64 and (1797,) labels."""
+    return frozen(*load_digits(return_X_y=True))
+
+
+@pytest.fixture(scope="session")
+def blobs():
+    """Five overlapping clusters: (300, 12) and (300,) labels."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(5, size=300)
+    X = rng.normal(size=(5, 12))[y] + 0.8 * rng.normal(size=(300, 12))
+    return frozen(X, y)
+
+
+@pytest.fixture(scope="session")
+def tagged():
+    """Multi-label rows: (300, 12) and a (300, 4) indicator matrix without empty rows."""
+    rng = np.random.default_rng(1)
+    Y = (rng.random((300, 4)) < 0.35).astype(np.int64)
+    Y[Y.sum(axis=1) == 0, 0] = 1
+    X = Y @ rng.normal(size=(4, 12)) + 0.5 * rng.normal(size=(300, 12))
+    return frozen(X, Y)
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The folder of real data files; tests that use it are marked ``data``."""
+    folder = os.environ.get("SHORTHASH_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("real data files are not here; set SHORTHASH_DATA to their folder")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def real_features(data_folder):
+    """Load features and labels of a data file by its stem, rows with unit norm."""
+
+    def read(stem):
+        with np.load(data_folder / f"{stem}.npz") as file:
+            X = file["X"].astype(np.float32) * file["scale"]
+            y = file["y"] if "y" in file else file["Y"]
+        return frozen(X / np.linalg.norm(X, axis=1, keepdims=True), y)
+
+    return read

@@ -1,0 +1,180 @@
+"""What only the bucket index has: slices, cheap adds, snapshots, two ways to address and two ways to look."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from shorthash.codes import ball_size
+from shorthash.errors import InvalidInput
+from shorthash.index import BucketIndex, ScanIndex
+from shorthash.index.table import BucketTable
+
+
+def random_codes(rng, n, n_bits):
+    """Codes that huddle around 20 centres, so that buckets differ in size."""
+    centres = rng.integers(0, 2**n_bits, size=20, dtype=np.uint64, endpoint=False) if n_bits < 64 else None
+    if centres is None:
+        centres = rng.integers(0, 2**64 - 1, size=20, dtype=np.uint64, endpoint=True)
+    flips = np.zeros(n, dtype=np.uint64)
+    for bit in range(n_bits):
+        flips |= (rng.random(n) < 0.15).astype(np.uint64) << np.uint64(bit)
+    return rng.choice(centres, size=n) ^ flips
+
+
+def same(a, b):
+    assert a.ids.tolist() == b.ids.tolist()
+    assert a.distances.tolist() == b.distances.tolist()
+
+
+@pytest.mark.parametrize("n_bits", [1, 5, 8, 12, 14, 16, 24, 25, 40, 64])
+@pytest.mark.parametrize("ties", ["id", "insertion", "shuffle"])
+def test_thousands_of_items_equal_the_scan(n_bits, ties):
+    rng = np.random.default_rng(n_bits)
+    codes = random_codes(rng, 6000, n_bits)
+    ids = rng.permutation(6000)
+    fast, slow = BucketIndex(n_bits).add(codes, ids=ids), ScanIndex(n_bits).add(codes, ids=ids)
+    gone = rng.choice(ids, size=500, replace=False)
+    queries = np.concatenate([codes[:3], random_codes(rng, 3, n_bits)])
+    for removed in ([], gone):
+        fast.remove(removed)
+        slow.remove(removed)
+        for radius in {0, min(1, n_bits), min(3, n_bits), n_bits}:
+            same(fast.within(queries, radius, ties=ties), slow.within(queries, radius, ties=ties))
+            assert fast.counts(queries, radius).tolist() == slow.counts(queries, radius).tolist()
+        for k in (1, 7, 100, 5500):
+            same(fast.search(queries, k, ties=ties), slow.search(queries, k, ties=ties))
+
+
+@pytest.mark.parametrize("n_bits", [10, 30])
+def test_batches_shared_by_threads_equal_single_queries(n_bits):
+    rng = np.random.default_rng(0)
+    codes = random_codes(rng, 20_000, n_bits)
+    index = BucketIndex(n_bits).add(codes)
+    queries = codes[:400]
+    batch, nearest = index.within(queries, 3), index.search(queries, 50)
+    for i in (0, 1, 17, 399):
+        single = index.within(queries[i : i + 1], 3)
+        assert batch[i][0].tolist() == single.ids.tolist()
+        assert batch[i][1].tolist() == single.distances.tolist()
+        assert nearest.ids[i].tolist() == index.search(queries[i : i + 1], 50).ids[0].tolist()
+    assert index.counts(queries, 3).tolist() == batch.counts.tolist()
+
+
+def test_few_bits_are_addressed_directly_and_many_are_not():
+    assert BucketTable.build(np.zeros(0, dtype=np.uint16), 12).direct
+    assert not BucketTable.build(np.zeros(10, dtype=np.uint16), 16).direct
+    assert BucketTable.build(np.zeros(20_000, dtype=np.uint16), 16).direct
+    assert not BucketTable.build(np.zeros(10, dtype=np.uint64), 64).direct
+
+
+def test_a_table_gives_its_codes_back():
+    rng = np.random.default_rng(0)
+    for n_bits in (1, 9, 16, 33, 64):
+        for n in (0, 1, 300):
+            codes = random_codes(rng, n, n_bits)
+            assert BucketTable.build(codes, n_bits).codes().tolist() == codes.tolist()
+
+
+def test_slices_are_ranges_of_one_array():
+    rng = np.random.default_rng(0)
+    index = BucketIndex(8).add(rng.integers(0, 256, size=500))
+    queries = rng.integers(0, 256, size=9)
+    slices, found = index.slices(queries, 2), index.within(queries, 2, ties="any")
+    assert len(slices) == 9
+    for (ids, distances), buckets in zip(found, slices, strict=True):
+        assert [d for d, _ in buckets] == sorted(d for d, _ in buckets)
+        assert np.concatenate([p for _, p in buckets]).tolist() == ids.tolist()
+        assert np.concatenate([[d] * len(p) for d, p in buckets]).tolist() == distances.tolist()
+        assert all(np.shares_memory(p, slices.positions) for _, p in buckets)
+        assert len(buckets) <= ball_size(8, 2)
+    with pytest.raises(ValueError, match="read-only"):
+        slices.positions[0] = 1
+
+
+def test_slices_leave_removed_items_out():
+    index = BucketIndex(4).add(np.array([1, 1, 2])).remove([0])
+    slices = index.slices(np.array([1]), 4)
+    assert [(d, index.ids[p].tolist()) for d, p in slices[0]] == [(0, [1]), (2, [2])]
+
+
+def test_memory_at_12_bits_is_at_most_5_bytes_per_item():
+    index = BucketIndex(12).add(np.random.default_rng(0).integers(0, 4096, size=200_000))
+    index.counts(np.array([0]), 0)
+    assert index.nbytes / len(index) <= 5
+
+
+def test_single_adds_are_found_at_once_and_settled_in_time():
+    index = BucketIndex(10)
+    for i in range(3000):
+        index.add(np.array([i % 1024]))
+        if i % 250 == 0:
+            ids, _ = index.within(np.array([i % 1024]), 0)[0]
+            assert ids.tolist() == list(range(i % 1024, i + 1, 1024))
+    assert index.counts(np.array([5]), 0).tolist() == [3]
+    assert index.ids.tolist() == list(range(3000))
+
+
+def test_a_search_sees_one_state_while_another_thread_writes():
+    """The writer adds a code and its complement in one call, and moves both in one call: totals stay even."""
+    index = BucketIndex(8).add(np.array([0, 255]))
+    stop, failures = threading.Event(), []
+
+    def write():
+        rng = np.random.default_rng(0)
+        for i in range(300):
+            code = int(rng.integers(256))
+            index.add(np.array([code, 255 - code]))
+            index.update([2 * i, 2 * i + 1], np.array([255 - code, code]))
+            if i % 7 == 6:
+                index.remove([2 * i - 2, 2 * i - 1])
+        stop.set()
+
+    def read():
+        while not stop.is_set():
+            total = int(index.counts(np.array([7]), 8)[0])
+            found = index.within(np.array([0]), 8)
+            distances = np.bincount(found.distances, minlength=9)
+            unique = len(set(found.ids.tolist())) == len(found.ids)
+            if total % 2 or not unique or distances.tolist() != distances[::-1].tolist():
+                failures.append((total, distances.tolist()))
+            index.search(np.array([3, 4]), 10)
+
+    threads = [threading.Thread(target=read) for _ in range(2)] + [threading.Thread(target=write)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert stop.is_set()
+    assert failures == []
+
+
+def test_an_iteration_keeps_the_state_it_began_with():
+    index = BucketIndex(4).add(np.array([0, 1, 3]))
+    walk = index.iterate(0)
+    index.remove([2]).add(np.array([0]))
+    assert [(d, ids.tolist()) for d, ids in walk] == [(0, [0]), (1, [1]), (2, [2])]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"order": np.array([0, 9], dtype=np.uint32)},
+        {"order": np.array([0], dtype=np.uint32)},
+        {"order": np.array([0, 1], dtype=np.int64)},
+        {"bounds": np.array([0, 2], dtype=np.uint32)},
+        {"bounds": np.array([0, 2, 1, 2, 2], dtype=np.uint32)},
+        {"keys": np.array([3, 1], dtype=np.uint64)},
+        {"keys": np.array([1, 7], dtype=np.uint64), "bounds": np.array([0, 1, 2], dtype=np.uint32)},
+    ],
+)
+def test_contradictory_arrays_are_refused(damage):
+    state = BucketIndex(2).add(np.array([1, 1])).export_state()
+    with pytest.raises(InvalidInput, match="contradict each other; build the index again"):
+        BucketIndex.from_state(2, state | damage)
+
+
+def test_ids_of_the_wrong_length_are_refused():
+    state = BucketIndex(2).add(np.array([1, 1])).export_state()
+    with pytest.raises(InvalidInput, match="2 items has 1 ids"):
+        BucketIndex.from_state(2, state | {"ids": np.array([4])})

@@ -1,0 +1,143 @@
+"""The one-pass solver against the per-sample solver, its guard, its rank rule and its numerical trap."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from shorthash import RSLH, AnchorRBF, make_hasher
+from shorthash.codes.signs import sign
+from shorthash.errors import CollisionWarning, GuardWarning
+from shorthash.learners.solvers import Ridge
+
+PER_SAMPLE_WEIGHTS = {"alpha": 1e-6, "beta": 1.0, "gamma": 0.0, "mu": 1e3, "lam": 1e-3}  # features decide bits
+LENGTHS = [4, 6, 8, 10, 16, 32]
+
+
+def assert_same_outcome(one, two):
+    assert np.array_equal(one.codes_, two.codes_)
+    assert np.array_equal(one.codewords_, two.codewords_)
+    largest = np.abs(two.projection_).max()
+    assert np.abs(one.projection_ - two.projection_).max() <= 1e-8 * largest
+
+
+def both(X, y, **parameters):
+    one = RSLH(random_state=0, **parameters).fit(X, y)
+    two = RSLH(random_state=0, solver="per-sample", **parameters).fit(X, y)
+    assert {c.solver for c in one.convergence_} == {"one-pass"}
+    assert {c.solver for c in two.convergence_} == {"per-sample"}
+    return one, two
+
+
+@pytest.mark.parametrize("n_bits", LENGTHS)
+@pytest.mark.parametrize("similarity", ["G", "S"])
+@pytest.mark.parametrize("variant", ["paper", "authors-code"])
+def test_same_codes_and_projections_on_digits(digits, n_bits, similarity, variant):
+    X, y = digits
+    X = AnchorRBF(n_anchors=200, random_state=0).fit_transform(X[:900])
+    assert_same_outcome(*both(X, y[:900], n_bits=n_bits, similarity=similarity, variant=variant))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_bits", LENGTHS)
+@pytest.mark.parametrize("similarity", ["G", "S"])
+@pytest.mark.parametrize("constraint", ["I", "nI"])
+def test_same_codes_and_projections_with_many_labels(tagged, n_bits, similarity, constraint):
+    X, Y = tagged
+    assert_same_outcome(*both(X, Y, n_bits=n_bits, similarity=similarity, constraint=constraint, boosting="ob"))
+
+
+@pytest.mark.parametrize("shared_projection", [True, False])
+def test_objectives_agree(blobs, shared_projection):
+    one, two = both(*blobs, n_bits=3, shared_projection=shared_projection, boosting=None)
+    assert np.linalg.matrix_rank(one.codewords_) == 3  # else B is one of many, and so is its share of J
+    assert np.allclose(one.objective_, two.objective_, rtol=1e-10)
+    assert np.all(np.diff(one.objective_) <= 1e-10 * one.objective_[:-1])
+
+
+def test_more_bits_than_label_sets_leave_no_orthonormal_Q(blobs):
+    """32 bits on 5 classes: Q has rank 5, its inverse root does not exist, and the codes must not care."""
+    one, two = both(*blobs, n_bits=32)
+    assert_same_outcome(one, two)
+    assert np.isfinite(one.objective_).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_failing_guard_falls_back_and_says_so(tagged):
+    """With beta far above alpha the part that differs between samples decides bits."""
+    X, Y = tagged
+    parameters = {**PER_SAMPLE_WEIGHTS, "n_bits": 6, "boosting": None, "random_state": 0, "max_iter": 100}
+    with pytest.warns(GuardWarning, match="falls back to the per-sample solver"):
+        fallen = RSLH(**parameters).fit(X, Y)
+    reference = RSLH(solver="per-sample", **parameters).fit(X, Y)
+    assert fallen.convergence_[0].solver == "per-sample"
+    assert_same_outcome(fallen, reference)
+    distinct = {(label.tobytes(), code.tobytes()) for label, code in zip(Y, reference.codes_, strict=True)}
+    assert len(distinct) > len(np.unique(Y, axis=0)), (
+        "the codes of a label set should differ here, or nothing is tested"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_failing_guard_without_rows_keeps_group_codes_and_says_so(tagged):
+    X, Y = tagged
+    hasher = RSLH(**PER_SAMPLE_WEIGHTS, n_bits=6, boosting=None, random_state=0, max_iter=100)
+    with pytest.warns(GuardWarning, match="the rows are gone; call fit"):
+        hasher.partial_fit(X, Y)
+    assert hasher.convergence_[0].solver == "one-pass"
+
+
+def test_float32_gram_trap(digits):
+    """Sums of uncentred kernel features in float32 destroy the ridge solution; ours are float64.
+
+    Values near 0.6 leave nothing of a small eigenvalue in float32. The test shows the damage on the same rows, so it
+    fails if the trap were harmless, and that the pipeline does not fall into it.
+    """
+    X, y = digits
+    X = np.repeat(X, 20, axis=0) + np.random.default_rng(0).normal(scale=0.5, size=(20 * len(X), X.shape[1]))
+    y = np.repeat(y, 20)
+    hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end={"n_anchors": 300, "bandwidth": 60.0}).fit(X, y)
+    Z = hasher[0].transform(X) + hasher[0].mean_.astype(np.float32)  # uncentred, float32
+    assert Z.mean() > 0.6
+    n, mean = len(Z), Z.mean(axis=0)
+    H = hasher[-1].codes_.astype(np.float32)
+    K32 = Z.T @ Z - n * np.outer(mean, mean)
+    right = (Z.T @ H - np.outer(mean, H.sum(axis=0))).astype(np.float64)
+    P32 = Ridge(K32.astype(np.float64), 1e-5).solve(right)
+    centred = Z.astype(np.float64) - Z.mean(axis=0, dtype=np.float64)
+    good = (sign(hasher.project(X)) == hasher[-1].codes_).mean()
+    trapped = (sign(centred @ P32) == hasher[-1].codes_).mean()
+    assert good > 0.97
+    assert trapped < good - 0.1
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("n_bits", [4, 10, 32])
+def test_same_codes_and_projections_on_cifar10(real_features, n_bits):
+    X, y = real_features("cifar10_cnn256")
+    rows = np.random.default_rng(0).permutation(len(X))[:2000]
+    Z = AnchorRBF(n_anchors=400, random_state=0).fit_transform(X[rows])
+    assert_same_outcome(*both(Z, y[rows], n_bits=n_bits))
+
+
+@pytest.mark.data
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::shorthash.errors.CollisionWarning")
+@pytest.mark.parametrize("n_bits", [4, 8, 32])
+def test_same_codes_and_projections_on_voc2012(real_features, n_bits):
+    X, Y = real_features("voc2012_cnn256")
+    Z = AnchorRBF(n_anchors=400, random_state=0).fit_transform(X[:2000])
+    assert_same_outcome(*both(Z, Y[:2000], n_bits=n_bits))
+
+
+def test_codes_still_moving_at_the_end_are_a_warning(tagged):
+    X, Y = tagged
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 iterations with codes still changing; increase max_iter"):
+        hasher = RSLH(n_bits=8, max_iter=1, random_state=0).fit(X, Y)
+    assert "still changing" in hasher.convergence_[0].reason
+    settled = RSLH(n_bits=8, max_iter=100, random_state=0).fit(X, Y)
+    assert "stopped changing" in settled.convergence_[0].reason
+
+
+def test_too_few_bits_for_the_classes_is_a_warning(blobs):
+    with pytest.warns(CollisionWarning, match=r"5 classes .* n_bits=2 \(4 codes\): some must collide; use n_bits >= 3"):
+        RSLH(n_bits=2, random_state=0).fit(*blobs)

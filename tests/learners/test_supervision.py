@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+from dense_rslh import dense_reduction, dense_similarity
+
+from shorthash._labels import group_labels
+from shorthash.learners import supervision
+from shorthash.learners.supervision import FullSimilarity, ReducedSimilarity, similar_sums
+
+
+def one_hot(y):
+    return np.eye(int(y.max()) + 1)[y]
+
+
+@pytest.fixture(params=["single", "multi"])
+def problem(request, blobs, tagged):
+    X, y = blobs if request.param == "single" else tagged
+    X, y = X[:80], y[:80]
+    groups = group_labels(y, owner="test")
+    Y = one_hot(y) if y.ndim == 1 else y
+    E = np.eye(len(groups.rows))[groups.ids]
+    return X - X.mean(axis=0), Y, groups, E
+
+
+def test_sums_over_similar_groups_are_products_with_S(problem):
+    _, Y, groups, E = problem
+    A = np.random.default_rng(0).normal(size=(80, 3))
+    assert np.allclose(similar_sums(groups.rows, E.T @ A)[groups.ids], dense_similarity(Y) @ A)
+
+
+def test_blocks_change_nothing(problem, monkeypatch):
+    _, _, groups, E = problem
+    V = E.T @ np.random.default_rng(0).normal(size=(80, 3))
+    whole = similar_sums(groups.rows, V)
+    monkeypatch.setattr(supervision, "BLOCK_GROUPS", 2)
+    assert np.allclose(similar_sums(groups.rows, V), whole)
+
+
+def test_full_similarity_is_S(problem):
+    _, Y, groups, E = problem
+    S, H = dense_similarity(Y), np.sign(np.random.default_rng(1).normal(size=(80, 4)))
+    full = FullSimilarity(groups.rows, groups.sizes())
+    assert np.allclose(full.b_term(E.T @ H)[groups.ids], S @ H)
+    assert np.allclose(full.h_term(E.T @ H)[groups.ids], S @ H)
+    assert full.captured(E.T @ H) is None
+    assert full.squared_norm() == pytest.approx((S**2).sum())
+
+
+def test_reduced_similarity_is_G_and_R(problem):
+    X, Y, groups, E = problem
+    S = dense_similarity(Y)
+    R = dense_reduction(S, X)
+    G, H = S @ R, np.sign(np.random.default_rng(1).normal(size=(80, 4)))
+    reduced = ReducedSimilarity(groups.rows, groups.sizes(), X.T @ E)
+    assert np.allclose(reduced.b_term(E.T @ H)[groups.ids], G @ R.T @ H)
+    assert np.allclose(reduced.h_term(E.T @ H)[groups.ids], R @ G.T @ H)
+    assert np.allclose(reduced.captured(E.T @ H)[groups.ids], R @ R.T @ H)
+    assert reduced.squared_norm() == pytest.approx((G**2).sum())
+
+
+def test_G_equals_S_where_the_class_means_are_independent(blobs):
+    """Structural fact: with uncentred features range(S) lies in range(R), and G R' = S exactly."""
+    X, y = blobs[0][:80], blobs[1][:80]
+    groups = group_labels(y, owner="test")
+    E = np.eye(len(groups.rows))[groups.ids]
+    H = np.sign(np.random.default_rng(1).normal(size=(80, 4)))
+    reduced = ReducedSimilarity(groups.rows, groups.sizes(), X.T @ E)
+    assert np.allclose(reduced.b_term(E.T @ H)[groups.ids], dense_similarity(one_hot(y)) @ H)

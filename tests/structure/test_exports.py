@@ -1,0 +1,48 @@
+"""What is public is complete, sorted and importable."""
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import shorthash
+
+MODULES = sorted(
+    m.name for m in pkgutil.walk_packages(shorthash.__path__, "shorthash.") if not m.name.endswith("__main__")
+)
+
+
+def test_top_level_names_are_importable_and_have_a_home():
+    for name in shorthash.__all__:
+        value = getattr(shorthash, name)
+        assert getattr(importlib.import_module(shorthash._HOMES[name]), name) is value
+    assert set(shorthash._HOMES) == set(shorthash.__all__)
+    assert set(shorthash.__all__) <= set(dir(shorthash))
+
+
+def test_the_promised_names():
+    from shorthash import RSLH, AnchorRBF, BucketIndex, ScanIndex, evaluate, make_hasher
+
+    assert all(callable(x) for x in (RSLH, AnchorRBF, BucketIndex, ScanIndex, evaluate, make_hasher))
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = shorthash.nonsense
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_all_is_true(name):
+    module = importlib.import_module(name)
+    for public in getattr(module, "__all__", []):
+        assert hasattr(module, public), f"{name}.__all__ names {public}, which does not exist"
+
+
+def test_the_version_stands_in_three_places():
+    root = Path(shorthash.__file__).parents[2]
+    version = shorthash.__version__
+    assert re.search(rf'^version = "{re.escape(version)}"$', (root / "pyproject.toml").read_text(), re.M)
+    assert f"## {version}" in (root / "CHANGELOG.md").read_text()
+    assert re.search(rf"^version: {re.escape(version)}$", (root / "CITATION.cff").read_text(), re.M)

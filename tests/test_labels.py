@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+from sklearn.exceptions import DataConversionWarning
+
+from shorthash._labels import group_label_pair, group_labels, shared_label
+from shorthash.errors import InvalidInput
+
+
+def test_class_labels_and_their_one_hot_matrix_give_the_same_groups():
+    y = np.array(["b", "a", "c", "a"])
+    Y = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 1], [1, 0, 0]])
+    one, two = group_labels(y, owner="test"), group_labels(Y, owner="test")
+    assert one.ids.tolist() == two.ids.tolist() == [1, 0, 2, 0]
+    assert one.rows.tolist() == two.rows.tolist() == np.eye(3).tolist()
+    assert one.classes.tolist() == ["a", "b", "c"]
+    assert one.sizes().tolist() == [2, 1, 1]
+
+
+def test_signs_and_zeros_are_the_same_labels():
+    Y = np.array([[1, 0, 1], [0, 1, 1], [1, 0, 1]])
+    one, two = group_labels(Y, owner="test"), group_labels(2 * Y - 1, owner="test")
+    assert one.rows.tolist() == two.rows.tolist() == [[1, 0, 1], [0, 1, 1]]
+    assert one.ids.tolist() == [0, 1, 0]
+    assert not one.single
+
+
+def test_group_order_does_not_depend_on_sample_order():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((50, 11)) < 0.4).astype(int)
+    Y[:, 0] |= Y.sum(axis=1) == 0
+    order = rng.permutation(50)
+    one, two = group_labels(Y, owner="test"), group_labels(Y[order], owner="test")
+    assert np.array_equal(one.rows, two.rows)
+    assert np.array_equal(one.ids[order], two.ids)
+    assert np.array_equal(one.rows[one.ids], Y)
+
+
+def test_shared_label_by_loops():
+    rng = np.random.default_rng(0)
+    A, B = ((rng.random((k, 5)) < 0.4).astype(np.uint8) for k in (7, 9))
+    expected = [[bool(np.any(a & b)) for b in B] for a in A]
+    assert shared_label(A, B).tolist() == expected
+
+
+def test_pairs_are_grouped_over_the_same_rows():
+    queries, database = group_label_pair(["x", "z"], ["y", "z", "y"], owner="test")
+    assert queries.classes.tolist() == ["x", "y", "z"]
+    assert queries.ids.tolist() == [0, 2]
+    assert database.ids.tolist() == [1, 2, 1]
+
+
+def test_unlabelled_rows_are_refused_or_dropped_and_counted():
+    Y = np.array([[1, 0], [0, 0], [0, 1]])
+    with pytest.raises(InvalidInput, match=r"1 all-zero rows \(first: 1\).*drop_unlabelled=True"):
+        group_labels(Y, owner="test")
+    groups = group_labels(Y, owner="test", drop_unlabelled=True)
+    assert groups.kept.tolist() == [True, False, True]
+    assert groups.n_samples == 2
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "requires y to be passed"),
+        ([1.0, np.nan], "NaN or infinity"),
+        (np.array(["a", None], dtype=object), "missing value"),
+        (np.array(["a", 1], dtype=object), "one type. Got int, str"),
+        ([0.5, 1.25], "continuous.*class labels"),
+        (np.zeros((2, 2, 2)), "1 or 2 dimensions"),
+        ([[0, 2], [1, 0]], "only 0/1 or only -1/\\+1. Got the values 0, 1, 2"),
+        ([[-1, 0], [1, 0]], "only 0/1 or only -1/\\+1"),
+    ],
+)
+def test_bad_labels(y, message):
+    with pytest.raises(InvalidInput, match=message):
+        group_labels(y, owner="test")
+
+
+def test_unknown_classes_are_named():
+    with pytest.raises(InvalidInput, match="not announced: 'd'"):
+        group_labels(["a", "d"], owner="test", classes=["a", "b"])
+
+
+def test_wrong_number_of_columns():
+    with pytest.raises(InvalidInput, match="3 columns, but 2 classes"):
+        group_labels(np.eye(3), owner="test", classes=["a", "b"])
+
+
+def test_a_column_becomes_a_vector_with_a_warning():
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        groups = group_labels([[3], [4]], owner="test")
+    assert groups.classes.tolist() == [3, 4]
+
+
+def test_pairs_of_different_form_are_refused():
+    with pytest.raises(InvalidInput, match="one form"):
+        group_label_pair([0, 1], np.eye(2), owner="test")
+    with pytest.raises(InvalidInput, match="one type"):
+        group_label_pair([0, 1], ["a", "b"], owner="test")
+    with pytest.raises(InvalidInput, match="same columns"):
+        group_label_pair(np.eye(2), np.eye(3), owner="test")
