@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any, Self
 
 import numpy as np
@@ -19,21 +20,21 @@ from shorthash._validation import check_choice
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
+from shorthash.features.rows import BATCH_ROWS, Rows
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.base import BaseHasher
+from shorthash.learners.sums import SumHasher
 
-__all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher"]
+__all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher", "recipes"]
 
 
 class HasherPipeline(Pipeline):  # type: ignore[misc]
     """A front end and a hasher that stream: the n x d matrix of kernel features never exists.
 
-    An ordinary scikit-learn ``Pipeline`` (slicing, ``set_params``, ``clone`` and grid search work) whose ``fit``,
-    ``partial_fit`` and ``transform`` read the rows in batches and pass them through the front end on the way. The mean
-    that centres the kernel features comes out of the same single pass as the learner's sums.
-
-    Where the steps are not an ``AnchorRBF`` followed by a learner of sums, it behaves as its parent class.
+    An ordinary scikit-learn ``Pipeline`` (slicing, ``set_params``, ``clone`` and grid search work) that encodes in
+    batches. Where the front end is an ``AnchorRBF`` and the learner needs only sums over rows (``SumHasher``), ``fit``
+    and ``partial_fit`` read the rows in batches too, and the mean that centres the kernel features comes out of the
+    same single pass as the learner's sums. Other learners get all their rows at once, as in any pipeline.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:
@@ -83,19 +84,14 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
     def project(self, X: ArrayLike) -> Floats:
         """Real-valued scores, (n_samples, n_bits), computed batch by batch."""
         check_is_fitted(self)
-        if not self._streams():
-            return np.asarray(self[-1].project(self[:-1].transform(X)))
-        front, learner = self._front, self._learner
-        rows = self._rows(X).through(front.features())
-        scores = np.empty((len(rows), learner.projection_.shape[1]))
-        shift = front.mean_ @ learner.projection_
-        for part, batch in rows:
-            scores[part] = batch @ learner.projection_ - shift
-        return scores
+        learner = self.steps[-1][1]
+        if not isinstance(learner, BaseHasher):
+            raise InvalidInput(f"The last step must be a hasher to give codes. Got {type(learner).__name__} instead.")
+        return np.concatenate([learner.project(batch) for batch in self._mapped_batches(X)])
 
     def transform(self, X: ArrayLike) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1, computed batch by batch."""
-        if not self._streams():
+        if not isinstance(self.steps[-1][1], BaseHasher):
             return np.asarray(super().transform(X))
         return sign(self.project(X))
 
@@ -103,32 +99,46 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         """``fit``, then ``transform``."""
         return self.fit(X, y, **params).transform(X)
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: None = None, **params: Any) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: None = None, **params: Any) -> float:  # noqa: ARG002
         """Tie-aware mean average precision on ``X``: every row queries all the others."""
-        if not self._streams():
-            return float(super().score(X, y, sample_weight, **params))
         return leave_one_out_map(self.transform(X), y)
+
+    def _mapped_batches(self, X: ArrayLike) -> Iterator[Any]:
+        """What the front end makes of the rows, batch by batch; the whole is validated first, names included."""
+        first = self.steps[0][1]
+        if not isinstance(first, AnchorRBF):
+            rest = self.steps[:-1]
+            whole: Any = X if hasattr(X, "iloc") else np.asarray(X)
+            take = whole.iloc if hasattr(whole, "iloc") else whole
+            batches = (take[start : start + BATCH_ROWS] for start in range(0, max(len(whole), 1), BATCH_ROWS))
+        else:
+            rest = self.steps[1:-1]
+            batches = (batch - first.mean_ for _, batch in self._rows(X).through(first.features()))
+        for batch in batches:
+            for _, step in rest:
+                batch = step.transform(batch)
+            yield batch
 
     @property
     def _front(self) -> AnchorRBF:
         return self.steps[0][1]  # type: ignore[no-any-return]
 
     @property
-    def _learner(self) -> RSLH:
+    def _learner(self) -> SumHasher:
         return self.steps[-1][1]  # type: ignore[no-any-return]
 
     def _streams(self) -> bool:
-        """Whether the steps are a row-wise kernel and a learner of sums."""
-        return len(self.steps) == 2 and isinstance(self._front, AnchorRBF) and isinstance(self._learner, RSLH)
+        """Whether the steps are a kernel and a learner of sums."""
+        return len(self.steps) == 2 and isinstance(self._front, AnchorRBF) and isinstance(self._learner, SumHasher)
 
-    def _streaming_steps(self, verb: str) -> tuple[AnchorRBF, RSLH]:
+    def _streaming_steps(self, verb: str) -> tuple[AnchorRBF, SumHasher]:
         if not self._streams():
             names = " -> ".join(type(step).__name__ for _, step in self.steps)
-            raise InvalidInput(f"{verb} needs a pipeline of AnchorRBF and RSLH. Got {names} instead.")
+            raise InvalidInput(f"{verb} needs a pipeline of AnchorRBF and a learner of sums. Got {names} instead.")
         return self._front, self._learner
 
     def _rows(self, X: ArrayLike) -> Rows:
-        """Validated rows for a fitted front end."""
+        """Validated rows for a fitted kernel."""
         values = validate_data(self._front, X, reset=False, dtype="numeric", ensure_all_finite=False)
         return Rows(values, "AnchorRBF")
 
@@ -141,23 +151,41 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a name is made into a pipeline, and what a reader wants to know about the method."""
+    """How a name is made into a pipeline, and what a reader wants to know about the method.
+
+    Attributes
+    ----------
+    full_name, year, reference : what the method is and where it was published
+    supervised, multilabel : whether it needs labels, and whether a sample may have several
+    learner : "module:class" of the learner
+    front_end : keys of ``FRONT_STEPS``, in order
+    settings : parameters of the learner that differ from its defaults
+    front_settings : the same for the kernel
+    presets : further settings by name, ``{"settings": ..., "front_settings": ...}``
+    """
 
     full_name: str
     year: int
     supervised: bool
     multilabel: bool
     reference: str
-    learner: str  # "module:class"
+    learner: str
+    front_end: tuple[str, ...] = ("kernel",)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    front_end: Mapping[str, Any] = field(default_factory=dict)
+    front_settings: Mapping[str, Any] = field(default_factory=dict)
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def learner_class(self) -> type[BaseEstimator]:
         """Import the learner."""
-        module, _, name = self.learner.partition(":")
-        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+        return _import(self.learner)
 
+
+# what a front end is made of; only the kernel has parameters to set
+FRONT_STEPS = {
+    "kernel": "shorthash.kernels.rbf:AnchorRBF",
+    "bias": "shorthash.kernels.bias:Bias",
+    "zscore": "sklearn.preprocessing:StandardScaler",
+}
 
 RECIPES: dict[str, Recipe] = {
     "rslh": Recipe(
@@ -168,7 +196,6 @@ RECIPES: dict[str, Recipe] = {
         reference="X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511.",
         learner="shorthash.learners.rslh:RSLH",
         presets={
-            "paper": {},
             "authors-code": {
                 "settings": {
                     "alpha": 7,
@@ -178,11 +205,17 @@ RECIPES: dict[str, Recipe] = {
                     "boosting": None,
                     "variant": "authors-code",
                 },
-                "front_end": {"bandwidth": "mean-min-authors"},
+                "front_settings": {"bandwidth": "mean-min-authors"},
             },
         },
     ),
 }
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every method by name: ours, and those that installed packages offer under ``shorthash.methods``."""
+    offered = {point.name: point for point in entry_points(group="shorthash.methods") if point.name not in RECIPES}
+    return {**RECIPES, **{name: point.load() for name, point in sorted(offered.items())}}
 
 
 def make_hasher(
@@ -198,10 +231,10 @@ def make_hasher(
 
     Parameters
     ----------
-    name : a key of ``RECIPES``
+    name : a key of ``recipes()``
     n_bits : code length, 1 to 64
     preset : "paper", or "authors-code": the settings and step order of the authors' released code
-    front_end : parameters of the front end, for instance ``{"n_anchors": 500}``
+    front_end : parameters of the kernel, for instance ``{"n_anchors": 500}``
     random_state : given to front end and learner
     **params : parameters of the learner, by name
 
@@ -211,26 +244,40 @@ def make_hasher(
     >>> hasher[0].n_anchors, hasher[-1].n_bits, hasher[-1].boosting
     (100, 6, 'ob')
     """
-    check_choice(name, "name", "make_hasher", list(RECIPES))
-    recipe = RECIPES[name]
-    check_choice(preset, "preset", f"make_hasher({name!r})", list(recipe.presets))
-    chosen = recipe.presets[preset]
-    learner_class = recipe.learner_class()
+    known = recipes()
+    check_choice(name, "name", "make_hasher", list(known))
+    recipe = known[name]
+    check_choice(preset, "preset", f"make_hasher({name!r})", ["paper", *recipe.presets])
+    chosen = recipe.presets.get(preset, {})
     settings = {**recipe.settings, **chosen.get("settings", {}), **params}
-    kernel = {**recipe.front_end, **chosen.get("front_end", {}), **(front_end or {})}
-    _check_names(settings, learner_class, f"{learner_class.__name__}")
-    _check_names(kernel, AnchorRBF, "the front end of " + name)
-    return HasherPipeline(
-        [
-            ("kernel", AnchorRBF(**{"random_state": random_state, **kernel})),
-            ("hasher", learner_class(n_bits=n_bits, **{"random_state": random_state, **settings})),
-        ]
-    )
+    kernel = {**recipe.front_settings, **chosen.get("front_settings", {}), **(front_end or {})}
+    if front_end and "kernel" not in recipe.front_end:
+        raise InvalidInput(f"{name} has no kernel in its front end, so front_end={dict(front_end)} has nothing to set.")
+    steps: list[tuple[str, BaseEstimator]] = []
+    for step in recipe.front_end:
+        given = {**kernel, "random_state": kernel.get("random_state", random_state)} if step == "kernel" else {}
+        steps.append((step, _build(_import(FRONT_STEPS[step]), given, f"the front end of {name}")))
+    learner_class = recipe.learner_class()
+    if "random_state" in _parameters(learner_class):
+        settings = {"random_state": random_state, **settings}
+    steps.append(("hasher", _build(learner_class, {"n_bits": n_bits, **settings}, learner_class.__name__)))
+    return HasherPipeline(steps)
 
 
-def _check_names(given: Mapping[str, Any], cls: type[BaseEstimator], owner: str) -> None:
-    """Raise if a parameter does not exist, naming those that do."""
-    known = [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
+def _import(path: str) -> type[BaseEstimator]:
+    """The class at "module:class"."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def _parameters(cls: type[BaseEstimator]) -> list[str]:
+    return [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
+
+
+def _build(cls: type[BaseEstimator], given: Mapping[str, Any], owner: str) -> BaseEstimator:
+    """An instance, or an error that names the parameters there are."""
+    known = _parameters(cls)
     for name in given:
-        if name not in known or name == "n_bits":
+        if name not in known:
             raise InvalidInput(f"{owner} has no parameter {name!r} to set here. It has: {', '.join(known)}.")
+    return cls(**given)

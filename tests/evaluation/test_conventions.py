@@ -1,6 +1,7 @@
 """Each convention against a loop that decides everything the way that code does."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def area(problem):
     if points and points[0][0] > 0:
         points.insert(0, (0.0, points[0][1]))
     kept = [p for i, p in enumerate(points) if i == 0 or p[0] != points[i - 1][0]]
-    return sum(0.5 * (b[0] - a[0]) * (a[1] + b[1]) for a, b in zip(kept[:-1], kept[1:], strict=True))
+    return sum(0.5 * (b[0] - a[0]) * (a[1] + b[1]) for a, b in pairwise(kept))
 
 
 @settings(max_examples=60)
@@ -156,5 +157,5 @@ def test_list_lengths_are_ascending_and_distinct():
 
 def test_a_wrong_rule_in_a_convention_is_named():
     wrong = Convention("mine", "map", "expected", "drop", "keep", "all", "all", (), "")
-    with pytest.raises(InvalidInput, match="'no_hit' parameter of evaluate must be one of 'drop', 'zero'. Got 'keep'"):
+    with pytest.raises(InvalidInput, match="'no_hit' parameter of evaluate must be one of 'drop', 'zero'"):
         convention_rules(wrong)

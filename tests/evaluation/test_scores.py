@@ -240,7 +240,7 @@ def test_scores_by_class_are_means_over_their_queries():
         )
     with pytest.raises(InvalidInput, match="there are 40 queries, but 39 labels"):
         scores.by_class(y[:-1])
-    with pytest.raises(InvalidInput, match="'score' parameter of Scores.by_class must be one of 'map'"):
+    with pytest.raises(InvalidInput, match=r"'score' parameter of Scores\.by_class must be one of 'map'"):
         scores.by_class(y, score="accuracy")
 
 

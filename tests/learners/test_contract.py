@@ -19,7 +19,8 @@ def discover():
     found = set()
     for module in pkgutil.iter_modules(shorthash.learners.__path__, "shorthash.learners."):
         for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(member, BaseHasher) and member is not BaseHasher and not member.__name__.startswith("_"):
+            public = member is not BaseHasher and not inspect.isabstract(member) and member.__name__[0] != "_"
+            if issubclass(member, BaseHasher) and public:
                 found.add(member)
     return sorted(found, key=lambda c: c.__name__)
 

@@ -31,8 +31,13 @@ def map_scorer(estimator: Encoder, X: ArrayLike, y: ArrayLike) -> float:
 
     Examples
     --------
+    >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import GridSearchCV
-    >>> search = GridSearchCV(estimator, {"alpha": [0.1, 1]}, scoring=map_scorer)  # doctest: +SKIP
+    >>> from shorthash.learners.rslh import RSLH
+    >>> X, y = load_iris(return_X_y=True)
+    >>> search = GridSearchCV(RSLH(n_bits=4, random_state=0), {"alpha": [0.1, 1.0]}, scoring=map_scorer).fit(X, y)
+    >>> search.best_score_ > 0.4
+    np.True_
     """
     return leave_one_out_map(estimator.transform(X), y)
 

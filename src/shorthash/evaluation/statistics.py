@@ -120,7 +120,7 @@ def compare(
     Examples
     --------
     >>> print(compare([0.6, 0.7, 0.9, 0.8], [0.5, 0.7, 0.6, 0.7]))
-    +0.1250 [+0.0250, +0.2250], p = 0.25, 3 wins, 0 losses, 1 draws (n = 4)
+    +0.1250 [+0.0250, +0.2500], p = 0.25, 3 wins, 0 losses, 1 draws (n = 4)
     """
     a, b = _column(first, score), _column(second, score)
     if a.shape != b.shape:

@@ -179,8 +179,11 @@ class HammingIndex(ABC):
 
     @classmethod
     @abstractmethod
-    def from_state(cls, n_bits: int, state: dict[str, Any]) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself."""
+    def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+
+        ``thorough`` looks at every entry; otherwise only at sizes and types.
+        """
 
     def _ids_for(self, codes: PackedCodes, ids: ArrayLike) -> AnyIds:
         """User ids, checked against the codes they belong to."""

@@ -169,11 +169,14 @@ class BucketIndex(HammingIndex):
         }
 
     @classmethod
-    def from_state(cls, n_bits: int, state: dict[str, Any]) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself."""
+    def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+
+        ``thorough`` looks at every entry; otherwise only at sizes and types.
+        """
         index = cls(n_bits)
         table = BucketTable(index.n_bits, state["keys"], state["bounds"], state["order"])
-        table.check()
+        table.check(every_entry=thorough)
         ids = state["ids"]
         if ids is not None and len(ids) != len(table):
             raise InvalidInput(f"A saved index of {len(table)} items has {len(ids)} ids; build it again.")

@@ -13,7 +13,7 @@ from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.filters import Where, allowed_items
-from shorthash.index.ids import AnyIds, as_ids, check_same_kind, shuffle_keys
+from shorthash.index.ids import AnyIds, check_same_kind, shuffle_keys
 from shorthash.index.results import RadiusResult, SearchResult
 
 __all__ = ["ScanIndex"]
@@ -151,11 +151,18 @@ class ScanIndex(HammingIndex):
         return {"codes": self._codes, "ids": self._ids, "next_id": self._next_id}
 
     @classmethod
-    def from_state(cls, n_bits: int, state: dict[str, Any]) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself."""
+    def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+
+        ``thorough`` looks at every entry; otherwise only at sizes and types.
+        """
         index = cls(n_bits)
-        index._codes = as_packed(state["codes"], index.n_bits)
-        index._ids = index._ids_for(index._codes, as_ids(state["ids"], cls.__name__))
+        codes, ids = np.asarray(state["codes"]), np.asarray(state["ids"])
+        if thorough:
+            codes, ids = as_packed(codes, index.n_bits), index._ids_for(codes, ids)
+        if codes.dtype != packed_dtype(index.n_bits) or codes.shape != ids.shape or ids.dtype.kind not in "iU":
+            raise InvalidInput("The arrays of a saved index contradict each other; build the index again.")
+        index._codes, index._ids = codes, ids
         index._next_id = int(state["next_id"])
         return index
 

@@ -79,10 +79,9 @@ class BucketTable:
         """Whether ``bounds`` is indexed by the code itself."""
         return len(self.keys) == 0 and len(self.bounds) > 1
 
-    def check(self, *, every_item: bool = True) -> None:
+    def check(self, *, every_entry: bool = True) -> None:
         """Raise InvalidInput if the arrays contradict each other; they may come from a file."""
         n_buckets = len(self.keys) if len(self.keys) or len(self.bounds) == 1 else 1 << self.n_bits
-        steps = self.bounds[1:] >= self.bounds[:-1]
         fits = (
             self.keys.dtype == np.uint64
             and self.order.dtype == self.bounds.dtype
@@ -91,14 +90,18 @@ class BucketTable:
             and len(self.bounds) == n_buckets + 1
             and self.bounds[0] == 0
             and self.bounds[-1] == len(self.order)
-            and bool(np.all(steps))
-            and bool(np.all(self.keys[1:] > self.keys[:-1]))
-            and (not len(self.keys) or int(self.keys[-1]) >> self.n_bits == 0)
         )
-        if fits and every_item and len(self.order):
-            fits = int(self.order.min()) >= 0 and int(self.order.max()) < len(self.order)
+        if fits and every_entry:
+            fits = self._check_entries()
         if not fits:
             raise InvalidInput("The arrays of a bucket table contradict each other; build the index again.")
+
+    def _check_entries(self) -> bool:
+        """Whether bounds and keys rise, codes have no more bits than they may, and positions exist."""
+        keys, bounds, order = self.keys, self.bounds, self.order
+        rising = bool(np.all(bounds[1:] >= bounds[:-1])) and bool(np.all(keys[1:] > keys[:-1]))
+        in_range = not len(keys) or int(keys[-1]) >> self.n_bits == 0
+        return rising and in_range and (not len(order) or (int(order.min()) >= 0 and int(order.max()) < len(order)))
 
     def __len__(self) -> int:
         return len(self.order)

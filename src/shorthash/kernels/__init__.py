@@ -1,8 +1,9 @@
 """X -> phi(X): feature maps that make linear hash functions curved.
 
-In: feature rows. Out: kernel features, one column per anchor.
+In: feature rows. Out: kernel features, one column per anchor, and a constant column where a method wants one.
 """
 
+from shorthash.kernels.bias import Bias
 from shorthash.kernels.rbf import AnchorRBF
 
-__all__ = ["AnchorRBF"]
+__all__ = ["AnchorRBF", "Bias"]

@@ -5,5 +5,6 @@ In: feature rows and labels. Out: estimators whose ``project`` gives real scores
 
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.rslh import RSLH
+from shorthash.learners.sums import SumHasher
 
-__all__ = ["RSLH", "BaseHasher"]
+__all__ = ["RSLH", "BaseHasher", "SumHasher"]

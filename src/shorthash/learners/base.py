@@ -18,13 +18,15 @@ __all__ = ["BaseHasher"]
 
 
 class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A hasher with a linear hash function: ``code(x) = sign(x @ projection_)``.
+    """A hasher with a linear hash function: ``code(x) = sign(x @ projection_ + intercept_)``.
 
-    A learner supplies ``fit`` and the attribute ``projection_`` of shape (n_features_in, n_bits); everything here
-    follows from it.
+    A learner supplies ``fit`` and the attribute ``projection_`` of shape (n_features_in, n_bits), and ``intercept_`` of
+    shape (n_bits,) where its hash functions do not pass through the origin; everything here follows from them. One
+    with another kind of hash function overrides ``project`` and ``_n_features_out``.
     """
 
     projection_: Floats
+    intercept_: Floats | float = 0.0
 
     def project(self, X: ArrayLike) -> Floats:
         """Real-valued scores, (n_samples, n_bits), whose signs are the code."""
@@ -32,7 +34,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
         scores = np.empty((len(values), self.projection_.shape[1]))
         for part, batch in Rows(values, type(self).__name__):
-            scores[part] = batch @ self.projection_
+            scores[part] = batch @ self.projection_ + self.intercept_
         return scores
 
     def transform(self, X: ArrayLike) -> Codes:

@@ -9,31 +9,28 @@ docs/paper/rslh.md.
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shorthash._labels import LabelGroups, group_labels
-from shorthash._types import Codes, Floats, Labels
+from shorthash._labels import LabelGroups
+from shorthash._types import Codes
 from shorthash._validation import check_choice, check_count, check_n_bits, check_weight
-from shorthash.errors import CollisionWarning, GuardWarning, InvalidInput
+from shorthash.errors import GuardWarning
 from shorthash.features.rows import Rows
-from shorthash.learners.base import BaseHasher
 from shorthash.learners.boosting import STRATEGIES, select_bits
 from shorthash.learners.rslh_onepass import solve_one_pass
 from shorthash.learners.rslh_persample import CentredRows, solve_per_sample
 from shorthash.learners.rslh_steps import Convergence, Problem, Run, Weights
 from shorthash.learners.solvers import Ridge
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import SumHasher
 
 __all__ = ["RSLH"]
 
 
-class RSLH(BaseHasher):
+class RSLH(SumHasher):
     r"""Reinforcing Short-Length Hashing.
 
     Learns real codes B, binary codes H and projections by alternation on
@@ -124,9 +121,6 @@ class RSLH(BaseHasher):
     ((150, 4), (3, 4))
     """
 
-    classes_: Labels
-    statistics_: GroupStatistics
-    offset_: Floats | None
     codes_: Codes
 
     def __init__(
@@ -169,99 +163,10 @@ class RSLH(BaseHasher):
         self.drop_unlabelled = drop_unlabelled
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from all rows at once.
-
-        Parameters
-        ----------
-        X : (n_samples, n_features) features, for instance from ``AnchorRBF``; a memory map is read in batches
-        y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
-        """
-        values = validate_data(self, X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2)
-        return self.fit_rows(Rows(values, "RSLH"), y)
-
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Learn from more rows; the outcome is that of ``fit`` on all rows so far.
-
-        Parameters
-        ----------
-        X : (n_samples, n_features) features
-        y : labels, as in ``fit``
-        classes : every class that will occur; at the first call, where the classes of ``y`` are taken if it is missing
-        """
-        self._check_memory()
-        values = validate_data(
-            self, X, reset=not hasattr(self, "statistics_"), dtype="numeric", ensure_all_finite=False
-        )
-        return self.partial_fit_rows(Rows(values, "RSLH"), y, classes)
-
-    def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
-        check_is_fitted(self)
-        self._check_memory()
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
-        return self.forget_rows(Rows(values, "RSLH"), y)
-
-    def merge(self, other: RSLH) -> Self:
-        """Take in everything another RSLH has learned from, on the same features and classes."""
-        check_is_fitted(self)
-        check_is_fitted(other)
-        self._check_memory(streams=True)
-        other._check_memory(streams=True)
-        self.statistics_ = self.statistics_.merge(other.statistics_)
-        return self._learn(self._check_params(), center=self.offset_ is not None)
-
-    def fit_rows(self, rows: Rows, y: ArrayLike | None, *, center: bool = False) -> Self:
-        """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
-        weights = self._check_params()
-        groups = group_labels(y, owner="RSLH", n_samples=len(rows), drop_unlabelled=self.drop_unlabelled)
-        if len(groups.rows) < 2:
-            raise InvalidInput(
-                f"y of RSLH holds one class only ({_only_label(groups)}), but a code can be learned from 2 or more; "
-                "add rows of another class, or use an unsupervised method."
-            )
-        rows.check_varied()
-        self.n_dropped_ = len(rows) - groups.n_samples
-        rows = rows if groups.kept is None else rows.keep(groups.kept)
-        self.classes_ = groups.classes
-        self.statistics_ = GroupStatistics.of(rows, groups)
-        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        return self._learn(weights, center=center, rows=rows, groups=groups)
-
-    def partial_fit_rows(
-        self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None, *, center: bool = False
-    ) -> Self:
-        """``partial_fit`` on rows that are read in batches."""
-        weights = self._check_params()
-        first = not hasattr(self, "statistics_")
-        fresh = self._statistics(rows, y, classes if first else self.classes_)
-        if first:
-            self.classes_ = fresh.classes
-            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self.statistics_ = fresh if first else self.statistics_.merge(fresh)
-        return self._learn(weights, center=center)
-
-    def forget_rows(self, rows: Rows, y: ArrayLike) -> Self:
-        """``forget`` on rows that are read in batches."""
-        remaining = self.statistics_.subtract(self._statistics(rows, y, self.classes_))
-        if not len(remaining.counts):
-            raise InvalidInput("Forgetting these rows would leave nothing to learn from; keep some, or fit anew.")
-        self.statistics_ = remaining
-        return self._learn(self._check_params(), center=self.offset_ is not None)
-
-    def _statistics(self, rows: Rows, y: ArrayLike, classes: ArrayLike | None) -> GroupStatistics:
-        """Sums over some rows."""
-        groups = group_labels(
-            y, owner="RSLH", n_samples=len(rows), classes=classes, drop_unlabelled=self.drop_unlabelled
-        )
-        self.n_dropped_ = len(rows) - groups.n_samples
-        return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
-
     def _learn(
         self, weights: Weights, *, center: bool, rows: Rows | None = None, groups: LabelGroups | None = None
     ) -> Self:
         """Solve from the statistics (and the rows, where they are at hand) and set every fitted attribute."""
-        self._warn_of_collisions()
         offset = self.statistics_.mean() if center else None
         seen = self.statistics_ if offset is None else self.statistics_.centred(offset)
         problem = Problem.of(seen, weights)
@@ -355,35 +260,3 @@ class RSLH(BaseHasher):
             variant=self.variant,
             **numbers,
         )
-
-    def _check_memory(self, *, streams: bool = False) -> None:
-        """Raise if the sums are gone, or if rows would reach a learner whose rows are centred by its pipeline."""
-        if hasattr(self, "projection_") and not hasattr(self, "statistics_"):
-            raise InvalidInput(
-                "This RSLH was saved without its statistics, so it cannot learn further; fit it anew, or save it with "
-                "statistics=True."
-            )
-        if not streams and getattr(self, "offset_", None) is not None:
-            raise InvalidInput(
-                "This RSLH learns inside a HasherPipeline, which centres its rows; call the method of the pipeline."
-            )
-
-    def _warn_of_collisions(self) -> None:
-        n_classes = len(self.classes_)
-        if n_classes > 2**self.n_bits:
-            warnings.warn(
-                f"{n_classes} classes cannot all have different codes of n_bits={self.n_bits} ({2**self.n_bits} codes): "
-                f"some must collide; use n_bits >= {int(np.ceil(np.log2(n_classes)))} to tell all classes apart.",
-                CollisionWarning,
-                stacklevel=4,
-            )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        return tags
-
-
-def _only_label(groups: LabelGroups) -> str:
-    return ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())

@@ -5,9 +5,9 @@ rslh_steps.py), so iterations, restarts and code lengths cost nothing in n. The 
 ``beta X Bx`` of the H-step, which differs between samples of a group; the guard proves that it could not have flipped a
 sign.
 
-Where Q has not full rank (more bits than label sets, or repeated bits), the polar factor is one of many: the part that Q
-determines, plus any orthonormal completion or its negative. Codes must not hang on that choice, so the H-step looks at
-the determined part alone, and the completion takes the sign that suits the new codes; one of the two never raises J.
+Where Q has not full rank (more bits than label sets, or repeated bits), the polar factor is one of many: the part that
+Q determines, plus any orthonormal completion or its negative. Codes must not hang on that choice, so the H-step looks
+at the determined part alone, and the completion takes the sign that suits the new codes; one of the two never raises J.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _largest_entry(problem: Problem, x: Floats) -> Floats:
 
 
 def _complete(problem: Problem, basis: _Pair, z: Floats, rng: np.random.RandomState) -> _Pair:
-    """Orthonormal columns near X z (random, where z is 0), orthogonal to ``basis``; 0 where the features do not reach."""
+    """Orthonormal columns near X z (random if z is 0), orthogonal to ``basis``; 0 where the features do not reach."""
     if not z.any():
         z = rng.normal(size=z.shape)
     Z = _Pair(np.zeros((len(problem.N), z.shape[1])), z)

@@ -55,6 +55,7 @@ MARKERS = "osD^v"
 SIZE = (4.4, 3.1)  # inches: small, so that letters stay legible on a phone
 MAX_MAP_BITS = 12
 LABELLED_CELLS = 8  # a map with at most so many columns has room for words in its cells
+NAMED_RADII = 3  # points of a precision-recall curve that are named
 SHOWN_SHARE = 0.1  # a class is named in a bucket if it makes up this share of it
 
 
@@ -95,7 +96,7 @@ def figure_style() -> AbstractContextManager[None]:
 
 
 def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLike, best: ArrayLike) -> Figure:
-    """mAP by code length, with the range that the order of equal distances can move it in.
+    """Mean average precision by code length, and the range in which the order of equal distances can move it.
 
     Parameters
     ----------
@@ -112,8 +113,18 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
         for position, mean, bottom, top in zip(x, means, low, high, strict=True):
             axes.annotate(f"{mean:.3f}", (position + 0.22, mean), va="center", fontsize=9)
             if top - bottom > 0.1:  # room for the ends
-                axes.annotate(f"best {top:.2f}", (position, top), (0, 4), **_CENTRED, va="bottom")
-                axes.annotate(f"worst {bottom:.2f}", (position, bottom), (0, -4), **_CENTRED, va="top")
+                axes.annotate(
+                    f"best {top:.2f}", (position, top), (0, 4), textcoords="offset points", ha="center", **_SMALL
+                )
+                axes.annotate(
+                    f"worst {bottom:.2f}",
+                    (position, bottom),
+                    (0, -4),
+                    textcoords="offset points",
+                    ha="center",
+                    va="top",
+                    **_SMALL,
+                )
         axes.set_xticks(x, [str(length) for length in lengths])
         axes.set_xlim(-0.5, len(lengths) - 0.2)
         axes.set_ylim(0, 1.1)
@@ -154,15 +165,12 @@ def draw_pr_curve(curves: Mapping[str, Curve]) -> Figure:
         figure, axes = _axes("recall", "precision", "Precision and recall by radius")
         for number, (name, curve) in enumerate(curves.items()):
             axes.plot(curve.recall, curve.precision, **_series(number), label=name)
-        first = next(iter(curves.values()), None)
-        if first is not None:
-            for radius in first.radius[:3]:
-                point = (first.recall[radius], first.precision[radius])
-                axes.annotate(
-                    f"r={radius}", point, (6, 3), textcoords="offset points", fontsize=8, color=PALETTE["quiet"]
-                )
-        axes.set_xlim(-0.03, 1.08)
-        axes.set_ylim(0, 1.05)
+        lowest = min(float(curve.recall[0]) for curve in curves.values())
+        left = max(0.0, 1 - 1.5 * (1 - lowest)) if lowest > 0.5 else 0.0  # recall that starts high deserves the room
+        margin = 0.04 * (1 - left)
+        axes.set_xlim(left - margin, 1 + margin)
+        axes.set_ylim(0, 1.12)
+        _name_radii(axes, max(curves.values(), key=lambda curve: len(curve.radius)), 1 - left)
         axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
     return figure
 
@@ -240,7 +248,7 @@ def to_svg(figure: Figure, name: str) -> str:
     return text
 
 
-_CENTRED: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 8, "color": PALETTE["quiet"]}
+_SMALL: dict[str, Any] = {"fontsize": 8, "color": PALETTE["quiet"]}
 
 
 def _axes(x: str, y: str, title: str) -> tuple[Figure, Axes]:
@@ -262,6 +270,19 @@ def _series(number: int) -> dict[str, Any]:
 def _metadata(suffix: str) -> dict[str, Any]:
     """No date in files, so that the same figure is the same file."""
     return {".svg": {"metadata": {"Date": None}}, ".pdf": {"metadata": {"CreationDate": None}}}.get(suffix.lower(), {})
+
+
+def _name_radii(axes: Axes, curve: Curve, width: float) -> None:
+    """Write the first radii at their points; points that touch share one name."""
+    named: list[tuple[float, float, list[str]]] = []
+    for radius, x, y in zip(curve.radius[:NAMED_RADII], curve.recall, curve.precision, strict=False):
+        if named and abs(x - named[-1][0]) < 0.05 * width and abs(y - named[-1][1]) < 0.05:
+            named[-1][2].append(str(radius))
+        else:
+            named.append((float(x), float(y), [str(radius)]))
+    for x, y, radii in named:
+        text = f"radius {', '.join(radii)}"
+        axes.annotate(text, (x, y), (0, 7), textcoords="offset points", ha="center", **_SMALL)
 
 
 def _gray_grid(n_bits: int) -> NDArray[np.int64]:
@@ -288,19 +309,19 @@ def _bucket_names(packed: NDArray[np.int64], labels: ArrayLike | None) -> dict[i
 
 
 def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], names: dict[int, str]) -> None:
-    """One square per code; fuller is darker."""
+    """A grid of lines, and one square per occupied code; fuller is darker."""
     patches = require_extra("matplotlib.patches", "report", "Drawing figures")
     n_rows, n_columns = grid.shape
-    roomy = n_columns <= LABELLED_CELLS
-    for (row, column), count in np.ndenumerate(counts):
-        share = count / max(1, counts.max())
-        fill = {"facecolor": SERIES[0], "alpha": 0.15 + 0.85 * share} if count else {"facecolor": "none"}
-        axes.add_patch(patches.Rectangle((column, row), 1, 1, linewidth=0, **fill))
-        axes.add_patch(patches.Rectangle((column, row), 1, 1, fill=False, edgecolor=PALETTE["grid"], linewidth=0.8))
-        if count:
-            colour = PALETTE["on-series"] if share > 0.5 else PALETTE["ink"]
-            name = names.get(int(grid[row, column]), "")
-            _write_cell(axes, (column, row), name, int(count), colour, roomy)
+    lines: dict[str, Any] = {"color": PALETTE["grid"], "linewidth": 0.8, "clip_on": False}
+    axes.hlines(np.arange(n_rows + 1), 0, n_columns, **lines)
+    axes.vlines(np.arange(n_columns + 1), 0, n_rows, **lines)
+    for row, column in np.argwhere(counts).tolist():
+        share = counts[row, column] / counts.max()
+        fill = {"facecolor": SERIES[0], "alpha": 0.15 + 0.85 * share, "linewidth": 0}
+        axes.add_patch(patches.Rectangle((column, row), 1, 1, **fill))
+        colour = PALETTE["on-series"] if share > 0.5 else PALETTE["ink"]
+        name = names.get(int(grid[row, column]), "")
+        _write_cell(axes, (column, row), name, int(counts[row, column]), colour, n_columns <= LABELLED_CELLS)
     axes.set_xlim(0, n_columns)
     axes.set_ylim(n_rows, 0)
     axes.set_aspect("equal")
@@ -310,7 +331,7 @@ def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], 
 def _write_cell(axes: Axes, corner: tuple[int, int], name: str, count: int, colour: str, roomy: bool) -> None:
     """What a bucket says: its classes above its number of items, or the classes alone where it is small."""
     x, y = corner[0] + 0.5, corner[1] + 0.5
-    centred = {"ha": "center", "va": "center", "color": colour}
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
     if not roomy:
         axes.text(x, y, name.split(" ")[0], fontsize=6, **centred)
     elif name:

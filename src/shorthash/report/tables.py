@@ -78,7 +78,7 @@ class Table:
         for number, row in enumerate(self.rows):
             if len(row) != len(self.columns):
                 raise InvalidInput(
-                    f"Row {number} of a table must have one cell per column, {len(self.columns)}. Got {len(row)} instead."
+                    f"Row {number} of a table must have {len(self.columns)} cells, as many as columns. Got {len(row)}."
                 )
         for column in self.columns:
             check_choice(column.best, "best", "Column", ["high", "low", None])

@@ -1,0 +1,301 @@
+"""Evaluation protocols: which rows are queries, which are learned from, which are searched.
+
+A protocol is a small frozen object with a seed. It says who is who for given labels, always the same way, and travels
+as a plain dict, so that a result can name the protocol it was measured under.
+
+=====================  =============================================================================================
+``PerClassQueries``    so many queries of every class (CIFAR-10: 100, ImageNet-100: 50)
+``RandomQueries``      so many queries overall (CALTECH-101, and multi-label data)
+``UnseenClasses``      learn from some classes, search among the others
+``OfficialTest``       the test rows that the data set names are the queries
+=====================  =============================================================================================
+
+Everything that is not a query is the database, unless ``train_in_database=False`` takes the training rows out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shorthash._labels import group_labels
+from shorthash._validation import check_choice, check_count
+from shorthash.errors import InvalidInput
+
+__all__ = [
+    "PROTOCOLS",
+    "OfficialTest",
+    "PerClassQueries",
+    "Protocol",
+    "RandomQueries",
+    "Split",
+    "UnseenClasses",
+    "protocol_from_dict",
+]
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Row numbers, ascending.
+
+    Attributes
+    ----------
+    query : rows that ask
+    train : rows to learn from
+    database : rows that are searched; may contain the training rows, never the queries
+    """
+
+    query: Rows
+    train: Rows
+    database: Rows
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What every protocol can do; the subclasses say which rows they draw."""
+
+    kind: ClassVar[str]
+
+    def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:
+        """Say which rows are queries, training rows and database.
+
+        Parameters
+        ----------
+        y : (n,) class labels, or an (n, n_classes) indicator matrix
+        test : (n,) bool, the test rows that the data set names; only ``OfficialTest`` asks for them
+        """
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The protocol as plain values; :func:`protocol_from_dict` reads it back."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class PerClassQueries(Protocol):
+    """Draw ``per_class`` queries of every class, then ``n_train`` training rows from all others.
+
+    Parameters
+    ----------
+    per_class : queries of every class
+    n_train : training rows; None for all that are not queries
+    train_in_database : whether training rows are searched, too
+    seed : seed of ``numpy.random.default_rng``
+
+    Examples
+    --------
+    >>> split = PerClassQueries(per_class=1, n_train=2, seed=0).split(["a", "a", "a", "b", "b"])
+    >>> len(split.query), len(split.train), len(split.database)
+    (2, 2, 3)
+    """
+
+    kind: ClassVar[str] = "per_class_queries"
+    per_class: int = 100
+    n_train: int | None = None
+    train_in_database: bool = True
+    seed: int = 0
+
+    def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:  # noqa: ARG002
+        """Draw class by class, in class order."""
+        per_class = check_count(self.per_class, "per_class", "PerClassQueries")
+        ids = _classes(y, "PerClassQueries")
+        rng = np.random.default_rng(self.seed)
+        drawn = []
+        for label in range(int(ids.max()) + 1):
+            members = np.flatnonzero(ids == label)
+            if len(members) < per_class:
+                raise InvalidInput(
+                    f"PerClassQueries draws {per_class} queries of every class, but class number {label} has "
+                    f"{len(members)} rows; lower per_class, or use RandomQueries."
+                )
+            drawn.append(rng.choice(members, per_class, replace=False))
+        others = _without(np.arange(len(ids)), np.concatenate(drawn))
+        return _draw_training(rng, np.concatenate(drawn), others, self.n_train, self.train_in_database, self.kind)
+
+
+@dataclass(frozen=True)
+class RandomQueries(Protocol):
+    """Draw ``n_queries`` queries overall, then ``n_train`` training rows from all others.
+
+    Parameters
+    ----------
+    n_queries : queries
+    n_train : training rows; None for all that are not queries
+    train_in_database : whether training rows are searched, too
+    seed : seed of ``numpy.random.default_rng``
+
+    Examples
+    --------
+    >>> split = RandomQueries(n_queries=2, seed=0).split([0, 0, 1, 1, 1])
+    >>> split.train.tolist() == split.database.tolist(), len(split.database)
+    (True, 3)
+    """
+
+    kind: ClassVar[str] = "random_queries"
+    n_queries: int = 1000
+    n_train: int | None = None
+    train_in_database: bool = True
+    seed: int = 0
+
+    def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:  # noqa: ARG002
+        """Draw from all rows alike, whatever their labels."""
+        n = len(np.asarray(y))
+        n_queries = _some_of(self.n_queries, n, "n_queries", "RandomQueries")
+        rng = np.random.default_rng(self.seed)
+        queries = rng.choice(n, n_queries, replace=False)
+        others = _without(np.arange(n), queries)
+        return _draw_training(rng, queries, others, self.n_train, self.train_in_database, self.kind)
+
+
+@dataclass(frozen=True)
+class UnseenClasses(Protocol):
+    """Learn from some classes; queries and database come from the others.
+
+    Parameters
+    ----------
+    n_unseen : classes kept from the learner, drawn at random
+    n_queries : queries among their rows; the rest of them is the database
+    n_train : training rows from the seen classes; None for all
+    seed : seed of ``numpy.random.default_rng``
+
+    Examples
+    --------
+    >>> y = np.repeat([0, 1, 2, 3], 5)
+    >>> split = UnseenClasses(n_unseen=2, n_queries=4, seed=0).split(y)
+    >>> set(y[split.train].tolist()) & set(y[split.database].tolist())
+    set()
+    """
+
+    kind: ClassVar[str] = "unseen_classes"
+    n_unseen: int = 25
+    n_queries: int = 1000
+    n_train: int | None = None
+    seed: int = 0
+
+    def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:  # noqa: ARG002
+        """Draw the unseen classes, then queries among their rows, then training rows among the others."""
+        ids = _classes(y, "UnseenClasses")
+        n_classes = int(ids.max()) + 1
+        n_unseen = _some_of(self.n_unseen, n_classes, "n_unseen", "UnseenClasses", what="classes")
+        rng = np.random.default_rng(self.seed)
+        unseen = np.isin(ids, rng.choice(n_classes, n_unseen, replace=False))
+        rows = np.flatnonzero(unseen)
+        queries = rng.choice(rows, _some_of(self.n_queries, len(rows), "n_queries", "UnseenClasses"), replace=False)
+        train = _training_rows(rng, np.flatnonzero(~unseen), self.n_train, self.kind)
+        return Split(np.sort(queries), train, _without(rows, queries))
+
+
+@dataclass(frozen=True)
+class OfficialTest(Protocol):
+    """The test rows that the data set names are the queries; all other rows are the database.
+
+    Parameters
+    ----------
+    n_queries : draw only so many of the test rows; None for all
+    n_train : training rows; None for all that are not test rows
+    train_in_database : whether training rows are searched, too
+    seed : seed of ``numpy.random.default_rng``
+
+    Examples
+    --------
+    >>> split = OfficialTest().split([0, 1, 0, 1], test=[False, False, True, True])
+    >>> split.query.tolist(), split.database.tolist()
+    ([2, 3], [0, 1])
+    """
+
+    kind: ClassVar[str] = "official_test"
+    n_queries: int | None = None
+    n_train: int | None = None
+    train_in_database: bool = True
+    seed: int = 0
+
+    def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:
+        """Take, or draw from, the test rows; test rows that are not drawn belong nowhere."""
+        n = len(np.asarray(y))
+        mask = np.asarray([] if test is None else test)
+        if mask.dtype != np.bool_ or mask.shape != (n,) or mask.all() or not mask.any():
+            raise InvalidInput(
+                f"OfficialTest needs test=, {n} booleans that are true for some rows and not for all. Got "
+                f"{'none' if test is None else f'{mask.dtype} of shape {mask.shape}'} instead; pass the mask that "
+                "comes with the data set, or use RandomQueries."
+            )
+        rng = np.random.default_rng(self.seed)
+        queries = np.flatnonzero(mask)
+        if self.n_queries is not None:
+            check_count(self.n_queries, "n_queries", "OfficialTest", high=len(queries))
+            queries = rng.choice(queries, self.n_queries, replace=False)
+        return _draw_training(rng, queries, np.flatnonzero(~mask), self.n_train, self.train_in_database, self.kind)
+
+
+PROTOCOLS: dict[str, type[Protocol]] = {
+    protocol.kind: protocol for protocol in (PerClassQueries, RandomQueries, UnseenClasses, OfficialTest)
+}
+
+
+def protocol_from_dict(values: Mapping[str, Any]) -> Protocol:
+    """Read back what ``Protocol.to_dict`` wrote.
+
+    Examples
+    --------
+    >>> protocol = RandomQueries(n_queries=500, seed=3)
+    >>> protocol_from_dict(protocol.to_dict()) == protocol
+    True
+    """
+    settings = dict(values)
+    kind = settings.pop("kind", None)
+    check_choice(kind, "kind", "protocol_from_dict", PROTOCOLS)
+    known = [each.name for each in fields(PROTOCOLS[kind])]
+    for name in settings:
+        check_choice(name, "setting", f"protocol {kind!r}", known)
+    return PROTOCOLS[kind](**settings)
+
+
+def _draw_training(
+    rng: np.random.Generator, queries: Rows, others: Rows, n_train: int | None, train_in_database: bool, kind: str
+) -> Split:
+    """Draw training rows among those that are not queries, and say what is searched."""
+    train = _training_rows(rng, others, n_train, kind)
+    database = others if train_in_database else _without(others, train)
+    if len(database) == 0:
+        raise InvalidInput(
+            f"Protocol {kind!r} leaves no row for the database; keep the training rows in it, or lower n_train."
+        )
+    return Split(np.sort(queries), train, database)
+
+
+def _training_rows(rng: np.random.Generator, rows: Rows, n_train: int | None, kind: str) -> Rows:
+    """So many of the rows, or all of them."""
+    if n_train is None:
+        return rows
+    check_count(n_train, "n_train", f"protocol {kind!r}", high=len(rows))
+    drawn: Rows = np.sort(rng.choice(rows, n_train, replace=False))
+    return drawn
+
+
+def _without(rows: Rows, taken: Rows) -> Rows:
+    """Rows that were not taken, in order."""
+    return rows[~np.isin(rows, taken)]
+
+
+def _classes(y: ArrayLike, owner: str) -> NDArray[np.intp]:
+    """Class numbers of rows with one label each."""
+    groups = group_labels(y, owner=owner)
+    if not groups.single:
+        raise InvalidInput(f"{owner} needs one class per row, but some rows have several labels; use RandomQueries.")
+    return groups.ids
+
+
+def _some_of(value: int, n: int, name: str, owner: str, what: str = "rows") -> int:
+    """A count that leaves at least one over."""
+    count = check_count(value, name, owner)
+    if count >= n:
+        raise InvalidInput(
+            f"The '{name}' parameter of {owner} must leave some {what} over. Got {count} of {n} {what}; lower it."
+        )
+    return count

@@ -1,0 +1,191 @@
+"""Learning from sums over rows: what such a learner can do beyond ``fit``, whatever it solves."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from shorthash._labels import LabelGroups, group_labels
+from shorthash._types import Floats, Labels
+from shorthash.errors import CollisionWarning, InvalidInput
+from shorthash.features.rows import Rows
+from shorthash.learners.base import BaseHasher
+from shorthash.learners.statistics import GroupStatistics
+
+__all__ = ["SumHasher"]
+
+
+class SumHasher(BaseHasher, ABC):
+    """A supervised hasher that needs only sums over rows.
+
+    So rows may come in batches, be added (``partial_fit``, ``merge``) and be taken back (``forget``), and the outcome
+    is always that of ``fit`` on the rows that remain. A learner supplies ``_check_params`` and ``_learn``.
+
+    Attributes
+    ----------
+    classes_ : (c,) the classes
+    statistics_ : GroupStatistics, the sums: the model's memory
+    offset_ : the mean that a streaming front end subtracts from the rows; None where rows are used as they come
+    n_dropped_ : int, rows without label in the last call
+    """
+
+    classes_: Labels
+    statistics_: GroupStatistics
+    offset_: Floats | None
+    n_bits: int
+    drop_unlabelled: bool
+    random_state: int | np.random.RandomState | None
+
+    @abstractmethod
+    def _check_params(self) -> Any:
+        """Validate every parameter and return what ``_learn`` wants to know of them."""
+
+    @abstractmethod
+    def _learn(
+        self, weights: Any, *, center: bool, rows: Rows | None = None, groups: LabelGroups | None = None
+    ) -> Self:
+        """Solve from ``statistics_`` (and the rows, where they are at hand) and set every fitted attribute."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from all rows at once.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features, for instance from ``AnchorRBF``; a memory map is read in batches
+        y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
+        """
+        values = validate_data(self, X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2)
+        return self.fit_rows(Rows(values, self._name), y)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Learn from more rows; the outcome is that of ``fit`` on all rows so far.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features
+        y : labels, as in ``fit``
+        classes : every class that will occur; at the first call, where the classes of ``y`` are taken if it is missing
+        """
+        self._check_alone()
+        first = not hasattr(self, "statistics_")
+        values = validate_data(self, X, reset=first, dtype="numeric", ensure_all_finite=False)
+        return self.partial_fit_rows(Rows(values, self._name), y, classes)
+
+    def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
+        check_is_fitted(self)
+        self._check_alone()
+        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        return self.forget_rows(Rows(values, self._name), y)
+
+    def merge(self, other: Self) -> Self:
+        """Take in everything another such learner has learned from, on the same features and classes."""
+        check_is_fitted(self)
+        check_is_fitted(other)
+        self._check_memory()
+        other._check_memory()
+        return self._relearn(self.statistics_.merge(other.statistics_))
+
+    def fit_rows(self, rows: Rows, y: ArrayLike | None, *, center: bool = False) -> Self:
+        """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
+        weights = self._check_params()
+        groups = group_labels(y, owner=self._name, n_samples=len(rows), drop_unlabelled=self.drop_unlabelled)
+        if len(groups.rows) < 2:
+            only = ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())
+            raise InvalidInput(
+                f"y of {self._name} holds one class only ({only}), but a code can be learned from 2 or more; add rows "
+                "of another class, or use an unsupervised method."
+            )
+        rows.check_varied()
+        self._warn_of_collisions(len(groups.classes))
+        self.n_dropped_ = len(rows) - groups.n_samples
+        rows = rows if groups.kept is None else rows.keep(groups.kept)
+        self.classes_ = groups.classes
+        self.statistics_ = GroupStatistics.of(rows, groups)
+        self._draw_seed()
+        return self._learn(weights, center=center, rows=rows, groups=groups)
+
+    def partial_fit_rows(
+        self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None, *, center: bool = False
+    ) -> Self:
+        """``partial_fit`` on rows read in batches."""
+        self._check_memory()
+        weights = self._check_params()
+        first = not hasattr(self, "statistics_")
+        fresh = self._sums(rows, y, classes if first else self.classes_)
+        if first:
+            self._warn_of_collisions(len(fresh.classes))
+            self.classes_ = fresh.classes
+            self._draw_seed()
+        self.statistics_ = fresh if first else self.statistics_.merge(fresh)
+        return self._learn(weights, center=center)
+
+    def forget_rows(self, rows: Rows, y: ArrayLike) -> Self:
+        """``forget`` on rows read in batches."""
+        self._check_memory()
+        remaining = self.statistics_.subtract(self._sums(rows, y, self.classes_))
+        if not len(remaining.counts):
+            raise InvalidInput("Forgetting these rows would leave nothing to learn from; keep some, or fit anew.")
+        return self._relearn(remaining)
+
+    def _relearn(self, statistics: GroupStatistics) -> Self:
+        """Solve anew from other sums."""
+        weights = self._check_params()
+        self.statistics_ = statistics
+        return self._learn(weights, center=self.offset_ is not None)
+
+    def _sums(self, rows: Rows, y: ArrayLike, classes: ArrayLike | None) -> GroupStatistics:
+        """Sums over some rows."""
+        groups = group_labels(
+            y, owner=self._name, n_samples=len(rows), classes=classes, drop_unlabelled=self.drop_unlabelled
+        )
+        self.n_dropped_ = len(rows) - groups.n_samples
+        return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
+
+    def _draw_seed(self) -> None:
+        """One number from which every later solve starts again, so that adding rows cannot change the random start."""
+        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _check_memory(self) -> None:
+        """Raise if the sums are gone."""
+        if hasattr(self, "projection_") and not hasattr(self, "statistics_"):
+            raise InvalidInput(
+                f"This {self._name} was saved without its statistics, so it cannot learn further; fit it anew, or save "
+                "it with statistics=True."
+            )
+
+    def _check_alone(self) -> None:
+        """Raise if rows would reach, past its pipeline, a learner whose rows the pipeline centres."""
+        self._check_memory()
+        if getattr(self, "offset_", None) is not None:
+            raise InvalidInput(
+                f"This {self._name} learns inside a HasherPipeline, which centres its rows; call the method of the "
+                "pipeline."
+            )
+
+    def _warn_of_collisions(self, n_classes: int) -> None:
+        n_codes = 2**self.n_bits
+        if n_classes > n_codes:
+            needed = int(np.ceil(np.log2(n_classes)))
+            warnings.warn(
+                f"{n_classes} classes cannot all have different codes of n_bits={self.n_bits} ({n_codes} codes): some must "
+                f"collide; use n_bits >= {needed} to tell all classes apart.",
+                CollisionWarning,
+                stacklevel=4,
+            )
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,153 @@
+"""save, load, describe, verify."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shorthash import __version__
+from shorthash.errors import DamagedFile, PersistenceError
+from shorthash.persistence.folder import FORMAT_VERSION, read_arrays, read_meta, write_folder
+from shorthash.persistence.registry import ESTIMATORS, INDEXES, registered_name
+from shorthash.persistence.values import Decoder, Encoder
+
+__all__ = ["describe", "load", "save", "verify"]
+
+SUMMARISED = ("n_features_in_", "n_samples_seen_")  # fitted attributes worth a line in describe()
+
+
+def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> Path:
+    """Save a fitted model, a pipeline or an index as a folder.
+
+    An older save at the same path is replaced in one step: a crash leaves the old one or the new one. Anything else at
+    that path is left alone and an error says so.
+
+    Parameters
+    ----------
+    obj : an estimator or pipeline of shorthash, or an index
+    path : the folder to write
+    statistics : whether to save the sums a learner keeps for learning on (``statistics_``); without them the save is
+        small, encodes all the same, and cannot go on learning
+
+    Returns
+    -------
+    path : the folder
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash import BucketIndex, load, save
+    >>> index = BucketIndex(n_bits=3).add([[1, 1, 1], [1, -1, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load(save(index, f"{folder}/index")).search([[1, 1, 1]], k=2).ids.tolist()
+    [[0, 1]]
+    """
+    name = registered_name(obj, ESTIMATORS) or registered_name(obj, INDEXES)
+    if name is None:
+        kinds = ", ".join(sorted([*ESTIMATORS, *INDEXES]))
+        raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
+    encoder = Encoder(leave_out=() if statistics else ("statistics_",))
+    value = encoder.encode(obj, name)
+    meta = {
+        "format": "shorthash",
+        "format_version": FORMAT_VERSION,
+        "shorthash_version": __version__,
+        "kind": _kind(obj),
+        "class": name,
+        "statistics": statistics,
+        "summary": _summary(obj),
+        "value": value,
+    }
+    place = Path(path)
+    write_folder(place, meta, encoder.arrays)
+    return place
+
+
+def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
+    """Load what ``save`` wrote. No code in the folder is ever run.
+
+    Parameters
+    ----------
+    path : the folder
+    mmap : leave the arrays on disk and read them as they are needed: opening takes milliseconds whatever the size, the
+        arrays are read-only, and only the table of contents is checked (``verify`` checks the rest)
+    """
+    place = Path(path)
+    meta = read_meta(place)
+    try:
+        arrays = read_arrays(place, meta, mmap=mmap)
+    except DamagedFile:
+        again = read_meta(place)
+        if again == meta:
+            raise
+        meta, arrays = again, read_arrays(place, again, mmap=mmap)  # replaced while we were reading
+    try:
+        return Decoder(arrays, thorough=not mmap).decode(meta["value"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise DamagedFile(
+            f"{place} cannot be read back: {type(error).__name__}: {error}; it was written by shorthash "
+            f"{meta['shorthash_version']}, so try that version, or build and save it again."
+        ) from error
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a save holds, from ``meta.json`` alone.
+
+    Returns
+    -------
+    description : kind ("index", "model" or "pipeline"), class, shorthash_version, format_version, statistics (whether
+        it can go on learning), bytes, params, and n_bits, n_items, n_features_in, n_samples_seen where they apply
+    """
+    meta = read_meta(Path(path))
+    kept = ("kind", "class", "shorthash_version", "format_version", "statistics")
+    return {
+        **{key: meta[key] for key in kept},
+        "bytes": meta["arrays"]["n_bytes"],
+        **meta["summary"],
+        "params": _plain(meta["value"].get("params", {})),
+    }
+
+
+def verify(path: str | os.PathLike[str]) -> None:
+    """Raise DamagedFile unless every byte of a save is as it was written."""
+    place = Path(path)
+    read_arrays(place, read_meta(place), mmap=False)
+
+
+def _kind(obj: Any) -> str:
+    if registered_name(obj, INDEXES):
+        return "index"
+    return "pipeline" if hasattr(obj, "steps") else "model"
+
+
+def _summary(obj: Any) -> dict[str, int]:
+    """Sizes that a reader wants to see first."""
+    if registered_name(obj, INDEXES):
+        return {"n_bits": obj.n_bits, "n_items": len(obj)}
+    steps = [step for _, step in getattr(obj, "steps", [("", obj)])]
+    found = {"n_bits": getattr(steps[-1], "n_bits", None)}
+    for name in SUMMARISED:
+        values = [getattr(step, name, None) for step in (steps if name == "n_features_in_" else steps[::-1])]
+        found[name.rstrip("_")] = next((v for v in values if v is not None), None)
+    return {name: int(value) for name, value in found.items() if value is not None}
+
+
+def _plain(node: Any) -> Any:
+    """Encoded parameters for a reader: values as they are, arrays and generators by name."""
+    if isinstance(node, list):
+        return [_plain(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    kind = node.get("$")
+    if kind is None:
+        return {key: _plain(value) for key, value in node.items()}
+    if kind == "estimator":
+        return {"class": node["class"], **_plain(node["params"])}
+    if kind in ("tuple", "dict"):
+        items = [_plain(item) for item in node["items"]]
+        return items if kind == "tuple" else {str(key): value for key, value in items}
+    if kind in ("float", "strings", "objects") and ("value" in node or "values" in node):
+        return node.get("value", node.get("values"))
+    return f"<{kind}>"

@@ -1,0 +1,214 @@
+"""Python values as JSON and arrays, and back.
+
+Numbers, strings, None and lists stand for themselves. Everything else is a node: an object whose key ``"$"`` says what
+it is. Arrays go to the array file under a name; their node keeps name, type and shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash.errors import PersistenceError
+from shorthash.persistence.registry import DATACLASSES, ESTIMATORS, INDEXES, find_class, registered_name
+
+__all__ = ["ARRAY_TYPES", "Decoder", "Encoder"]
+
+Array = NDArray[Any]
+
+NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+ARRAY_TYPES = frozenset({"bool", *NUMBERS})
+SHORT_LIST = 4096  # string arrays up to this size are readable in meta.json; longer ones go to the array file
+
+
+class Encoder:
+    """Collects the arrays of a value while turning the rest into JSON.
+
+    Parameters
+    ----------
+    leave_out : fitted attributes that are not saved
+    """
+
+    def __init__(self, leave_out: Iterable[str] = ()) -> None:
+        self.arrays: dict[str, Array] = {}
+        self._leave_out = frozenset(leave_out)
+
+    def encode(self, value: Any, where: str) -> Any:
+        """JSON for a value; ``where`` names it in messages and in the array file."""
+        if value is None or isinstance(value, bool | str):
+            return value
+        if isinstance(value, np.generic):
+            return self._scalar(value, where)
+        if isinstance(value, int):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"$": "float", "value": str(value)}
+        if isinstance(value, np.ndarray):
+            return self._array(value, where)
+        if isinstance(value, np.random.RandomState):
+            return self._random_state(value, where)
+        return self._container(value, where)
+
+    def _container(self, value: Any, where: str) -> Any:
+        if type(value) is list:
+            return self._items(value, where)
+        if type(value) is tuple:
+            return {"$": "tuple", "items": self._items(value, where)}
+        if type(value) is dict:
+            pairs = [[self.encode(k, where), self.encode(v, f"{where}.{k}")] for k, v in value.items()]
+            return {"$": "dict", "items": pairs}
+        return self._registered(value, where)
+
+    def _items(self, values: Iterable[Any], where: str) -> list[Any]:
+        return [self.encode(item, f"{where}.{i}") for i, item in enumerate(values)]
+
+    def _registered(self, value: Any, where: str) -> Any:
+        if name := registered_name(value, ESTIMATORS):
+            params = value.get_params(deep=False)
+            state = {k: v for k, v in vars(value).items() if k not in params and k not in self._leave_out}
+            return {
+                "$": "estimator",
+                "class": name,
+                "params": self._map(params, where),
+                "state": self._map(state, where),
+            }
+        if name := registered_name(value, DATACLASSES):
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            return {"$": "dataclass", "class": name, "fields": self._map(fields, where)}
+        if name := registered_name(value, INDEXES):
+            state = self._map(value.export_state(), where)
+            return {"$": "index", "class": name, "n_bits": value.n_bits, "state": state}
+        kind = type(value)
+        raise PersistenceError(
+            f"Cannot save {where}: {kind.__module__}.{kind.__qualname__} is not among the classes that shorthash saves "
+            f"({', '.join(sorted([*ESTIMATORS, *INDEXES]))}, and plain values inside them); replace it or leave it out."
+        )
+
+    def _map(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+        return {key: self.encode(value, f"{where}.{key}") for key, value in values.items()}
+
+    def _scalar(self, value: np.generic, where: str) -> Any:
+        if value.dtype.kind == "U":
+            return str(value)
+        return {"$": "scalar", "array": self._array(np.asarray(value), where)}
+
+    def _array(self, value: Array, where: str) -> dict[str, Any]:
+        if value.dtype.kind == "U":
+            return self._strings(value, where)
+        if value.dtype.kind == "O" and all(isinstance(item, str) for item in value.flat):
+            return {"$": "objects", "shape": list(value.shape), "values": [str(item) for item in value.flat]}
+        if value.dtype.name not in ARRAY_TYPES:
+            raise PersistenceError(
+                f"Cannot save {where}: arrays of type {value.dtype} are not supported; convert it to numbers or "
+                "strings."
+            )
+        by_columns = value.flags.f_contiguous and not value.flags.c_contiguous  # products depend on it in the last bit
+        stored = np.ascontiguousarray(value.T if by_columns else value).reshape(value.shape[:: -1 if by_columns else 1])
+        name = self._name(where)
+        self.arrays[name] = stored.astype(stored.dtype.newbyteorder("<"), copy=False)
+        node = {"$": "array", "name": name, "dtype": value.dtype.name, "shape": list(stored.shape)}
+        return {**node, "by_columns": True} if by_columns else node
+
+    def _strings(self, value: Array, where: str) -> dict[str, Any]:
+        width = max(1, value.dtype.itemsize // 4)
+        node = {"$": "strings", "shape": list(value.shape), "width": width}
+        if value.size <= SHORT_LIST:
+            return {**node, "values": value.ravel().tolist()}
+        letters = np.ascontiguousarray(value).reshape(-1).view(np.uint32).reshape(value.size, width)
+        return {**node, "letters": self._array(letters, where)}
+
+    def _random_state(self, value: np.random.RandomState, where: str) -> dict[str, Any]:
+        state: Any = value.get_state(legacy=False)
+        if state["bit_generator"] != "MT19937":
+            raise PersistenceError(
+                f"Cannot save {where}: a RandomState over {state['bit_generator']} is not supported; use an integer."
+            )
+        parts = {"key": state["state"]["key"], "pos": int(state["state"]["pos"])}
+        parts |= {"has_gauss": int(state["has_gauss"]), "gauss": float(state["gauss"])}
+        return {"$": "random_state", **self._map(parts, where)}
+
+    def _name(self, where: str) -> str:
+        name, n = where, 1
+        while name in self.arrays:
+            n += 1
+            name = f"{where}~{n}"
+        return name
+
+
+class Decoder:
+    """Turns JSON and arrays back into values; anything unexpected raises KeyError, TypeError or ValueError.
+
+    Parameters
+    ----------
+    arrays : the arrays by name
+    thorough : check every entry of index arrays (not wanted for arrays that stay on disk)
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], *, thorough: bool = True) -> None:
+        self._arrays = arrays
+        self._thorough = thorough
+        self._nodes = {
+            "float": lambda node: float(node["value"]),
+            "scalar": lambda node: self.decode(node["array"])[()],
+            "tuple": lambda node: tuple(self.decode(node["items"])),
+            "dict": lambda node: {self.decode(k): self.decode(v) for k, v in node["items"]},
+            "array": self._array,
+            "strings": self._strings,
+            "objects": self._objects,
+            "random_state": self._random_state,
+            "dataclass": self._dataclass,
+            "estimator": self._estimator,
+            "index": self._index,
+        }
+
+    def decode(self, value: Any) -> Any:
+        """The value that was encoded."""
+        if isinstance(value, list):
+            return [self.decode(item) for item in value]
+        if isinstance(value, dict):
+            return self._nodes[value["$"]](value)
+        return value
+
+    def _map(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: self.decode(value) for key, value in values.items()}
+
+    def _array(self, node: Mapping[str, Any]) -> Array:
+        array = self._arrays[node["name"]]
+        if array.dtype.name != node["dtype"] or list(array.shape) != node["shape"]:
+            raise ValueError(f"array {node['name']} is not what meta.json says")
+        return array.T if node.get("by_columns") else array
+
+    def _strings(self, node: Mapping[str, Any]) -> Array:
+        dtype = np.dtype(f"<U{int(node['width'])}")
+        if "values" in node:
+            return np.array(node["values"], dtype=dtype).reshape(node["shape"])
+        return self._array(node["letters"]).view(dtype).reshape(node["shape"])
+
+    def _objects(self, node: Mapping[str, Any]) -> Array:
+        values = np.empty(len(node["values"]), dtype=object)
+        values[:] = [str(value) for value in node["values"]]
+        return values.reshape(node["shape"])
+
+    def _random_state(self, node: Mapping[str, Any]) -> np.random.RandomState:
+        inner = {"key": self.decode(node["key"]), "pos": int(node["pos"])}
+        state = {"bit_generator": "MT19937", "state": inner}
+        generator = np.random.RandomState()
+        generator.set_state({**state, "has_gauss": int(node["has_gauss"]), "gauss": float(node["gauss"])})
+        return generator
+
+    def _dataclass(self, node: Mapping[str, Any]) -> Any:
+        return find_class(node["class"], DATACLASSES)(**self._map(node["fields"]))
+
+    def _estimator(self, node: Mapping[str, Any]) -> Any:
+        estimator = find_class(node["class"], ESTIMATORS)(**self._map(node["params"]))
+        vars(estimator).update(self._map(node["state"]))
+        return estimator
+
+    def _index(self, node: Mapping[str, Any]) -> Any:
+        cls = find_class(node["class"], INDEXES)
+        return cls.from_state(node["n_bits"], self._map(node["state"]), thorough=self._thorough)
