@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import statistics
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+RECORD = Path(__file__).resolve().parents[1] / "docs" / "data" / "fit.json"
 ANCHORS, COLUMNS, CLASSES = 1000, 256, 10
 
 
@@ -31,13 +33,37 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000, help="rows of the timed fit")
     parser.add_argument("--big-rows", type=int, default=1_000_000, help="rows of the memory-mapped fit")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--record", action="store_true", help="store the figures in docs/data/fit.json")
     parser.add_argument("--peak", metavar="FILE", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak:
         print(json.dumps(peak_of_fit(Path(arguments.peak))))
         return
-    report = {"time": time_ratio(arguments.rows, arguments.rounds), "memory": memory(arguments.big_rows)}
-    print(json.dumps({**report, "python": platform.python_version(), "numpy": np.__version__}, indent=2))
+    report = {
+        "time": time_ratio(arguments.rows, arguments.rounds),
+        "memory": memory(arguments.big_rows),
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "cores": os.cpu_count(),
+    }
+    print(json.dumps(report, indent=1))
+    if arguments.record:
+        RECORD.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def render() -> str:
+    """The stored figures as a table."""
+    record = json.loads(RECORD.read_text())
+    clock, peak = record["time"], record["memory"]
+    fit = (
+        f"| fit, {clock['rows']:,} x 256, 1 000 anchors, 8 bits: time over bare kernel map + Gram product | "
+        f"{clock['ratio']:.2f} ({clock['fit_seconds']:.2f} s over {clock['bare_seconds']:.2f} s, "
+        f"{record['cores']} cores) | at most {clock['goal']} |"
+    )
+    memory_map = (
+        f"| fit of {peak['rows']:,} x 256 from a memory map: peak memory above the interpreter | "
+        f"{peak['peak_gib']:.2f} GiB ({peak['seconds']:.0f} s) | at most {peak['goal_gib']} GiB |"
+    )
+    return "\n".join(["| what | measured | goal |", "|---|---|---|", fit, memory_map])
 
 
 def make_rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Self
 
@@ -24,6 +22,7 @@ from shorthash.features.rows import BATCH_ROWS, Rows
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.sums import SumHasher
+from shorthash.methods import RECIPES, Recipe, import_class
 
 __all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher", "recipes"]
 
@@ -149,66 +148,11 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         return self
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a name is made into a pipeline, and what a reader wants to know about the method.
-
-    Attributes
-    ----------
-    full_name, year, reference : what the method is and where it was published
-    supervised, multilabel : whether it needs labels, and whether a sample may have several
-    learner : "module:class" of the learner
-    front_end : keys of ``FRONT_STEPS``, in order
-    settings : parameters of the learner that differ from its defaults
-    front_settings : the same for the kernel
-    presets : further settings by name, ``{"settings": ..., "front_settings": ...}``
-    """
-
-    full_name: str
-    year: int
-    supervised: bool
-    multilabel: bool
-    reference: str
-    learner: str
-    front_end: tuple[str, ...] = ("kernel",)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    front_settings: Mapping[str, Any] = field(default_factory=dict)
-    presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-
-    def learner_class(self) -> type[BaseEstimator]:
-        """Import the learner."""
-        return _import(self.learner)
-
-
 # what a front end is made of; only the kernel has parameters to set
 FRONT_STEPS = {
     "kernel": "shorthash.kernels.rbf:AnchorRBF",
     "bias": "shorthash.kernels.bias:Bias",
     "zscore": "sklearn.preprocessing:StandardScaler",
-}
-
-RECIPES: dict[str, Recipe] = {
-    "rslh": Recipe(
-        full_name="Reinforcing Short-Length Hashing",
-        year=2020,
-        supervised=True,
-        multilabel=True,
-        reference="X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511.",
-        learner="shorthash.learners.rslh:RSLH",
-        presets={
-            "authors-code": {
-                "settings": {
-                    "alpha": 7,
-                    "beta": 1e-2,
-                    "gamma": 1e-4,
-                    "ridge": 1e-6,
-                    "boosting": None,
-                    "variant": "authors-code",
-                },
-                "front_settings": {"bandwidth": "mean-min-authors"},
-            },
-        },
-    ),
 }
 
 
@@ -256,18 +200,12 @@ def make_hasher(
     steps: list[tuple[str, BaseEstimator]] = []
     for step in recipe.front_end:
         given = {**kernel, "random_state": kernel.get("random_state", random_state)} if step == "kernel" else {}
-        steps.append((step, _build(_import(FRONT_STEPS[step]), given, f"the front end of {name}")))
+        steps.append((step, _build(import_class(FRONT_STEPS[step]), given, f"the front end of {name}")))
     learner_class = recipe.learner_class()
     if "random_state" in _parameters(learner_class):
         settings = {"random_state": random_state, **settings}
     steps.append(("hasher", _build(learner_class, {"n_bits": n_bits, **settings}, learner_class.__name__)))
     return HasherPipeline(steps)
-
-
-def _import(path: str) -> type[BaseEstimator]:
-    """The class at "module:class"."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
 def _parameters(cls: type[BaseEstimator]) -> list[str]:

@@ -75,6 +75,18 @@ def test_level_blocks_count_by_distance_and_shared_labels(problem, graded, engin
                     assert block.graded[grade, row, t] == wanted
 
 
+@pytest.mark.parametrize("n_bits", [1, 12, 64])
+@pytest.mark.parametrize("beyond", [-1, 0, 5])
+def test_counting_in_pairs_equals_numpy(n_bits, beyond):
+    rng = np.random.default_rng(n_bits)
+    top = 2**n_bits - 1
+    queries = rng.integers(0, top, 3, dtype=np.uint64, endpoint=True)
+    items = rng.integers(0, top, 2 * levels.PAIR_BLOCK + beyond, dtype=np.uint64, endpoint=True)
+    found = level_counts(queries, items, n_bits, engine="count")
+    for query, counts in zip(queries, found, strict=True):
+        assert counts.tolist() == np.bincount(np.bitwise_count(items ^ query), minlength=n_bits + 1).tolist()
+
+
 def test_threads_count_the_same(monkeypatch):
     rng = np.random.default_rng(0)
     queries, items = rng.integers(0, 2**63, 13, dtype=np.uint64), rng.integers(0, 2**63, 9000, dtype=np.uint64)

@@ -61,6 +61,19 @@ def test_batches_shared_by_threads_equal_single_queries(n_bits):
     assert index.counts(queries, 3).tolist() == batch.counts.tolist()
 
 
+@pytest.mark.parametrize("n_bits", [1, 4, 11])
+def test_counting_around_every_code_at_once_equals_the_scan(n_bits):
+    rng = np.random.default_rng(n_bits)
+    items, every_code = random_codes(rng, 700, n_bits), np.arange(2**n_bits)
+    table, scan = BucketTable.build(items, n_bits), ScanIndex(n_bits).add(items)
+    index = BucketIndex(n_bits).add(items)
+    for radius in range(min(n_bits, 4) + 1):
+        truth = scan.counts(every_code, radius).tolist()
+        assert table.ball_counts(radius).tolist() == truth
+        assert index.counts(every_code, radius).tolist() == truth
+        assert index.counts(every_code[:1], radius).tolist() == truth[:1]
+
+
 def test_few_bits_are_addressed_directly_and_many_are_not():
     assert BucketTable.build(np.zeros(0, dtype=np.uint16), 12).direct
     assert not BucketTable.build(np.zeros(10, dtype=np.uint16), 16).direct

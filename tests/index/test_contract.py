@@ -96,7 +96,7 @@ def filled(make, n_bits, codes, ids):
 
 
 @every_index
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(problem=problems(), data=st.data())
 def test_every_search_equals_the_model(make, problem, data):
     n_bits, codes, queries = problem
@@ -116,7 +116,7 @@ def test_every_search_equals_the_model(make, problem, data):
 
 
 @every_index
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(problem=problems(), radius=st.integers(0, 6))
 def test_any_order_is_the_same_set_by_distance(make, problem, radius):
     n_bits, codes, queries = problem
@@ -127,7 +127,7 @@ def test_any_order_is_the_same_set_by_distance(make, problem, radius):
 
 
 @every_index
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_radius_results_have_no_duplicates_and_grow_to_everything(make, problem):
     n_bits, codes, queries = problem
@@ -147,7 +147,7 @@ def test_radius_results_have_no_duplicates_and_grow_to_everything(make, problem)
 
 
 @every_index
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(problem=problems(), data=st.data())
 def test_iterate_gives_every_distance_once_in_order(make, problem, data):
     n_bits, codes, queries = problem
@@ -162,7 +162,7 @@ def test_iterate_gives_every_distance_once_in_order(make, problem, data):
 
 
 @every_index
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(problem=problems(), data=st.data())
 def test_filters_equal_the_model(make, problem, data):
     n_bits, codes, queries = problem
@@ -273,6 +273,26 @@ def test_failed_calls_change_nothing(make):
             call()
     assert index.ids.tolist() == [5, 6, 7]
     assert index.codes.tolist() == [1, 2, 3]
+
+
+@every_index
+def test_shards_merge_into_one_index(make):
+    shards = [make(6).add(packed([7 * i, 7 * i + 1]), ids=[10 * i, 10 * i + 1]) for i in range(4)]
+    whole = make(6).merge(*shards[:2], make(6)).merge(*shards[2:])
+    assert whole.ids.tolist() == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert whole.codes.tolist() == [0, 1, 7, 8, 14, 15, 21, 22]
+    for others, message in [
+        ([make(5)], "same code length can be merged. Got 5 bits instead of 6"),
+        ([shards[0], shards[0]], "must be unique, but 0 occurs twice"),
+        ([make(6).add(packed([1]), ids=[31])], "Id 31 is already in the index"),
+        (
+            [make(6).add(packed([1]), ids=["a"]), make(6).add(packed([1]))],
+            "integer and with string ids cannot be merged",
+        ),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            whole.merge(*others)
+    assert len(whole) == 8
 
 
 @every_index

@@ -4,10 +4,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from shorthash import AnchorRBF
 from shorthash.errors import AnchorWarning, InvalidInput
+from shorthash.kernels import Bias
 
 
 @pytest.mark.filterwarnings("ignore::shorthash.errors.AnchorWarning")
-@parametrize_with_checks([AnchorRBF(), AnchorRBF(n_anchors=5, bandwidth="mean", center=False)])
+@parametrize_with_checks([AnchorRBF(), AnchorRBF(n_anchors=5, bandwidth="mean", center=False), Bias()])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -123,3 +124,11 @@ def test_bad_parameters(blobs, parameters, message):
 def test_constant_features():
     with pytest.raises(InvalidInput, match="constant features"):
         AnchorRBF(n_anchors=3).fit(np.ones((5, 2)))
+
+
+def test_bias_is_a_last_column_of_ones(blobs):
+    X, _ = blobs
+    out = Bias().fit_transform(X.astype(np.float32))
+    assert np.array_equal(out, np.hstack([X.astype(np.float32), np.ones((300, 1), dtype=np.float32)]))
+    assert out.dtype == np.float32
+    assert Bias().fit(X).get_feature_names_out()[-1] == "bias"

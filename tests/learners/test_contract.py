@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import shorthash.learners
+from shorthash.errors import InvalidInput
 from shorthash.learners.base import BaseHasher
 
 
@@ -25,7 +26,7 @@ def discover():
     return sorted(found, key=lambda c: c.__name__)
 
 
-# further settings of a class that must pass the same checks
+# further settings of a class that must pass the same checks; "n_bits" is cut to what a method can learn from the data
 VARIANTS = {
     "RSLH": [
         {"similarity": "S", "boosting": "ob", "n_bits": 4},
@@ -39,9 +40,25 @@ VARIANTS = {
 ESTIMATORS = [c(**v) for c in discover() for v in [{}, *VARIANTS.get(c.__name__, [])]]
 
 
+def of_length(hasher, n_bits):
+    """A copy that learns ``n_bits`` bits; a meta-estimator has the length of what it wraps."""
+    name = "n_bits" if "n_bits" in hasher.get_params(deep=False) else "estimator__n_bits"
+    return clone(hasher).set_params(**{name: n_bits})
+
+
+def fitting(hasher, n_features, n_classes):
+    """A copy whose code is no longer than the method can learn from so many features and classes."""
+    longest = hasher.max_bits(n_features, n_classes)
+    return clone(hasher) if hasher.n_bits <= longest else of_length(hasher, longest)
+
+
+# scikit-learn's checks come with as few as two features and two classes (and one feature, where an error may be raised)
+CHECKED = [fitting(estimator, 2, 2) for estimator in ESTIMATORS]
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::shorthash.errors.ShorthashWarning")
-@parametrize_with_checks(ESTIMATORS)
+@parametrize_with_checks(CHECKED)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -52,7 +69,7 @@ def test_something_is_discovered():
 
 @pytest.fixture(params=ESTIMATORS, ids=str)
 def hasher(request):
-    seeded = clone(request.param)
+    seeded = fitting(request.param, 12, 5)  # the shape of blobs
     return seeded.set_params(random_state=0) if "random_state" in seeded.get_params() else seeded
 
 
@@ -81,7 +98,12 @@ def test_pickling_keeps_the_codes(hasher, blobs):
 @pytest.mark.parametrize("n_bits", [1, 2, 3, 5, 7, 8, 9, 13, 31, 32, 33, 63, 64])
 def test_any_length(hasher, blobs, n_bits):
     X, y = blobs
-    codes = clone(hasher).set_params(n_bits=n_bits).fit(X, y).transform(X[:7])
+    longest = hasher.max_bits(n_features=12, n_classes=5)
+    if n_bits > longest:
+        with pytest.raises(InvalidInput, match=rf"at most {longest} bits .*: .*\. Got n_bits={n_bits} instead; \w+"):
+            of_length(hasher, n_bits).fit(X, y)
+        return
+    codes = of_length(hasher, n_bits).fit(X, y).transform(X[:7])
     assert codes.shape == (7, n_bits)
 
 
@@ -94,8 +116,9 @@ def test_duplicated_rows_get_equal_codes(hasher, blobs):
 
 def test_tiny_and_unbalanced_data(hasher):
     X = np.array([[0.0], [1.0], [1.1], [1.2], [1.3]])
-    codes = hasher.fit(X, [0, 1, 1, 1, 1]).transform(X)
-    assert codes.shape == (5, hasher.n_bits)
+    short = fitting(hasher, 1, 2)
+    codes = short.fit(X, [0, 1, 1, 1, 1]).transform(X)
+    assert codes.shape == (5, short.n_bits)
 
 
 def test_parameters_and_input_are_left_alone(hasher, blobs):

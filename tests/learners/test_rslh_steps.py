@@ -153,6 +153,15 @@ def test_codewords_never_move_with_the_published_weights(single, seed):
     assert np.array_equal(run.codewords, C0)
 
 
+def test_codewords_move_with_several_labels(tagged, seed):
+    """Label sets share columns of W, so the start does not stay, and the objective falls by more than a tenth."""
+    X, groups = tagged[0] - tagged[0].mean(axis=0), group_labels(tagged[1], owner="test")
+    problem, run = solve(X, groups, replace(PAPER, max_iter=20), "one-pass", seed)
+    C0, _ = start(problem, np.random.RandomState(seed))
+    assert not np.array_equal(run.codewords, C0)
+    assert run.objective[-1] < 0.9 * run.objective[0]
+
+
 def test_B_is_orthonormal(data, seed):
     X, _, groups = data
     for constraint, n_bits in (("I", 4), ("nI", 4), ("I", 20)):

@@ -16,6 +16,7 @@ ROOMS = [
     {"features"},
     {"kernels"},
     {"learners"},
+    {"methods"},
     {"recipes"},
     {"index"},
     {"persistence"},

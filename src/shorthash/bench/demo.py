@@ -20,7 +20,7 @@ from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.index.buckets import BucketIndex
 from shorthash.recipes import make_hasher
 
-__all__ = ["DemoResult", "Digits", "LengthRun", "Retrieval", "run_demo"]
+__all__ = ["DemoResult", "Digits", "LengthRun", "Retrieval", "Wall", "run_demo"]
 
 LENGTHS = (4, 6, 8, 10)
 BY_K = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -76,6 +76,14 @@ class Retrieval:
 
 
 @dataclass(frozen=True)
+class Wall:
+    """Some queries and what they found with codes of one length."""
+
+    n_bits: int
+    retrievals: tuple[Retrieval, ...]
+
+
+@dataclass(frozen=True)
 class LengthRun:
     """One code length, from learning to scores.
 
@@ -108,8 +116,7 @@ class DemoResult:
     digits : the data
     method, seed : what was learned with
     runs : one per code length
-    wall : what some queries found with the codes of the best length
-    wall_bits : that length
+    walls : what some queries found, with the shortest codes and with the best
     seconds : time for everything
     """
 
@@ -117,8 +124,7 @@ class DemoResult:
     method: str
     seed: int
     runs: tuple[LengthRun, ...]
-    wall: tuple[Retrieval, ...]
-    wall_bits: int
+    walls: tuple[Wall, ...]
     seconds: float
 
 
@@ -151,14 +157,14 @@ def run_demo(
         runs.append(run)
         walls.append(wall)
     tell("choosing what to show", total - 1, total)
+    shortest = min(range(len(runs)), key=lambda i: runs[i].n_bits)
     best = max(range(len(runs)), key=lambda i: runs[i].scores.map)
     return DemoResult(
         digits=digits,
         method=method,
         seed=seed,
         runs=tuple(runs),
-        wall=walls[best],
-        wall_bits=runs[best].n_bits,
+        walls=tuple(walls[i] for i in dict.fromkeys([shortest, best])),
         seconds=time.perf_counter() - start,
     )
 
@@ -171,7 +177,7 @@ def load_split(n_queries: int, seed: int) -> Digits:
     return Digits(pixels.reshape(-1, 8, 8) / 16.0, y, np.sort(queries), np.sort(database))
 
 
-def _run_length(digits: Digits, method: str, n_bits: int, seed: int) -> tuple[LengthRun, tuple[Retrieval, ...]]:
+def _run_length(digits: Digits, method: str, n_bits: int, seed: int) -> tuple[LengthRun, Wall]:
     """One length, and what its queries found."""
     X, y, rows = digits.X, digits.y, digits.database
     hasher = make_hasher(method, n_bits=n_bits, random_state=seed)
@@ -192,7 +198,7 @@ def _run_length(digits: Digits, method: str, n_bits: int, seed: int) -> tuple[Le
         encode_microseconds=1e6 * _median_time(lambda: hasher.transform(X)) / len(X),
         search_microseconds=1e6 * _median_time(lambda: index.search(queries, SHOWN)) / len(queries),
     )
-    return run, _retrievals(digits, queries, index, scores, seed)
+    return run, Wall(n_bits, _retrievals(digits, queries, index, scores, seed))
 
 
 def _retrievals(digits: Digits, codes: Codes, index: BucketIndex, scores: Scores, seed: int) -> tuple[Retrieval, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import sklearn
 
 import shorthash
-from shorthash.bench.demo import DemoResult, Digits, LengthRun, Retrieval
+from shorthash.bench.demo import DemoResult, Digits, LengthRun, Retrieval, Wall
 from shorthash.recipes import RECIPES
 from shorthash.report.figures import (
     draw_bucket_map,
@@ -66,11 +66,7 @@ def demo_summary(result: DemoResult) -> dict[str, Any]:
         "facts": _facts(result),
         "table": table_summary(demo_table(result)),
         "figures": _figures(result),
-        "wall": {
-            "bits": result.wall_bits,
-            "shown": len(result.wall[0].found),
-            "rows": [_wall_row(digits, retrieval) for retrieval in result.wall],
-        },
+        "walls": [_wall(digits, wall) for wall in result.walls],
         "made_with": {
             "seed": result.seed,
             "seconds": round(result.seconds, 1),
@@ -153,7 +149,7 @@ def _captions(result: DemoResult, shortest: LengthRun, best: LengthRun) -> dict[
         "together comes in, and at last everything else too.",
         "map-short": _map_caption(shortest)
         + " Squares that touch differ in one bit; each names its digits and how many there are.",
-        "map-best": _map_caption(best) + " Squares name the digit that is most frequent in them; pale ones hold few.",
+        "map-best": _map_caption(best) + " Squares name the digit that is most frequent in them; faint ones hold few.",
         "first-k": f"Flat while the list is shorter than a class, about {per_class:.0f} images here; beyond that there "
         "is nothing right left to find.",
         "convergence": f"Every run stops by itself, after {_span(iterations)} iterations, and falls by at most "
@@ -164,20 +160,28 @@ def _captions(result: DemoResult, shortest: LengthRun, best: LengthRun) -> dict[
 def _map_caption(run: LengthRun) -> str:
     """What the buckets of a length hold."""
     collisions = run.quality.class_collisions
-    shared = "no two digits share their main bucket" if not collisions else f"{_many(collisions)} of digits share one"
+    pairs = {0: "no two digits", 1: "two digits"}.get(collisions, f"{collisions} pairs of digits")
     return (
-        f"The {run.n_bits}-bit codes of the database: {shared}, and {100 * run.quality.purity:.1f} per cent of the "
-        + ("images lie in a bucket where their digit is the most frequent.")
+        f"The {run.n_bits}-bit codes of the database: {pairs} share their main bucket, and "
+        f"{100 * run.quality.purity:.1f} per cent of the images lie in a bucket where their digit is the most frequent."
     )
-
-
-def _many(pairs: int) -> str:
-    return "one pair" if pairs == 1 else f"{pairs} pairs"
 
 
 def _span(numbers: list[int]) -> str:
     low, high = min(numbers), max(numbers)
     return str(low) if low == high else f"{low} to {high}"
+
+
+def _wall(digits: Digits, wall: Wall) -> dict[str, Any]:
+    """One length: the queries shown, what they found, and how much of it is right."""
+    typical = [r for r in wall.retrievals if not r.hard]
+    found = np.concatenate([digits.y[r.found] == digits.y[r.query] for r in typical])
+    return {
+        "bits": wall.n_bits,
+        "right": int(found.sum()),
+        "found": len(found),
+        "rows": [_wall_row(digits, retrieval) for retrieval in wall.retrievals],
+    }
 
 
 def _wall_row(digits: Digits, retrieval: Retrieval) -> dict[str, Any]:

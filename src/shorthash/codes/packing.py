@@ -42,12 +42,7 @@ def pack(codes: ArrayLike) -> PackedCodes:
     >>> pack([[1, -1, -1, 1], [-1, -1, -1, -1]])
     array([9, 0], dtype=uint8)
     """
-    signs = as_codes(codes)
-    dtype = packed_dtype(signs.shape[1])
-    packed_bytes = np.zeros((len(signs), dtype.itemsize), dtype=np.uint8)
-    used = -(-signs.shape[1] // 8)
-    packed_bytes[:, :used] = np.packbits(to_bool(signs), axis=1, bitorder="little")
-    return packed_bytes.view(dtype.newbyteorder("<")).reshape(-1).astype(dtype, copy=False)
+    return _pack_signs(as_codes(codes))
 
 
 def unpack(packed: ArrayLike, n_bits: int) -> Codes:
@@ -84,7 +79,7 @@ def as_packed(codes: ArrayLike, n_bits: int) -> PackedCodes:
     n_bits = check_n_bits(n_bits, "as_packed")
     values = np.asarray(codes)
     if values.ndim == 2:
-        return pack(as_codes(values, n_bits))
+        return _pack_signs(as_codes(values, n_bits))
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise InvalidInput(
             "Codes must be signs of shape (n_samples, n_bits) or integers of shape (n_samples,). "
@@ -93,6 +88,15 @@ def as_packed(codes: ArrayLike, n_bits: int) -> PackedCodes:
     if len(values) and _out_of_range(values, n_bits):
         raise InvalidInput(f"Packed codes of {n_bits} bits must lie in the range [0, 2**{n_bits} - 1].")
     return values.astype(packed_dtype(n_bits), copy=False)
+
+
+def _pack_signs(signs: Codes) -> PackedCodes:
+    """Checked signs as integers."""
+    dtype = packed_dtype(signs.shape[1])
+    packed_bytes = np.zeros((len(signs), dtype.itemsize), dtype=np.uint8)
+    used = -(-signs.shape[1] // 8)
+    packed_bytes[:, :used] = np.packbits(to_bool(signs), axis=1, bitorder="little")
+    return packed_bytes.view(dtype.newbyteorder("<")).reshape(-1).astype(dtype, copy=False)
 
 
 def _out_of_range(values: NDArray[Any], n_bits: int) -> bool:

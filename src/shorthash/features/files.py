@@ -22,7 +22,7 @@ from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.features.formats import is_number, npz_names, read_csv, read_npy, read_npz, read_parquet, text_rows
 
-__all__ = ["ENDINGS", "read_codes", "read_features", "read_labels", "replacing", "write_codes"]
+__all__ = ["ENDINGS", "check_target", "read_codes", "read_features", "read_labels", "replacing", "write_codes"]
 
 FEATURE_KEYS = ("X",)
 LABEL_KEYS = ("y", "Y")
@@ -129,13 +129,23 @@ def write_codes(path: str | Path, codes: ArrayLike, *, signs: bool = False) -> P
     signs : write them as -1 and +1 instead of packing them
     """
     target = Path(path)
-    _check_ending(target)
+    check_target(target)
     values = as_codes(codes)
     n_bits = check_n_bits(values.shape[1], "write_codes")
     table = values if signs else pack(values)
     with replacing(target) as temporary:
         _WRITERS[target.suffix.lower()](temporary, table, n_bits)
     return target
+
+
+def check_target(path: str | Path) -> None:
+    """Raise if :func:`write_codes` could not write to ``path``; good to know before the codes are computed."""
+    target = Path(path)
+    if target.suffix.lower() not in ENDINGS:
+        raise DataFileError(
+            f"Codes can be written to files that end in one of {', '.join(ENDINGS)}. Got {path} instead."
+        )
+    _check_place(target)
 
 
 @contextmanager
@@ -151,10 +161,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ['note.txt']
     """
     target = Path(path)
-    if not target.parent.is_dir():
-        raise DataFileError(f"{target} cannot be written because there is no folder {target.parent}; create it first.")
-    if target.is_dir():
-        raise DataFileError(f"{target} cannot be written because it is a folder; choose another name.")
+    _check_place(target)
     with tempfile.TemporaryDirectory(prefix=".shorthash-", dir=target.parent) as folder:
         temporary = Path(folder) / target.name
         yield temporary
@@ -168,7 +175,8 @@ def _locate(path: str | Path) -> tuple[Path, str | None]:
     if colon and before.lower().endswith(".npz"):
         text, key = before, after
     file = Path(text)
-    _check_ending(file)
+    if file.suffix.lower() not in ENDINGS:
+        raise DataFileError(f"{file} must end in one of {', '.join(ENDINGS)}; convert it, or rename it to what it is.")
     if file.is_dir():
         raise DataFileError(f"{file} is a folder, but a file is needed here; name a file inside it.")
     if not file.exists():
@@ -178,9 +186,11 @@ def _locate(path: str | Path) -> tuple[Path, str | None]:
     return file, key
 
 
-def _check_ending(file: Path) -> None:
-    if file.suffix.lower() not in ENDINGS:
-        raise DataFileError(f"{file} must end in one of {', '.join(ENDINGS)}; convert it, or rename it to what it is.")
+def _check_place(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise DataFileError(f"{target} cannot be written because there is no folder {target.parent}; create it first.")
+    if target.is_dir():
+        raise DataFileError(f"{target} cannot be written because it is a folder; choose another name.")
 
 
 def _pick(file: Path, key: str | None, usual: tuple[str, ...], beside: str = "") -> str:

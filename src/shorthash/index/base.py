@@ -90,6 +90,22 @@ class HammingIndex(ABC):
         self._update(self._ids_for(packed, ids), packed)
         return self
 
+    def merge(self, *others: HammingIndex) -> Self:
+        """Take in all items of other indexes (shards) with their ids, all or none; ids must not collide."""
+        for other in others:
+            if other.n_bits != self.n_bits:
+                raise InvalidInput(
+                    f"Only indexes of the same code length can be merged. Got {other.n_bits} bits instead of "
+                    f"{self.n_bits}."
+                )
+        filled = [other for other in others if len(other)]
+        kinds = {other.ids.dtype.kind for other in filled}
+        if len(kinds) > 1:
+            raise InvalidInput("Indexes with integer and with string ids cannot be merged; convert them to one kind.")
+        if filled:
+            self.add(np.concatenate([o.codes for o in filled]), ids=np.concatenate([o.ids for o in filled]))
+        return self
+
     def search(
         self, codes: ArrayLike, k: int, *, ties: str = "id", seed: int = 0, where: Where | None = None
     ) -> SearchResult:

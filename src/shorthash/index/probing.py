@@ -1,4 +1,4 @@
-"""Compiled loops of the bucket table. All run without the GIL and write only into arrays they are given.
+"""Compiled loops that build a bucket table and find buckets. All run without the GIL and write only where told.
 
 Legend, shared by all kernels:
 
@@ -22,21 +22,18 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 __all__ = [
-    "copy_items",
     "counting_sort",
     "fill_probed",
     "fill_scanned",
+    "list_probed",
+    "popcount",
     "size_probed",
     "size_scanned",
-    "sort_rings",
-    "take_nearest",
 ]
 
 Array = np.ndarray[Any, Any]
 
 MAX_RINGS = 65  # distances 0 to 64
-DIGIT = 11  # bits per pass of the radix sort: its 2048 counters stay in the first-level cache
-SHORT = 48  # below this many items insertion sort wins
 
 
 def _popcount_intrinsic(_context: Any, _word: Any) -> Any:
@@ -48,7 +45,8 @@ def _popcount_intrinsic(_context: Any, _word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-_popcount: Any = intrinsic(_popcount_intrinsic)
+popcount: Any = intrinsic(_popcount_intrinsic)
+"""Set bits of a uint64, inside compiled loops."""
 
 
 @njit(nogil=True, cache=True)
@@ -139,6 +137,29 @@ def size_probed(
 
 
 @njit(nogil=True, cache=True)
+def _fill_ring(
+    query: Any, masks: Array, direct: bool, keys: Array, bounds: Array, at: Any, starts: Array, stops: Array
+) -> Any:
+    """Write the occupied buckets under some masks from slot ``at`` on; the next free slot."""
+    if direct:
+        for j in range(len(masks)):
+            code = query ^ masks[j]
+            start, stop = bounds[code], bounds[code + np.uint64(1)]
+            if stop > start:
+                starts[at] = start
+                stops[at] = stop
+                at += 1
+    else:
+        for j in range(len(masks)):
+            start, stop = _bucket(query ^ masks[j], direct, keys, bounds)
+            if stop > start:
+                starts[at] = start
+                stops[at] = stop
+                at += 1
+    return at
+
+
+@njit(nogil=True, cache=True)
 def fill_probed(
     queries: Array,
     masks: Array,
@@ -153,19 +174,38 @@ def fill_probed(
 ) -> None:
     """Write the ``offsets[q + 1] - offsets[q]`` nearest occupied buckets of every query, by distance."""
     for q in range(len(queries)):
-        query = queries[q]
         at = offsets[q]
-        end = offsets[q + 1]
         t = 0
-        while at < end:
-            for j in range(rings[t], rings[t + 1]):
-                start, stop = _bucket(query ^ masks[j], direct, keys, bounds)
-                if stop > start:
-                    starts[at] = start
-                    stops[at] = stop
-                    distances[at] = t
-                    at += 1
+        while at < offsets[q + 1]:
+            ring = masks[rings[t] : rings[t + 1]]
+            end = _fill_ring(queries[q], ring, direct, keys, bounds, at, starts, stops)
+            distances[at:end] = t
+            at = end
             t += 1
+
+
+@njit(nogil=True, cache=True)
+def list_probed(
+    queries: Array,
+    masks: Array,
+    rings: Array,
+    direct: bool,
+    keys: Array,
+    bounds: Array,
+    n_slices: Array,
+    starts: Array,
+    stops: Array,
+    distances: Array,
+) -> None:
+    """Write all occupied buckets of every query, one after another, and how many each has, in one go."""
+    at = np.int64(0)
+    for q in range(len(queries)):
+        n_slices[q] = -at
+        for t in range(len(rings) - 1):
+            end = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], direct, keys, bounds, at, starts, stops)
+            distances[at:end] = t
+            at = end
+        n_slices[q] += at
 
 
 @njit(nogil=True, cache=True)
@@ -187,7 +227,7 @@ def size_scanned(
         slices[:] = 0
         items[:] = 0
         for i in range(len(keys)):
-            t = np.int64(_popcount(keys[i] ^ queries[q]))
+            t = np.int64(popcount(keys[i] ^ queries[q]))
             slices[t] += 1
             if t <= radius:
                 items[t] += _n_alive(np.int64(bounds[i]), np.int64(bounds[i + 1]), order, alive)
@@ -209,177 +249,15 @@ def fill_scanned(
     for q in range(len(queries)):
         cursors[:] = 0
         for i in range(len(keys)):
-            cursors[np.int64(_popcount(keys[i] ^ queries[q])) + 1] += 1
+            cursors[np.int64(popcount(keys[i] ^ queries[q])) + 1] += 1
         cursors[0] = offsets[q]
         for ring in range(1, MAX_RINGS + 1):
             cursors[ring] += cursors[ring - 1]
         for i in range(len(keys)):
-            t = np.int64(_popcount(keys[i] ^ queries[q]))
+            t = np.int64(popcount(keys[i] ^ queries[q]))
             at = cursors[t]
             if at < offsets[q + 1]:
                 starts[at] = bounds[i]
                 stops[at] = bounds[i + 1]
                 distances[at] = t
                 cursors[t] += 1
-
-
-@njit(nogil=True, cache=True)
-def copy_items(
-    slice_offsets: Array,
-    starts: Array,
-    stops: Array,
-    slice_distances: Array,
-    order: Array,
-    alive: Array,
-    item_offsets: Array,
-    positions: Array,
-    distances: Array,
-) -> None:
-    """Copy the items of all buckets of every query."""
-    for q in range(len(slice_offsets) - 1):
-        at = item_offsets[q]
-        for j in range(slice_offsets[q], slice_offsets[q + 1]):
-            first = at
-            if len(alive) == 0:
-                n = stops[j] - starts[j]
-                source = order[starts[j] : stops[j]]
-                target = positions[at : at + n]
-                for i in range(n):
-                    target[i] = source[i]
-                at += n
-            else:
-                for i in range(starts[j], stops[j]):
-                    if alive[order[i]]:
-                        positions[at] = order[i]
-                        at += 1
-            distances[first:at] = slice_distances[j]
-
-
-@njit(nogil=True, cache=True)
-def _sort_positions(values: Array, scratch: Array, n_bits: int) -> None:
-    """Sort integers below 2**n_bits in place: by insertion if short, else radix passes."""
-    n = len(values)
-    if n < SHORT:
-        for i in range(1, n):
-            value = values[i]
-            j = i - 1
-            while j >= 0 and values[j] > value:
-                values[j + 1] = values[j]
-                j -= 1
-            values[j + 1] = value
-        return
-    counters = np.empty(1 << DIGIT, dtype=np.int64)
-    for shift in range(0, n_bits, DIGIT):
-        counters[:] = 0
-        for i in range(n):
-            counters[(values[i] >> shift) & ((1 << DIGIT) - 1)] += 1
-        total = 0
-        for d in range(1 << DIGIT):
-            count = counters[d]
-            counters[d] = total
-            total += count
-        for i in range(n):
-            d = (values[i] >> shift) & ((1 << DIGIT) - 1)
-            scratch[counters[d]] = values[i]
-            counters[d] += 1
-        values[:] = scratch[:n]
-
-
-@njit(nogil=True, cache=True)
-def sort_rings(item_offsets: Array, positions: Array, distances: Array, n_bits: int) -> None:
-    """Sort positions (below 2**n_bits) inside every distance of every query."""
-    longest = 0
-    for q in range(len(item_offsets) - 1):
-        longest = max(longest, item_offsets[q + 1] - item_offsets[q])
-    scratch = np.empty(longest, dtype=np.int64)
-    for q in range(len(item_offsets) - 1):
-        start = item_offsets[q]
-        while start < item_offsets[q + 1]:
-            stop = start + 1
-            ascending = True
-            while stop < item_offsets[q + 1] and distances[stop] == distances[start]:
-                ascending &= positions[stop] > positions[stop - 1]
-                stop += 1
-            if not ascending:
-                _sort_positions(positions[start:stop], scratch, n_bits)
-            start = stop
-
-
-@njit(nogil=True, cache=True)
-def _sift_down(heap: Array, size: int, order: Array, cursors: Array) -> None:
-    """Restore the heap of buckets, smallest next position on top, after its top has changed."""
-    parent = 0
-    moving = heap[0]
-    value = order[cursors[moving]]
-    while 2 * parent + 1 < size:
-        child = 2 * parent + 1
-        if child + 1 < size and order[cursors[heap[child + 1]]] < order[cursors[heap[child]]]:
-            child += 1
-        if order[cursors[heap[child]]] >= value:
-            break
-        heap[parent] = heap[child]
-        parent = child
-    heap[parent] = moving
-
-
-@njit(nogil=True, cache=True)
-def _advance(cursor: int, stop: int, order: Array, alive: Array) -> int:
-    """The next item of a bucket that may be found."""
-    if len(alive):
-        while cursor < stop and not alive[order[cursor]]:
-            cursor += 1
-    return cursor
-
-
-@njit(nogil=True, cache=True)
-def take_nearest(
-    slice_offsets: Array,
-    starts: Array,
-    stops: Array,
-    slice_distances: Array,
-    order: Array,
-    alive: Array,
-    positions: Array,
-    distances: Array,
-) -> None:
-    """The first ``positions.shape[1]`` items of every query by distance, then position; ``starts`` is used up."""
-    k = positions.shape[1]
-    heap = np.empty(max(1, len(starts)), dtype=np.int64)
-    for q in range(len(slice_offsets) - 1):
-        at = 0
-        first = slice_offsets[q]
-        while at < k and first < slice_offsets[q + 1]:
-            last = first
-            size = 0
-            while last < slice_offsets[q + 1] and slice_distances[last] == slice_distances[first]:
-                starts[last] = _advance(starts[last], stops[last], order, alive)
-                if starts[last] < stops[last]:
-                    heap[size] = last
-                    size += 1
-                last += 1
-            _heapify(heap, size, order, starts)
-            while at < k and size > 0:
-                top = heap[0]
-                positions[q, at] = order[starts[top]]
-                distances[q, at] = slice_distances[first]
-                at += 1
-                starts[top] = _advance(starts[top] + 1, stops[top], order, alive)
-                if starts[top] == stops[top]:
-                    size -= 1
-                    heap[0] = heap[size]
-                if size > 1:
-                    _sift_down(heap, size, order, starts)
-            first = last
-
-
-@njit(nogil=True, cache=True)
-def _heapify(heap: Array, size: int, order: Array, cursors: Array) -> None:
-    """Order a fresh heap of buckets by their next position."""
-    for i in range(1, size):  # few buckets, each sifted up once
-        child = i
-        moving = heap[i]
-        value = order[cursors[moving]]
-        while child > 0 and order[cursors[heap[(child - 1) // 2]]] > value:
-            heap[child] = heap[(child - 1) // 2]
-            child = (child - 1) // 2
-        heap[child] = moving

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shorthash._types import Distances, PackedCodes
 from shorthash.codes import ball_masks, ball_size, packed_dtype
 from shorthash.errors import InvalidInput
-from shorthash.index import probing
+from shorthash.index import gathering, probing
 
 __all__ = ["ALL_ALIVE", "BucketTable", "Words"]
 
@@ -39,7 +39,7 @@ ALWAYS_DIRECT = 4096  # ... or this many in all
 BISECTION = 8  # one bisection costs about as much as looking at this many codes
 MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it looks at every code instead
 MAX_SLICES = 1 << 20  # bucket ranges held at once by one thread
-WORTH_THREADS = 1 << 20  # elementary steps below which starting threads costs more than it brings
+WORTH_THREADS = 1 << 19  # elementary steps below which starting threads costs more than it brings
 EVERYTHING = np.iinfo(np.int64).max
 
 
@@ -123,20 +123,52 @@ class BucketTable:
 
     def counts(self, queries: Words, radius: int, alive: Mask = ALL_ALIVE) -> Counts:
         """Items within ``radius`` of every query."""
+        if self.direct and not len(alive):
+            everywhere = self.n_bits * (radius + 1) << self.n_bits  # steps that count around every code at once
+            if radius in self._ball_counts or len(queries) * ball_size(self.n_bits, radius) > everywhere:
+                return self.ball_counts(radius)[queries]
         return self._sizes(queries, self._plan(radius), alive, EVERYTHING)[1]
+
+    def ball_counts(self, radius: int) -> Counts:
+        """Items within ``radius`` of every code there is, (2**n_bits,); only with direct addressing.
+
+        One bit at a time: at distance t from a code over some bits lie the items at distance t over the bits before,
+        and those at distance t - 1 from the code with the new bit flipped.
+        """
+        if radius not in self._ball_counts:
+            rings = np.zeros((radius + 1, 1 << self.n_bits), dtype=np.int64)
+            rings[0] = self.bounds[1:].astype(np.int64) - self.bounds[:-1]
+            for bit in range(self.n_bits):
+                halves = rings.reshape(radius + 1, -1, 2, 1 << bit)
+                halves[1:] += halves[:-1, :, ::-1].copy()
+            self._ball_counts[radius] = rings.sum(axis=0)
+        return self._ball_counts[radius]
+
+    @cached_property
+    def _ball_counts(self) -> dict[int, Counts]:
+        return {}
 
     def slices(self, queries: Words, radius: int) -> tuple[Counts, Counts, Counts, Distances]:
         """Offsets of the queries, and starts, stops and distances of the occupied buckets of their balls."""
         plan = self._plan(radius)
-        n_slices, _ = self._sizes(queries, plan, ALL_ALIVE, EVERYTHING)
-        offsets = _offsets(n_slices)
-        starts, stops = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
-        distances = np.empty(offsets[-1], dtype=np.uint8)
+        masks = plan.masks
+        if masks is None:
+            return self._slices(queries, plan, self._sizes(queries, plan, ALL_ALIVE, EVERYTHING)[0])
+        most = len(queries) * len(masks)  # pages that stay empty cost nothing
+        starts, stops = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
+        distances, n_slices = np.empty(most, dtype=np.uint8), np.empty(len(queries), dtype=np.int64)
+        chunks = _chunks(len(queries), 0, len(masks))
 
         def work(a: int, b: int) -> None:
-            self._fill(queries[a:b], plan, offsets[a : b + 1], starts, stops, distances)
+            here = slice(a * len(masks), b * len(masks))
+            out = (n_slices[a:b], starts[here], stops[here], distances[here])
+            probing.list_probed(queries[a:b], masks, plan.rings, self.direct, self.keys, self.bounds, *out)
 
-        _in_chunks(work, _chunks(len(queries), _mean(n_slices), 0))
+        _in_chunks(work, chunks)
+        offsets = _offsets(n_slices)
+        if offsets[-1] < most:  # close the gaps behind every run of queries
+            filled = [slice(a * len(masks), a * len(masks) + offsets[b] - offsets[a]) for a, b in chunks]
+            starts, stops, distances = (np.concatenate([v[f] for f in filled]) for v in (starts, stops, distances))
         return offsets, starts, stops, distances
 
     def within(
@@ -212,10 +244,8 @@ class BucketTable:
 
         def work(a: int, b: int) -> None:
             slices = self._slices(queries[a:b], plan, n_slices[a:b])
-            here = offsets[a : b + 1]
-            probing.copy_items(*slices, self.order, alive, here, positions, distances)
-            if ordered:
-                probing.sort_rings(here, positions, distances, len(self).bit_length())
+            out = (offsets[a : b + 1], positions, distances)
+            gathering.copy_items(*slices, self.order, alive, *out, ordered, len(self).bit_length())
 
         _in_chunks(work, _chunks(len(queries), _mean(n_slices), _mean(n_items)))
         return positions, distances, offsets
@@ -236,7 +266,7 @@ class BucketTable:
         def work(a: int, b: int) -> None:
             slices = self._slices(queries[rows[a:b]], plan, n_slices[a:b])
             p, d = np.empty((b - a, k), dtype=np.int64), np.empty((b - a, k), dtype=np.uint8)
-            probing.take_nearest(*slices, self.order, alive, p, d)
+            gathering.take_nearest(*slices, self.order, alive, p, d)
             positions[rows[a:b]], distances[rows[a:b]] = p, d
 
         _in_chunks(work, _chunks(len(rows), _mean(n_slices), 8 * k))

@@ -3,8 +3,8 @@
 In: feature rows and labels. Out: estimators whose ``project`` gives real scores and ``transform`` int8 codes.
 """
 
-from shorthash.learners.base import BaseHasher
+from shorthash.learners.base import BaseHasher, SupervisedHasher
 from shorthash.learners.rslh import RSLH
 from shorthash.learners.sums import SumHasher
 
-__all__ = ["RSLH", "BaseHasher", "SumHasher"]
+__all__ = ["RSLH", "BaseHasher", "SumHasher", "SupervisedHasher"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats
+from shorthash._validation import MAX_BITS, check_n_bits
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
+from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.features.rows import Rows
 
-__all__ = ["BaseHasher"]
+__all__ = ["BaseHasher", "SupervisedHasher"]
 
 
 class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -22,11 +27,24 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     A learner supplies ``fit`` and the attribute ``projection_`` of shape (n_features_in, n_bits), and ``intercept_`` of
     shape (n_bits,) where its hash functions do not pass through the origin; everything here follows from them. One
-    with another kind of hash function overrides ``project`` and ``_n_features_out``.
+    with another kind of hash function overrides ``project`` and ``_n_features_out``; one that is not defined for every
+    code length overrides ``max_bits`` and says in ``_limit`` why, and what to use instead.
     """
 
+    n_bits: int
     projection_: Floats
     intercept_: Floats | float = 0.0
+    _limit: ClassVar[tuple[str, str]] = ("", "")  # why there is a longest code, and the way out
+
+    def max_bits(self, n_features: int, n_classes: int | None = None) -> int:  # noqa: ARG002
+        """The longest code this method can learn from so many features and classes: 64, unless it says less.
+
+        Parameters
+        ----------
+        n_features : columns of X
+        n_classes : classes among the labels; None where there are none
+        """
+        return MAX_BITS
 
     def project(self, X: ArrayLike) -> Floats:
         """Real-valued scores, (n_samples, n_bits), whose signs are the code."""
@@ -49,6 +67,27 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         return leave_one_out_map(self.transform(X), y)
 
+    def _training_rows(self, X: ArrayLike) -> Rows:
+        """Validated rows for ``fit``: two or more, not all equal, checked for NaN and infinity as they are read."""
+        values = validate_data(self, X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2)
+        rows = Rows(values, type(self).__name__)
+        rows.check_varied()
+        return rows
+
+    def _check_length(self, n_features: int, n_classes: int | None = None) -> int:
+        """``n_bits``, if the method is defined for it; raise otherwise."""
+        name = type(self).__name__
+        n_bits = check_n_bits(self.n_bits, name)
+        longest = self.max_bits(n_features, n_classes)
+        if n_bits > longest:
+            reason, way_out = self._limit
+            classes = "" if n_classes is None else f" and n_classes={n_classes}"
+            raise InvalidInput(
+                f"{name} learns at most {longest} bits from n_features={n_features}{classes}: {reason}. "
+                f"Got n_bits={n_bits} instead; {way_out}."
+            )
+        return n_bits
+
     @property
     def _n_features_out(self) -> int:
         return int(self.projection_.shape[1])
@@ -56,4 +95,42 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # codes are int8 whatever comes in
+        return tags
+
+
+class SupervisedHasher(BaseHasher, ABC):
+    """A hasher that learns from labels: reads them, and says what it thinks of them."""
+
+    @abstractmethod
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from feature rows and their labels."""
+
+    def _training_groups(self, y: ArrayLike | None, n_samples: int, *, drop_unlabelled: bool = False) -> LabelGroups:
+        """Labels as groups of rows; two or more groups."""
+        name = type(self).__name__
+        groups = group_labels(y, owner=name, n_samples=n_samples, drop_unlabelled=drop_unlabelled)
+        if len(groups.rows) < 2:
+            only = ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())
+            raise InvalidInput(
+                f"y of {name} holds one class only ({only}), but a code can be learned from 2 or more; add rows "
+                "of another class, or use an unsupervised method."
+            )
+        return groups
+
+    def _warn_of_collisions(self, n_classes: int, stacklevel: int = 3) -> None:
+        """Say so if there are more classes than codes."""
+        n_codes = 2**self.n_bits
+        if n_classes > n_codes:
+            needed = int(np.ceil(np.log2(n_classes)))
+            warnings.warn(
+                f"{n_classes} classes cannot all have different codes of n_bits={self.n_bits} ({n_codes} codes): "
+                f"some must collide; use n_bits >= {needed} to tell all classes apart.",
+                CollisionWarning,
+                stacklevel=stacklevel,
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
         return tags

@@ -22,8 +22,9 @@ from shorthash.errors import GuardWarning
 from shorthash.features.rows import Rows
 from shorthash.learners.boosting import STRATEGIES, select_bits
 from shorthash.learners.rslh_onepass import solve_one_pass
-from shorthash.learners.rslh_persample import CentredRows, solve_per_sample
+from shorthash.learners.rslh_persample import solve_per_sample
 from shorthash.learners.rslh_steps import Convergence, Problem, Run, Weights
+from shorthash.learners.samples import CentredRows
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import SumHasher
 

@@ -13,37 +13,13 @@ from scipy import sparse
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
-from shorthash.features.rows import Rows
 from shorthash.learners.rslh_steps import Problem, Run, objective, settled, start, w_step
+from shorthash.learners.samples import CentredRows
 from shorthash.learners.solvers import Ridge, polar_parts
 
-__all__ = ["CentredRows", "solve_per_sample"]
+__all__ = ["solve_per_sample"]
 
 RANK_TOLERANCE = 1e-5  # singular values of Q below this share of the largest count as 0
-
-
-class CentredRows:
-    """Products with X, whose rows are read in batches and moved by an offset."""
-
-    def __init__(self, rows: Rows, offset: Floats | None) -> None:
-        self.rows = rows
-        self.offset = offset
-
-    def times(self, P: Floats) -> Floats:
-        """X P, (n, L)."""
-        out = np.empty((len(self.rows), P.shape[1]))
-        for part, batch in self.rows:
-            out[part] = batch @ P
-        return out if self.offset is None else out - self.offset @ P
-
-    def transposed_times(self, A: NDArray[Any]) -> Floats:
-        """X'A, (d, L)."""
-        total: Floats | None = None
-        for part, batch in self.rows:
-            step = batch.T.astype(np.float64) @ A[part]
-            total = step if total is None else total + step
-        assert total is not None  # fit refuses empty input
-        return total if self.offset is None else total - np.outer(self.offset, A.sum(axis=0))
 
 
 def solve_per_sample(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -13,15 +12,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Floats, Labels
-from shorthash.errors import CollisionWarning, InvalidInput
+from shorthash.errors import InvalidInput
 from shorthash.features.rows import Rows
-from shorthash.learners.base import BaseHasher
+from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.statistics import GroupStatistics
 
 __all__ = ["SumHasher"]
 
 
-class SumHasher(BaseHasher, ABC):
+class SumHasher(SupervisedHasher):
     """A supervised hasher that needs only sums over rows.
 
     So rows may come in batches, be added (``partial_fit``, ``merge``) and be taken back (``forget``), and the outcome
@@ -95,15 +94,9 @@ class SumHasher(BaseHasher, ABC):
     def fit_rows(self, rows: Rows, y: ArrayLike | None, *, center: bool = False) -> Self:
         """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
         weights = self._check_params()
-        groups = group_labels(y, owner=self._name, n_samples=len(rows), drop_unlabelled=self.drop_unlabelled)
-        if len(groups.rows) < 2:
-            only = ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())
-            raise InvalidInput(
-                f"y of {self._name} holds one class only ({only}), but a code can be learned from 2 or more; add rows "
-                "of another class, or use an unsupervised method."
-            )
+        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
         rows.check_varied()
-        self._warn_of_collisions(len(groups.classes))
+        self._warn_of_collisions(len(groups.classes), stacklevel=4)
         self.n_dropped_ = len(rows) - groups.n_samples
         rows = rows if groups.kept is None else rows.keep(groups.kept)
         self.classes_ = groups.classes
@@ -120,7 +113,7 @@ class SumHasher(BaseHasher, ABC):
         first = not hasattr(self, "statistics_")
         fresh = self._sums(rows, y, classes if first else self.classes_)
         if first:
-            self._warn_of_collisions(len(fresh.classes))
+            self._warn_of_collisions(len(fresh.classes), stacklevel=4)
             self.classes_ = fresh.classes
             self._draw_seed()
         self.statistics_ = fresh if first else self.statistics_.merge(fresh)
@@ -169,23 +162,6 @@ class SumHasher(BaseHasher, ABC):
                 "pipeline."
             )
 
-    def _warn_of_collisions(self, n_classes: int) -> None:
-        n_codes = 2**self.n_bits
-        if n_classes > n_codes:
-            needed = int(np.ceil(np.log2(n_classes)))
-            warnings.warn(
-                f"{n_classes} classes cannot all have different codes of n_bits={self.n_bits} ({n_codes} codes): some must "
-                f"collide; use n_bits >= {needed} to tell all classes apart.",
-                CollisionWarning,
-                stacklevel=4,
-            )
-
     @property
     def _name(self) -> str:
         return type(self).__name__
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        return tags

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
 
@@ -31,7 +30,7 @@ FORMAT_VERSION = 1
 MARK = '{\n "format": "shorthash"'  # how every meta.json begins
 META = "meta.json"
 ARRAYS = "arrays.safetensors"
-BLOCK = 1 << 20  # bytes hashed at once
+ALIGNMENT = 8  # the widest type
 LARGEST_HEADER = 1 << 26  # a table of contents beyond this is nonsense
 
 TYPES = {
@@ -48,7 +47,9 @@ TYPES = {
     "F32": "float32",
     "F64": "float64",
 }
-"""safetensors names of the types we write."""
+"""Types we write, by their names in safetensors files."""
+
+TYPE_NAMES = {name: key for key, name in TYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def read_arrays(path: Path, meta: Mapping[str, Any], *, mmap: bool) -> dict[str,
             raise DamagedFile(
                 f"{file} is damaged: it has {file.stat().st_size} bytes instead of {expected.n_bytes}; {_WAY_OUT}"
             )
-        octets: Array = np.memmap(file, dtype=np.uint8, mode="r") if mmap else np.fromfile(file, dtype=np.uint8)
+        octets: Array = np.memmap(file, dtype=np.uint8, mode="c") if mmap else np.fromfile(file, dtype=np.uint8)
     except FileNotFoundError as error:
         raise DamagedFile(f"{file} is missing: {_WAY_OUT}") from error
     except OSError as error:
@@ -191,17 +192,35 @@ def _replace(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -
 
 
 def _write_arrays(file: Path, arrays: Mapping[str, Array]) -> _ArrayFile:
-    """Write the arrays, force them to disk, and describe the file."""
-    save_file(dict(arrays), file)
-    _sync(file)
+    """Write a safetensors file, force it to disk, and describe it.
+
+    The format is: the length of the table of contents (8 bytes), the table (JSON: type, shape and place of every
+    array), the arrays. Wide types come first, so that every array is aligned. Writing it here gives the checksum on
+    the way.
+    """
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    contents, end = {}, 0
+    for name in names:
+        start, end = end, end + arrays[name].nbytes
+        kind = TYPE_NAMES[arrays[name].dtype.name]
+        contents[name] = {"dtype": kind, "shape": list(arrays[name].shape), "data_offsets": [start, end]}
+    header = json.dumps(contents, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % ALIGNMENT)
     digest = hashlib.sha256()
-    with file.open("rb") as source:
-        length = source.read(8)
-        header = source.read(int.from_bytes(length, "little"))
-        digest.update(length + header)
-        while block := source.read(BLOCK):
-            digest.update(block)
-    return _ArrayFile(file.name, file.stat().st_size, digest.hexdigest(), _digest(header))
+    with file.open("wb") as target:
+        parts: list[bytes | memoryview] = [len(header).to_bytes(8, "little"), header]
+        parts += [_octets(arrays[name]) for name in names]
+        for part in parts:
+            digest.update(part)
+            target.write(part)
+        target.flush()
+        os.fsync(target.fileno())
+    return _ArrayFile(file.name, 8 + len(header) + end, digest.hexdigest(), _digest(header))
+
+
+def _octets(array: Array) -> memoryview:
+    """The bytes of a contiguous array, not copied."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _write_meta(file: Path, meta: Mapping[str, Any], arrays: _ArrayFile) -> None:
@@ -209,8 +228,10 @@ def _write_meta(file: Path, meta: Mapping[str, Any], arrays: _ArrayFile) -> None
     contents["checksum"] = _digest(_canonical(contents))
     text = json.dumps(contents, indent=1, allow_nan=False)
     assert text.startswith(MARK), "the mark is how a save is recognised"
-    file.write_text(text + "\n", encoding="utf-8")
-    _sync(file)
+    with file.open("w", encoding="utf-8") as target:
+        target.write(text + "\n")
+        target.flush()
+        os.fsync(target.fileno())
 
 
 def _views(octets: Array, header_sha256: str) -> dict[str, Array]:
@@ -240,11 +261,11 @@ def _digest(octets: bytes | memoryview) -> str:
     return hashlib.sha256(octets).hexdigest()
 
 
-def _sync(path: Path) -> None:
-    """Force a file, or the entries of a folder, to disk."""
-    if path.is_dir() and os.name != "posix":
-        return  # only POSIX can open a folder
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+def _sync(folder: Path) -> None:
+    """Force the entries of a folder to disk."""
+    if os.name != "posix":
+        return  # elsewhere a folder cannot be opened
+    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -71,8 +71,8 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
     Parameters
     ----------
     path : the folder
-    mmap : leave the arrays on disk and read them as they are needed: opening takes milliseconds whatever the size, the
-        arrays are read-only, and only the table of contents is checked (``verify`` checks the rest)
+    mmap : leave the arrays on disk and read them as they are needed: opening takes milliseconds whatever the size, and
+        only the table of contents is checked (``verify`` checks the rest); changes stay in memory
     """
     place = Path(path)
     meta = read_meta(place)

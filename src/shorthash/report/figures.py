@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,8 @@ from shorthash.features.files import replacing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from shorthash.evaluation.metrics.pr_curve import PRCurve
 
 __all__ = [
     "MAX_MAP_BITS",
@@ -52,19 +54,11 @@ PALETTE = {  # name -> colour on white; pages may replace each by its counterpar
 }
 SERIES = [colour for name, colour in PALETTE.items() if name.startswith("series-")]
 MARKERS = "osD^v"
-SIZE = (4.4, 3.1)  # inches: small, so that letters stay legible on a phone
+WIDTH, HEIGHT = 4.4, 3.1  # inches: small, so that letters stay legible on a phone
 MAX_MAP_BITS = 12
 LABELLED_CELLS = 8  # a map with at most so many columns has room for words in its cells
 NAMED_RADII = 3  # points of a precision-recall curve that are named
 SHOWN_SHARE = 0.1  # a class is named in a bucket if it makes up this share of it
-
-
-class Curve(Protocol):
-    """Precision and recall at every radius."""
-
-    radius: NDArray[Any]
-    precision: NDArray[Any]
-    recall: NDArray[Any]
 
 
 def figure_style() -> AbstractContextManager[None]:
@@ -154,7 +148,7 @@ def draw_convergence(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     return figure
 
 
-def draw_pr_curve(curves: Mapping[str, Curve]) -> Figure:
+def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
     """Precision against recall, one point per Hamming radius.
 
     Parameters
@@ -218,7 +212,7 @@ def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure
     with figure_style():
         occupied = int(np.count_nonzero(counts))
         title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
-        figure, axes = _axes("", "", title)
+        figure, axes = _axes("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1])
         _draw_cells(axes, grid, counts, names)
     return figure
 
@@ -251,10 +245,10 @@ def to_svg(figure: Figure, name: str) -> str:
 _SMALL: dict[str, Any] = {"fontsize": 8, "color": PALETTE["quiet"]}
 
 
-def _axes(x: str, y: str, title: str) -> tuple[Figure, Axes]:
+def _axes(x: str, y: str, title: str, height: float = HEIGHT) -> tuple[Figure, Axes]:
     """A figure with one plot; its title stands on the left."""
     figure_module = require_extra("matplotlib.figure", "report", "Drawing figures")
-    figure = figure_module.Figure(figsize=SIZE)
+    figure = figure_module.Figure(figsize=(WIDTH, height))
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -272,7 +266,7 @@ def _metadata(suffix: str) -> dict[str, Any]:
     return {".svg": {"metadata": {"Date": None}}, ".pdf": {"metadata": {"CreationDate": None}}}.get(suffix.lower(), {})
 
 
-def _name_radii(axes: Axes, curve: Curve, width: float) -> None:
+def _name_radii(axes: Axes, curve: PRCurve, width: float) -> None:
     """Write the first radii at their points; points that touch share one name."""
     named: list[tuple[float, float, list[str]]] = []
     for radius, x, y in zip(curve.radius[:NAMED_RADII], curve.recall, curve.precision, strict=False):

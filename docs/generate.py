@@ -1,0 +1,92 @@
+"""Renew the generated parts of the documentation, or check that they are up to date.
+
+``python docs/generate.py`` rewrites what stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``;
+``--check`` only compares, and fails if a page is stale. Every block comes from code or from a stored record, never from
+a keyboard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def rendered(script: str, function: str = "render") -> Callable[[], str]:
+    """What a function of a script in this repository returns."""
+
+    def call() -> str:
+        path = ROOT / script
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return str(getattr(module, function)())
+
+    return call
+
+
+def printed(script: str) -> Callable[[], str]:
+    """What a script prints."""
+
+    def call() -> str:
+        done = subprocess.run([sys.executable, ROOT / script], check=True, capture_output=True, text=True)
+        return f"```\n{done.stdout.rstrip()}\n```"
+
+    return call
+
+
+def quoted(path: str, language: str = "") -> Callable[[], str]:
+    """A file of this repository, as a code block."""
+    return lambda: f"```{language}\n{(ROOT / path).read_text().rstrip()}\n```"
+
+
+# page, block, and what fills it
+BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
+    ("README.md", "quick_start", quoted("examples/quick_start.py", "python")),
+    ("README.md", "demo", quoted("docs/data/demo.txt")),
+    ("README.md", "test", quoted("docs/data/test.txt")),
+    ("docs/paper/rslh.md", "rslh_facts", printed("examples/rslh_facts.py")),
+    ("docs/paper/rslh.md", "cifar10", rendered("benchmarks/cifar10.py")),
+    ("docs/guide/fit.md", "fit", rendered("benchmarks/fit.py")),
+    ("docs/guide/evaluation.md", "which_map", rendered("benchmarks/which_map.py")),
+    ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
+]
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """The page with one block renewed."""
+    pattern = re.compile(rf"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.S)
+    if not pattern.search(text):
+        raise SystemExit(f"there is no block {name!r}")
+    return pattern.sub(lambda m: f"{m.group(1)}{content.rstrip()}\n{m.group(2)}", text, count=1)
+
+
+def main() -> None:
+    """Renew or check every page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is stale")
+    check = parser.parse_args().check
+    stale = []
+    for page in dict.fromkeys(page for page, _, _ in BLOCKS):
+        before = after = (ROOT / page).read_text()
+        for _, name, content in (block for block in BLOCKS if block[0] == page):
+            after = filled(after, name, content())
+        if after != before:
+            stale.append(page)
+            if not check:
+                (ROOT / page).write_text(after)
+    if check and stale:
+        raise SystemExit(f"stale pages: {', '.join(stale)}; run: make docs")
+    print(f"{len(BLOCKS)} blocks " + ("up to date" if not stale else f"renewed in {', '.join(stale)}"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""shorthash evaluate: codes and labels become scores."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shorthash.cli import output
+from shorthash.cli.options import AsJson, CodeBits, parse_numbers
+from shorthash.cli.progress import progress
+from shorthash.cli.reading import read_hasher, read_or_encode
+from shorthash.cli.score_answer import score_answer
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    query: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="Rows that ask.")],
+    query_labels: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="Their labels.")],
+    database: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", show_default=False, help="Rows to rank; else every query asks the others."),
+    ] = None,
+    database_labels: Annotated[
+        str | None, typer.Option(metavar="FILE", show_default=False, help="Their labels.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(show_default=False, help="Folder written by shorthash fit.")] = None,
+    codes: Annotated[bool, typer.Option("--codes", help="The rows are codes, not features; no model needed.")] = False,
+    bits: CodeBits = None,
+    ties: Annotated[str | None, typer.Option(show_default="expected", help="expected, stable, best or worst.")] = None,
+    radius: Annotated[int, typer.Option(help="Radius of the Hamming ball.")] = 2,
+    k: Annotated[
+        str | None, typer.Option("--k", "-k", metavar="K,K,...", show_default=False, help="List lengths.")
+    ] = None,
+    convention: Annotated[str, typer.Option(help="Whose rules to score by.")] = "shorthash",
+    bounds: Annotated[bool, typer.Option("--bounds", help="Show what the worst and the best tie order give.")] = False,
+    by_class: Annotated[bool, typer.Option("--by-class", help="Show scores for every class of queries.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score codes against labels, exactly, with ties.
+
+    With few bits most distances are equal. By default scores are the exact mean over all orders of equal distances
+    (--ties expected); --bounds shows how far any order could move them.
+
+    \b
+    Examples:
+      shorthash evaluate --model digits.model --query q.npz --query-labels q.npz \\
+          --database db.npz --database-labels db.npz --bounds --by-class
+      shorthash evaluate --codes --bits 8 --query q.npy --query-labels yq.npy \\
+          --database db.npy --database-labels yd.npy --json
+    """
+    from shorthash.evaluation.scores import evaluate as score
+    from shorthash.features.files import read_labels
+
+    if (database is None) != (database_labels is None):
+        raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
+    if codes == (model is not None):
+        raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
+    hasher = None if model is None else read_hasher(model)
+    with progress() as tell:
+        asking = read_or_encode(query, hasher, tell, bits)
+        ranked = None if database is None else read_or_encode(database, hasher, tell, bits)
+        tell("scoring", 0, 0)
+        labels = read_labels(query_labels)
+        scores = score(
+            asking,
+            labels,
+            ranked,
+            None if database_labels is None else read_labels(database_labels),
+            convention=convention,
+            ties=ties,
+            radius=radius,
+            k=parse_numbers(k, "--k"),
+        )
+    output.show(score_answer(scores, labels, bounds=bounds, by_class=by_class), as_json=as_json)

@@ -1,0 +1,59 @@
+"""shorthash info: what a saved folder holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shorthash.cli import output
+from shorthash.cli.options import AsJson
+
+__all__ = ["info"]
+
+TITLES = {
+    "n_bits": "bits",
+    "n_items": "items",
+    "n_features_in": "features",
+    "n_samples_seen": "rows learned from",
+}
+
+
+def info(
+    folder: Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="A saved model or index.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a saved folder holds, without loading it.
+
+    \b
+    Example:
+      shorthash info digits.model
+    """
+    from shorthash.persistence import describe
+
+    data = describe(folder)
+    facts = {
+        "kind": data["kind"],
+        "class": data["class"],
+        **{title: str(data[name]) for name, title in TITLES.items() if name in data},
+        "size": _size(data["bytes"]),
+        "written by": f"shorthash {data['shorthash_version']} (format {data['format_version']})",
+    }
+    if data["kind"] != "index":
+        facts["further learning"] = "possible" if data["statistics"] else "not possible: saved without its sums"
+    steps = dict(data["params"].get("steps", [[data["class"], data["params"]]]))
+    tables = tuple(_parameters(name, params) for name, params in steps.items() if params)
+    output.show(output.Answer(data, facts, tables), as_json=as_json)
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.1f} kB"
+
+
+def _parameters(name: str, params: dict[str, Any]) -> Any:
+    """Parameters of one step."""
+    from shorthash.report.tables import Column, Table
+
+    title = f"{name}: {params['class']}" if "class" in params else name
+    rows = tuple((key, str(value)) for key, value in params.items() if key != "class")
+    return Table((Column(title, text=True), Column("value", text=True)), rows)

@@ -1,0 +1,104 @@
+"""The one renderer: tables or JSON on standard output, everything else on standard error. The only prints."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shorthash.report.tables import Table
+
+__all__ = ["Answer", "complain", "say", "show"]
+
+PIPE_WIDTH = 100  # columns where no terminal tells
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has to say.
+
+    Attributes
+    ----------
+    data : everything, for ``--json``
+    facts : name -> text, printed as two columns
+    tables : printed below the facts
+    notes : lines below the tables
+    """
+
+    data: Mapping[str, Any]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def show(answer: Answer, *, as_json: bool) -> None:
+    """Print an answer."""
+    if as_json:
+        print(json.dumps(_plain(answer.data), indent=2, ensure_ascii=False))
+        return
+    from rich.table import Table as Grid
+
+    if answer.facts:
+        grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+        grid.add_column(style="cyan", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, text in answer.facts.items():
+            grid.add_row(name, text)
+        _print_grid(grid)
+    for number, table in enumerate(answer.tables):
+        if answer.facts or number:
+            print()
+        _print_grid(_as_grid(table))
+    for note in answer.notes:
+        print(note)
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    print(text)
+
+
+def complain(kind: str, message: str) -> None:
+    """Print one line to standard error, whatever the number of lines in the message."""
+    print(f"{kind}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _as_grid(table: Table) -> Any:
+    """A table of the report, for the terminal; columns of words may fold, numbers never break."""
+    from rich import box
+    from rich.table import Table as Grid
+
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in table.columns:
+        grid.add_column(
+            column.title, justify="left" if column.text else "right", no_wrap=not column.text, overflow="fold"
+        )
+    for cells in table.cells():
+        grid.add_row(*cells)
+    return grid
+
+
+def _print_grid(grid: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    with console.capture() as captured:
+        console.print(grid)
+    print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it: arrays become lists, nan becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -1,0 +1,96 @@
+"""PCA with a Random Rotation (PCA-RR). The baseline of Y. Gong and S. Lazebnik, 2011; idea of H. Jegou et al., 2010.
+
+Principal directions carry very different variance, and a bit per direction spends as much on the last as on the first.
+A random rotation shares the variance out. PCA-ITQ learns that rotation; this one leaves it to chance.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+
+from shorthash._validation import MAX_BITS
+from shorthash.learners.base import BaseHasher
+from shorthash.learners.directions import centred, principal_directions, random_rotation
+
+__all__ = ["PCARR", "PCA_LIMIT"]
+
+PCA_LIMIT = (
+    "it has one principal direction per feature",
+    "use fewer bits, or a method without that limit, such as LSH, SH or MFH",
+)
+
+
+class PCARR(BaseHasher):
+    r"""PCA with a random rotation.
+
+    .. math:: h(x) = \mathrm{sgn}((x - m) V R)
+
+    where
+
+    - :math:`m` is the training mean,
+    - :math:`V` (d, L) holds the principal directions,
+    - :math:`R` (L, L) is a random orthogonal matrix.
+
+    Parameters
+    ----------
+    n_bits : int, default=8
+        Code length, 1 to 64, and at most the number of features.
+    random_state : int, RandomState instance or None, default=None
+        Draws the rotation.
+
+    Attributes
+    ----------
+    projection_ : (n_features_in, n_bits) the rotated principal directions
+    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    mean_ : (n_features_in,) the training mean
+    rotation_ : (n_bits, n_bits) R
+
+    References
+    ----------
+    Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. CVPR 2011,
+    pages 817-824.
+
+    H. Jegou, M. Douze, C. Schmid, P. Perez. Aggregating Local Descriptors into a Compact Image Representation.
+    CVPR 2010, pages 3304-3311.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> PCARR(n_bits=3, random_state=0).fit_transform(X).shape
+    (150, 3)
+    """
+
+    _limit: ClassVar[tuple[str, str]] = PCA_LIMIT
+
+    def __init__(self, n_bits: int = 8, random_state: int | np.random.RandomState | None = None) -> None:
+        self.n_bits = n_bits
+        self.random_state = random_state
+
+    def max_bits(self, n_features: int, n_classes: int | None = None) -> int:  # noqa: ARG002
+        """One bit per principal direction."""
+        return min(MAX_BITS, n_features)
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
+        """Find the principal directions and rotate them at random.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) training rows
+        y : ignored
+        """
+        rows = self._training_rows(X)
+        n_bits = self._check_length(self.n_features_in_)
+        rng = check_random_state(self.random_state)
+        mean, rows = centred(rows)
+        R = random_rotation(n_bits, rng)
+        P = principal_directions(rows, n_bits) @ R
+        self.mean_ = mean
+        self.rotation_ = R
+        self.projection_ = P
+        self.intercept_ = -mean @ P
+        return self

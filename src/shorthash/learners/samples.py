@@ -1,0 +1,193 @@
+"""Learning from samples, one by one: what a solver sees of them, and the ``fit`` that its learner inherits.
+
+The counterpart of sums.py, for methods whose codes may differ between samples with the same labels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from shorthash._labels import LabelGroups
+from shorthash._types import Codes, Floats, Labels
+from shorthash._validation import check_n_bits, check_weight
+from shorthash.codes.signs import sign
+from shorthash.features.rows import Rows
+from shorthash.learners.base import SupervisedHasher
+from shorthash.learners.statistics import GroupStatistics
+
+__all__ = ["CentredRows", "Outcome", "SampleHasher", "Samples"]
+
+
+class CentredRows:
+    """Products with X, whose rows are read in batches and moved by an offset."""
+
+    def __init__(self, rows: Rows, offset: Floats | None = None) -> None:
+        self.rows = rows
+        self.offset = offset
+
+    def times(self, P: Floats) -> Floats:
+        """X P, (n, L)."""
+        out = np.empty((len(self.rows), P.shape[1]))
+        for part, batch in self.rows:
+            out[part] = batch @ P
+        return out if self.offset is None else out - self.offset @ P
+
+    def transposed_times(self, A: NDArray[Any]) -> Floats:
+        """X'A, (d, L)."""
+        total: Floats | None = None
+        for part, batch in self.rows:
+            step = batch.T.astype(np.float64) @ A[part]
+            total = step if total is None else total + step
+        assert total is not None  # fit refuses empty input
+        return total if self.offset is None else total - np.outer(self.offset, A.sum(axis=0))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Labelled samples, seen through products; no matrix of the size of X or Y is formed.
+
+    Legend, for all solvers that take samples: X (n, d) features, Y = E Yg (n, c) labels 0/1, E (n, u) the indicator
+    of the label sets, Yg (u, c) their label rows, N (u,) their sizes, K = X'X, H (n, L) binary codes -1/+1.
+    """
+
+    X: CentredRows
+    statistics: GroupStatistics
+    ids: NDArray[np.intp]  # (n,) the label set of every sample
+    Et: Any  # (u, n) sparse
+    Yg: Any  # (u, c) sparse
+
+    @classmethod
+    def of(cls, rows: Rows, groups: LabelGroups) -> Samples:
+        """One pass over the rows."""
+        n, u = groups.n_samples, len(groups.rows)
+        Et = sparse.csr_array((np.ones(n), (groups.ids, np.arange(n))), shape=(u, n))
+        Yg = sparse.csr_array(groups.rows.astype(np.float64))
+        return cls(CentredRows(rows), GroupStatistics.of(rows, groups), groups.ids, Et, Yg)
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return len(self.ids)
+
+    @property
+    def N(self) -> Floats:
+        """Sizes of the label sets, (u,)."""
+        return self.statistics.counts
+
+    @property
+    def K(self) -> Floats:
+        """X'X, (d, d)."""
+        return self.statistics.gram
+
+    def label_sums(self, H: NDArray[Any]) -> Floats:
+        """Y'H, (c, L)."""
+        return np.asarray(self.Yg.T @ (self.Et @ H))
+
+    def by_label(self, V: Floats) -> Floats:
+        """Y V, (n, L), for V (c, L)."""
+        return np.asarray((self.Yg @ V)[self.ids])
+
+    def projection_error(self, XtH: Floats, P: Floats) -> float:
+        """``||H - X P||^2`` for binary H, from X'H."""
+        return float(self.n * P.shape[1] - 2 * np.sum(P * XtH) + np.sum(P * (self.K @ P)))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a solver leaves behind.
+
+    Attributes
+    ----------
+    projection : (d, L) the hash function
+    codes : (n, L) the learned codes of the samples
+    n_iter : iterations done
+    objective : its value after every iteration, where the method has one
+    converged : whether the codes had stopped changing; None for methods that do a fixed number of random steps
+    """
+
+    projection: Floats
+    codes: Codes
+    n_iter: int
+    objective: Floats | None = None
+    converged: bool | None = None
+
+
+class SampleHasher(SupervisedHasher):
+    """A supervised hasher that needs its samples at hand. A learner supplies ``_check_params`` and ``_solve``.
+
+    Attributes
+    ----------
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    classes_ : (c,) the classes
+    label_sets_ : (u, c) the label rows that occurred
+    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codes_ : (n_samples, n_bits) learned codes of the training rows
+    objective_ : (n_iter_,) the objective after every iteration, where there is one
+    n_iter_ : int, iterations done
+    n_dropped_ : int, rows without label
+    """
+
+    classes_: Labels
+    codes_: Codes
+    drop_unlabelled: bool
+    random_state: int | np.random.RandomState | None
+
+    @abstractmethod
+    def _check_params(self) -> None:
+        """Validate every parameter but ``n_bits``."""
+
+    @abstractmethod
+    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+        """Learn codes and hash function; parameters are valid."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from feature rows and their labels.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features, for instance from ``AnchorRBF``
+        y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
+        """
+        check_n_bits(self.n_bits, type(self).__name__)
+        self._check_params()
+        rows = self._training_rows(X)
+        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
+        self._check_groups(groups)
+        self._warn_of_collisions(len(groups.classes))
+        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        samples = Samples.of(kept, groups)
+        outcome = self._solve(samples, check_random_state(self.random_state))
+        self.projection_ = outcome.projection
+        self.codes_ = outcome.codes
+        self.codewords_ = sign(samples.Et @ outcome.codes)
+        self.label_sets_ = groups.rows
+        self.classes_ = groups.classes
+        self.n_iter_ = outcome.n_iter
+        self.n_dropped_ = len(rows) - len(kept)
+        if outcome.objective is not None:
+            self.objective_ = outcome.objective
+        if outcome.converged is False:
+            warnings.warn(
+                f"{type(self).__name__} stopped after {outcome.n_iter} iterations with codes still changing; "
+                "increase max_iter for a settled code.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _check_groups(self, groups: LabelGroups) -> None:
+        """Raise where the method cannot learn from such labels."""
+
+    def _check_weights(self, *names: str, positive: bool = False) -> None:
+        """Raise unless the named parameters are finite and not negative (nor 0, if ``positive``)."""
+        for name in names:
+            check_weight(getattr(self, name), name, type(self).__name__, positive=positive)
