@@ -40,19 +40,12 @@ def show(answer: Answer, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_plain(answer.data), indent=2, ensure_ascii=False))
         return
-    from rich.table import Table as Grid
-
     if answer.facts:
-        grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-        grid.add_column(style="cyan", no_wrap=True)
-        grid.add_column(overflow="fold")
-        for name, text in answer.facts.items():
-            grid.add_row(name, text)
-        _print_grid(grid)
+        _print_grid(_facts_grid(answer.facts))
     for number, table in enumerate(answer.tables):
         if answer.facts or number:
             print()
-        _print_grid(_as_grid(table))
+        _print_grid(_table_grid(table), _table_grid(table, narrow=True))
     for note in answer.notes:
         print(note)
 
@@ -67,25 +60,42 @@ def complain(kind: str, message: str) -> None:
     print(f"{kind}: {' '.join(message.split())}", file=sys.stderr)
 
 
-def _as_grid(table: Table) -> Any:
+def _facts_grid(facts: Mapping[str, str]) -> Any:
+    """Names and what there is to say about them."""
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in facts.items():
+        grid.add_row(name, text)
+    return grid
+
+
+def _table_grid(table: Table, *, narrow: bool = False) -> Any:
     """A table of the report, for the terminal; columns of words may fold, numbers never break."""
     from rich import box
     from rich.table import Table as Grid
 
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    gap = 1 if narrow else 2
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for column in table.columns:
-        grid.add_column(
-            column.title, justify="left" if column.text else "right", no_wrap=not column.text, overflow="fold"
-        )
+        title = column.title.replace(" ", "\n").replace("@", "\n@") if narrow else column.title
+        justify: Any = "left" if column.text else "right"
+        grid.add_column(title, justify=justify, vertical="bottom", no_wrap=not column.text, overflow="fold")
     for cells in table.cells():
         grid.add_row(*cells)
     return grid
 
 
-def _print_grid(grid: Any) -> None:
+def _print_grid(grid: Any, narrow: Any = None) -> None:
+    """Print a grid; where it does not fit, its narrow form; where that does not fit either, lines are long."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    if narrow is not None and console.measure(grid).minimum > console.width:
+        grid = narrow
+    console.width = max(console.width, console.measure(grid).minimum)
     with console.capture() as captured:
         console.print(grid)
     print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))

@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import linalg
 from sklearn.utils import check_random_state
 
 from shorthash._types import Floats
@@ -34,13 +35,15 @@ class MFH(BaseHasher):
     - :math:`V` (n, L) are the latent rows and :math:`U` (L, d) their basis,
     - :math:`P` (d, L) projects rows on latent rows; its sign is the code.
 
-    The three are solved for in turn, exactly. After the first turn V is linear in X, so a turn needs only X'X and
-    training one pass over the rows. The published hash function thresholds the projection at the mean of V; with centred
-    rows that is 0.
+    U, and V together with P, are solved for in turn, exactly. After the first turn V is linear in X, so a turn needs only
+    X'X, and training reads the rows once. The published hash function thresholds the projection at the mean of V; with
+    centred rows that is 0.
 
     The publication has two views. That "MFH" means its restriction to one, with these weights, is our reading of the
-    toolkits in which a method of this name occurs. One of them (HABIR) carries 2 mu where the V-step of one view has
-    mu, and gamma where exact ridges have gamma / lam and gamma / mu; ``habir=True`` does as it does.
+    toolkits in which a method of this name occurs; they solve for V and P one after the other, which at ``mu=100`` moves
+    both by about a hundredth per turn. One of them (HABIR) has 2 mu where the V-step of one view has mu, and so shrinks
+    P away from its random start faster than the objective would; ``habir=True`` takes its steps, in its order, with
+    gamma where exact ridges have gamma / lam and gamma / mu.
 
     Parameters
     ----------
@@ -55,11 +58,11 @@ class MFH(BaseHasher):
     habir : bool, default=False
         The steps of the HABIR toolkit instead of the minimisers.
     max_iter : int, default=25
-        Turns at most.
+        Turns at most; they are part of the method, so reaching them is no cause for a warning.
     tol : float, default=1e-6
         Stop when a turn lowers the objective by less than this share of it.
     random_state : int, RandomState instance or None, default=None
-        Draws the start of V and P, uniform on [0, 1).
+        Draws the start of V (and of P, with ``habir=True``), uniform on [0, 1).
 
     Attributes
     ----------
@@ -157,20 +160,16 @@ class _Weights:
 #   P     P      (d, L)  projection
 
 
-def _solve(
-    rows: Rows, n_bits: int, weights: _Weights, rng: np.random.RandomState
-) -> tuple[Floats, Floats, Floats]:
+def _solve(rows: Rows, n_bits: int, weights: _Weights, rng: np.random.RandomState) -> tuple[Floats, Floats, Floats]:
     """P, U and the objective after every turn."""
     K = scatter(rows)
-    ridge = Ridge(K, weights.gamma if weights.habir else weights.gamma / weights.mu)
     VtV, VtX = _start(rows, n_bits, rng)
-    P = rng.uniform(size=(len(K), n_bits))
+    step = _HabirStep(K, n_bits, weights, rng) if weights.habir else _JointStep(K, weights)
     objective: list[float] = []
     while len(objective) < weights.max_iter:
         U = _u_step(VtV, VtX, weights)
-        A = _v_step(U, P, weights)
+        A, P = step(U)
         KA = K @ A
-        P = ridge.solve(KA)  # P = (X'X + gamma / mu I)^-1 X'V
         VtV, VtX = A.T @ KA, KA.T
         objective.append(_objective(K, U, P, VtV, VtX, weights))
         if len(objective) > 1 and objective[-2] - objective[-1] <= weights.tol * objective[-2]:
@@ -194,15 +193,46 @@ def _u_step(VtV: Floats, VtX: Floats, weights: _Weights) -> Floats:
     return Ridge(VtV, weights.gamma if weights.habir else weights.gamma / weights.lam).solve(VtX)
 
 
-def _v_step(U: Floats, P: Floats, weights: _Weights) -> Floats:
-    """A with V = X A = X (lam U' + mu P)(lam U U' + (mu + gamma) I)^-1.
+class _JointStep:
+    """A and P that minimise the objective together, for given U.
 
-    HABIR has 2 mu in the inverse, left over from two views.
+    Stationarity in P is P = (K + gamma / mu I)^-1 K A, in A it is A (lam U U' + (mu + gamma) I) = lam U' + mu P. In the
+    eigenvectors Q of K = Q diag(k) Q' both are diagonal in the rows of A: with b = k / (k + gamma / mu)::
+
+        row i of Q'A = lam (row i of Q'U') (lam U U' + (mu (1 - b_i) + gamma) I)^-1,    Q'P = diag(b) Q'A
     """
-    copies = 2 if weights.habir else 1
-    inner = weights.lam * (U @ U.T)
-    inner[np.diag_indices_from(inner)] += copies * weights.mu + weights.gamma
-    return np.asarray(np.linalg.solve(inner, (weights.lam * U.T + weights.mu * P).T)).T
+
+    def __init__(self, K: Floats, weights: _Weights) -> None:
+        k, self.Q = linalg.eigh(K, check_finite=False)
+        k = np.maximum(k, 0.0)
+        self.lam = weights.lam
+        self.b = np.divide(k, k + weights.gamma / weights.mu, out=np.zeros_like(k), where=k > 0)
+        self.shift = weights.mu * (1.0 - self.b) + weights.gamma  # (d,)
+
+    def __call__(self, U: Floats) -> tuple[Floats, Floats]:
+        s, F = linalg.eigh(self.lam * (U @ U.T), check_finite=False)
+        divisor = np.maximum(s, 0.0)[None, :] + self.shift[:, None]  # (d, L)
+        right = self.lam * (self.Q.T @ U.T @ F)
+        QtA = np.divide(right, divisor, out=np.zeros_like(right), where=divisor > 0) @ F.T
+        return self.Q @ QtA, self.Q @ (self.b[:, None] * QtA)
+
+
+class _HabirStep:
+    """A for given U and P, then P for given A, as the HABIR toolkit has them."""
+
+    def __init__(self, K: Floats, n_bits: int, weights: _Weights, rng: np.random.RandomState) -> None:
+        self.K = K
+        self.weights = weights
+        self.ridge = Ridge(K, weights.gamma)
+        self.P = rng.uniform(size=(len(K), n_bits))
+
+    def __call__(self, U: Floats) -> tuple[Floats, Floats]:
+        w = self.weights
+        inner = w.lam * (U @ U.T)
+        inner[np.diag_indices_from(inner)] += 2 * w.mu + w.gamma
+        A = np.asarray(np.linalg.solve(inner, (w.lam * U.T + w.mu * self.P).T)).T
+        self.P = self.ridge.solve(self.K @ A)
+        return A, self.P
 
 
 def _objective(K: Floats, U: Floats, P: Floats, VtV: Floats, VtX: Floats, weights: _Weights) -> float:

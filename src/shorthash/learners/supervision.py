@@ -1,4 +1,4 @@
-"""Pairwise similarity seen from the groups, so that the n x n matrix S never exists.
+"""Labels and pairwise similarity seen from the groups, so that the n x n matrix S never exists.
 
 S_ij = +1 if samples i and j share a label, -1 otherwise. Samples with the same label row are alike to S, so with the
 indicator E (n x u) of the groups S = E T E', and everything a learner needs from S follows from u x k sums.
@@ -6,7 +6,7 @@ indicator E (n x u) of the groups S = E T E', and everything a learner needs fro
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from shorthash._labels import shared_label
 from shorthash._types import Floats
 
-__all__ = ["FullSimilarity", "ReducedSimilarity", "Similarity", "similar_sums"]
+__all__ = ["FullSimilarity", "LabelGram", "ReducedSimilarity", "Similarity", "similar_sums"]
 
 BLOCK_GROUPS = 2048  # rows of T held at once
 RANK_TOLERANCE = 1e-9  # singular values below this share of the first count as 0
+LABEL_TOLERANCE = 1e-12  # the same for eigenvalues of Y'Y, whose entries are counts
 
 
 class Similarity(Protocol):
@@ -107,3 +108,36 @@ class ReducedSimilarity:
         """``||S R||^2``, with R'R the identity on r directions."""
         SR = similar_sums(self.rows, self.counts[:, None] * self.A)
         return float((self.counts[:, None] * SR**2).sum())
+
+
+class LabelGram:
+    """Y'Y, (c, c), by its eigenvalues: the class sizes themselves where every sample has one label.
+
+    Parameters
+    ----------
+    Yg : (u, c) sparse, the label rows of the groups
+    counts : (u,) the group sizes
+    """
+
+    def __init__(self, Yg: Any, counts: Floats) -> None:
+        self._vectors: Floats | None = None
+        if (Yg.sum(axis=1) == 1).all():
+            self.values = np.asarray(Yg.T @ counts)
+        else:
+            values, self._vectors = np.linalg.eigh((Yg.T @ (Yg * counts[:, None])).toarray())
+            self.values = np.maximum(values, 0.0)
+
+    def to_basis(self, right: Floats) -> Floats:
+        """V' right for the eigenvectors V, (c, k)."""
+        return right if self._vectors is None else self._vectors.T @ right
+
+    def from_basis(self, right: Floats) -> Floats:
+        """V right for the eigenvectors V, (c, k)."""
+        return right if self._vectors is None else self._vectors @ right
+
+    def solve(self, right: Floats, shift: float = 0.0) -> Floats:
+        """(Y'Y + shift I)^-1 right, the pseudo-inverse where that does not exist."""
+        spectrum = self.values + shift
+        kept = spectrum > LABEL_TOLERANCE * max(spectrum.max(), np.finfo(float).tiny)
+        inverse = np.divide(1.0, spectrum, out=np.zeros_like(spectrum), where=kept)
+        return self.from_basis(inverse[:, None] * self.to_basis(right))
