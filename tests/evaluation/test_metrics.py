@@ -44,12 +44,14 @@ def ranked(items, ties, gains):
     return rank_by_levels(*counted(items), gains, ties)
 
 
-TIES = st.sampled_from(["expected", "best", "worst", "stable"])
+EVERY_POLICY = pytest.mark.parametrize("ties", ["expected", "best", "worst", "stable"])
 CUTS = st.integers(1, 9)
 
 
-@settings(max_examples=150)
-@given(lists(), TIES, st.none() | CUTS, st.sampled_from(DIVISORS))
+@pytest.mark.parametrize("divisor", DIVISORS)
+@EVERY_POLICY
+@settings(max_examples=40)
+@given(items=lists(), cut=CUTS)
 def test_average_precision_equals_the_mean_over_tie_orders(items, ties, cut, divisor):
     ranking = ranked(items, ties, np.ones(N_GRADES))
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
@@ -59,21 +61,28 @@ def test_average_precision_equals_the_mean_over_tie_orders(items, ties, cut, div
     assert average_precision(ranking, cut, divisor)[0] == pytest.approx(wanted, abs=1e-13)
 
 
-@given(lists(), TIES, CUTS)
+@EVERY_POLICY
+@settings(max_examples=40)
+@given(items=lists(), cut=CUTS)
 def test_precision_equals_the_mean_over_tie_orders(items, ties, cut):
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
     wanted = references.under_policy(distances, gains, ties, lambda order: references.precision(order, cut))
     assert precision(ranked(items, ties, np.ones(N_GRADES)), cut)[0] == pytest.approx(wanted, abs=1e-13)
 
 
-@given(lists(), TIES, CUTS)
+@EVERY_POLICY
+@settings(max_examples=40)
+@given(items=lists(), cut=CUTS)
 def test_recall_equals_the_mean_over_tie_orders(items, ties, cut):
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
     wanted = references.under_policy(distances, gains, ties, lambda order: references.recall(order, cut))
     assert recall(ranked(items, ties, np.ones(N_GRADES)), cut)[0] == pytest.approx(wanted, abs=1e-13)
 
 
-@given(lists(), TIES, CUTS, st.sampled_from(["shared", "exponential", "binary"]))
+@pytest.mark.parametrize("rule", ["shared", "exponential", "binary"])
+@EVERY_POLICY
+@settings(max_examples=40)
+@given(items=lists(), cut=CUTS)
 def test_ndcg_equals_the_mean_over_tie_orders(items, ties, cut, rule):
     gains = gains_by_grade(rule, N_GRADES)
     worth = {"shared": lambda g: g, "exponential": lambda g: 2**g - 1, "binary": lambda g: min(g, 1)}[rule]
@@ -93,6 +102,26 @@ def test_no_tie_order_leaves_the_bounds(items, cut):
     assert worst == pytest.approx(min(orders), abs=1e-13)
     assert best == pytest.approx(max(orders), abs=1e-13)
     assert worst - 1e-13 <= expected <= best + 1e-13
+
+
+@pytest.mark.parametrize("divisor", DIVISORS)
+@pytest.mark.parametrize("before", [[], [0], [1], [1, 0, 1]])
+def test_every_cut_through_every_small_tie(divisor, before):
+    """All sizes and all numbers of relevant items, one by one: nothing is left to the draw."""
+    for total in range(1, 6):
+        for relevant in range(total + 1):
+            gains = [*before, *[1] * relevant, *[0] * (total - relevant)]
+            if not any(gains):
+                continue
+            distances = [*range(len(before)), *[len(before)] * total]
+            groups = [1] * len(before) + [total]
+            hits = np.array([[*before, relevant]])
+            ranking = Ranking(np.array([groups]), hits, hits.astype(float))
+            for cut in range(1, len(gains) + 2):
+                wanted = references.over_ties(
+                    distances, gains, lambda order, k=cut: references.average_precision(order, k, divisor)
+                )
+                assert average_precision(ranking, cut, divisor)[0] == pytest.approx(wanted, abs=1e-13)
 
 
 @pytest.mark.parametrize("shown", [1, 40, 500, 999])

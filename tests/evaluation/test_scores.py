@@ -65,14 +65,13 @@ def check_against_loops(scores, queries, ties, radius):
             assert mean == pytest.approx(np.mean(kept), abs=1e-12)
 
 
-@settings(max_examples=120)
-@given(
-    problems(max_items=5),
-    st.sampled_from(["expected", "stable", "best", "worst"]),
-    st.integers(0, 4),
-    st.sampled_from(["auto", "table", "count"]),
-    st.booleans(),
-)
+EVERY_POLICY = pytest.mark.parametrize("ties", ["expected", "stable", "best", "worst"])
+
+
+@pytest.mark.parametrize("engine", ["auto", "table", "count"])
+@EVERY_POLICY
+@settings(max_examples=30)
+@given(problem=problems(max_items=5), radius=st.integers(0, 4), packed=st.booleans())
 def test_evaluate_equals_loops_over_queries_and_tie_orders(problem, ties, radius, engine, packed):
     codes, labels, others, other_labels = problem
     n_bits = codes.shape[1]
@@ -90,14 +89,33 @@ def test_evaluate_equals_loops_over_queries_and_tie_orders(problem, ties, radius
         k=K,
         engine=engine,
     )
-    queries = [
+    check_against_loops(scores, rankings(problem), ties, radius)
+
+
+def rankings(problem):
+    """Distances and gains of every query, by loops."""
+    codes, labels, others, other_labels = problem
+    return [
         (
             [references.distance(code, other) for other in others.tolist()],
             [references.shared_labels(label, other) for other in as_lists(other_labels)],
         )
         for code, label in zip(codes.tolist(), as_lists(labels), strict=True)
     ]
-    check_against_loops(scores, queries, ties, radius)
+
+
+@pytest.mark.parametrize("engine", ["table", "count"])
+@EVERY_POLICY
+def test_evaluate_equals_loops_on_random_problems(ties, engine):
+    """Where a search for the simplest failure seldom looks: many labels, many distances, many ties."""
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        n_bits, radius = int(rng.integers(1, 7)), int(rng.integers(0, 4))
+        codes = np.where(rng.random((10, n_bits)) < rng.uniform(0.2, 0.8), 1, -1)
+        labels = rng.integers(0, 2, (10, 4)) if seed % 2 else rng.integers(0, 3, 10)
+        problem = codes[:4], labels[:4], codes[4:], labels[4:]
+        scores = evaluate(*problem, ties=ties, radius=radius, k=K, engine=engine)
+        check_against_loops(scores, rankings(problem), ties, radius)
 
 
 @st.composite
@@ -106,8 +124,9 @@ def collections(draw):
     return draw(sign_codes(n, n_bits)), draw(label_sets(n, draw(st.booleans())))
 
 
-@settings(max_examples=80)
-@given(collections(), st.sampled_from(["expected", "stable", "best", "worst"]))
+@EVERY_POLICY
+@settings(max_examples=40)
+@given(collection=collections())
 def test_without_a_database_every_row_queries_the_others(collection, ties):
     codes, labels = collection
     scores = evaluate(codes, labels, ties=ties, k=K)
@@ -124,11 +143,13 @@ def test_without_a_database_every_row_queries_the_others(collection, ties):
         assert scores.map == pytest.approx(leave_one_out_map(codes, labels), nan_ok=True)
 
 
-@settings(max_examples=80)
+@EVERY_POLICY
+@settings(max_examples=40)
 @given(
-    st.lists(st.lists(st.sampled_from([-1.5, 0.0, 0.25, 7.0]), min_size=5, max_size=5), min_size=1, max_size=3),
-    st.data(),
-    st.sampled_from(["expected", "stable", "best", "worst"]),
+    distances=st.lists(
+        st.lists(st.sampled_from([-1.5, 0.0, 0.25, 7.0]), min_size=5, max_size=5), min_size=1, max_size=3
+    ),
+    data=st.data(),
 )
 def test_evaluate_distances_equals_loops(distances, data, ties):
     labels = data.draw(label_sets(len(distances) + 5, data.draw(st.booleans())))
@@ -356,3 +377,26 @@ def test_the_zero_rule_keeps_what_is_known_of_a_query():
     assert unknown.map == 0.5
     assert np.isnan(unknown.map_at_radius)
     assert np.isnan(unknown.empty_balls)
+
+
+@pytest.mark.parametrize(("gain", "worth"), [("binary", lambda g: min(g, 1)), ("exponential", lambda g: 2**g - 1)])
+@EVERY_POLICY
+def test_gains_of_shared_labels_and_leaving_oneself_out(gain, worth, ties):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        codes, labels = np.where(rng.random((6, 3)) < 0.5, 1, -1), rng.integers(0, 2, (6, 4))
+        scores = evaluate(codes, labels, ties=ties, gain=gain, k=K)
+        for i in range(6):
+            others = [j for j in range(6) if j != i]
+            shared = [int(labels[i] @ labels[j]) for j in others]
+            distances = [references.distance(codes[i].tolist(), codes[j].tolist()) for j in others]
+            if not any(shared):
+                assert np.isnan(scores.per_query["map"][i])
+                continue
+            wanted = references.under_policy(distances, [min(g, 1) for g in shared], ties, references.average_precision)
+            assert scores.per_query["map"][i] == pytest.approx(wanted, abs=1e-12)
+            for column, k in enumerate(K):
+                wanted = references.under_policy(
+                    distances, [worth(g) for g in shared], ties, lambda order, k=k: references.ndcg(order, k)
+                )
+                assert scores.per_query["ndcg_at_k"][i, column] == pytest.approx(wanted, abs=1e-12)

@@ -141,7 +141,9 @@ class TestCodes:
 
     def test_packed_integers_need_a_length(self, tmp_path):
         path = write_codes(tmp_path / "c.npy", [[1, -1, 1]])
-        with pytest.raises(InvalidInput, match=r"c\.npy are packed integers, .* say how many bits"):
+        with pytest.raises(
+            InvalidInput, match=r"c\.npy are packed integers, whose length cannot be seen; say how many bits"
+        ):
             read_codes(path)
 
     def test_codes_of_another_length(self, tmp_path):
@@ -153,9 +155,14 @@ class TestCodes:
 class TestReplacing:
     def test_a_failure_leaves_the_old_file_and_no_litter(self, tmp_path):
         target = write(tmp_path, "out.txt", "old")
-        with pytest.raises(RuntimeError, match="half way"), replacing(target) as temporary:
-            temporary.write_text("new")
-            raise RuntimeError("half way")
+
+        def fail_half_way():
+            with replacing(target) as temporary:
+                temporary.write_text("new")
+                raise RuntimeError("half way")
+
+        with pytest.raises(RuntimeError, match="half way"):
+            fail_half_way()
         assert target.read_text() == "old"
         assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
 
@@ -272,7 +279,7 @@ def test_labels_of_a_wrong_shape(tmp_path):
 
 def test_csv_that_is_not_text(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"\xff\xfe1\x00,\x002\x00")
-    with pytest.raises(DataFileError, match="is not a text file in UTF-8 .*; save it as UTF-8, comma-separated"):
+    with pytest.raises(DataFileError, match=r"is not a text file in UTF-8 .*; save it as UTF-8, comma-separated"):
         read_features(tmp_path / "x.csv")
 
 

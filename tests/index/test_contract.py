@@ -276,6 +276,14 @@ def test_failed_calls_change_nothing(make):
 
 
 @every_index
+def test_the_largest_id_cannot_be_followed(make):
+    index = make(4).add(packed([1]), ids=[2**63 - 1])
+    with pytest.raises(InvalidInput, match="cannot be numbered on beyond the id 9223372036854775807; pass ids="):
+        index.add(packed([1]))
+    assert index.add(packed([1]), ids=[-(2**63)]).search(packed([1]), 2).ids.tolist() == [[-(2**63), 2**63 - 1]]
+
+
+@every_index
 def test_shards_merge_into_one_index(make):
     shards = [make(6).add(packed([7 * i, 7 * i + 1]), ids=[10 * i, 10 * i + 1]) for i in range(4)]
     whole = make(6).merge(*shards[:2], make(6)).merge(*shards[2:])

@@ -16,6 +16,7 @@ class Interleavings(RuleBasedStateMachine):
         self.n_bits, self.strings = n_bits, strings
         self.indexes = [ScanIndex(n_bits), BucketIndex(n_bits)]
         self.model = {}
+        self.gone = []
         self.next_id = 0
 
     def draw_codes(self, data, n=None):
@@ -41,7 +42,10 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def add_named(self, data):
-        fresh = st.integers(-50, 400).map(str if self.strings else int).filter(lambda i: i not in self.model)
+        named = st.integers(-50, 400).map(str if self.strings else int)
+        if self.gone:
+            named |= st.sampled_from(self.gone)  # an id may come back after its item is gone
+        fresh = named.filter(lambda i: i not in self.model)
         ids = data.draw(st.lists(fresh, unique=True, max_size=6))
         codes = self.draw_codes(data, len(ids))
         self.both(lambda index: index.add(np.array(codes, dtype=np.uint64), ids=np.array(ids, dtype=object)))
@@ -56,6 +60,16 @@ class Interleavings(RuleBasedStateMachine):
         self.both(lambda index: index.remove(ids))
         for i in ids:
             del self.model[i]
+        self.gone += ids
+
+    @precondition(lambda self: any(i not in self.model for i in self.gone))
+    @rule(data=st.data())
+    def refuse_a_removed_id(self, data):
+        gone = data.draw(st.sampled_from([i for i in self.gone if i not in self.model]))
+        for index in self.indexes:
+            assert gone not in index
+            with pytest.raises(InvalidInput, match="is not in the index"):
+                index.remove([gone])
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())

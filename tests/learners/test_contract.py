@@ -7,12 +7,19 @@ import pkgutil
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.linear_model import RidgeClassifier
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import shorthash.learners
-from shorthash.errors import InvalidInput
+from shorthash import load, save
+from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.learners.base import BaseHasher
+from shorthash.learners.ccaitq import CCAITQ
+from shorthash.learners.lsh import LSH
+from shorthash.learners.pcarr import PCARR
 
 
 def discover():
@@ -35,9 +42,31 @@ VARIANTS = {
         {"variant": "authors-code"},
         {"constraint": "nI", "shared_projection": False},
         {"constraint": "nI", "solver": "per-sample", "similarity": "S"},
-    ]
+    ],
+    "BitBoost": [
+        {"estimator": PCARR(), "n_runs": 2},
+        {"estimator": CCAITQ(), "strategy": "ob"},
+        {"estimator": LSH(), "clustering": AgglomerativeClustering(metric="precomputed", linkage="average")},
+    ],
+    "ClassifierCode": [{"estimator": RidgeClassifier(), "codebook": "binary"}, {"codebook": "random"}],
+    "KSH": [{"n_labelled": 20, "max_iter": 3}],
+    "MFH": [{"habir": True}],
+    "COSDISH": [{"dissimilar": "positive"}],
+    "FSDH": [{"nu": 1.0, "max_iter": 50}],
+    "FSSH": [{"variant": "os"}],
+    "NSH": [{"nu": 0.0, "n_bits": 3}, {"nu": 1.0, "max_iter": 50}],
+    "SSLH": [{"mode": "paper"}],
 }
-ESTIMATORS = [c(**v) for c in discover() for v in [{}, *VARIANTS.get(c.__name__, [])]]
+
+
+def settings_of(cls):
+    """The defaults, unless the class has a parameter without one, and the variants."""
+    parameters = list(inspect.signature(cls).parameters.values())
+    complete = all(p.default is not p.empty for p in parameters)
+    return [*([{}] if complete else []), *VARIANTS.get(cls.__name__, [])]
+
+
+ESTIMATORS = [c(**settings) for c in discover() for settings in settings_of(c)]
 
 
 def of_length(hasher, n_bits):
@@ -65,6 +94,7 @@ def test_scikit_learn_contract(estimator, check):
 
 def test_something_is_discovered():
     assert "RSLH" in [c.__name__ for c in discover()]
+    assert {type(e) for e in ESTIMATORS} == set(discover())  # also those that cannot do without arguments
 
 
 @pytest.fixture(params=ESTIMATORS, ids=str)
@@ -126,3 +156,57 @@ def test_parameters_and_input_are_left_alone(hasher, blobs):
     before = {k: repr(v) for k, v in hasher.get_params().items()}
     hasher.fit(X, y).transform(X)
     assert {k: repr(v) for k, v in hasher.get_params().items()} == before
+
+
+def test_several_labels_are_learned_or_refused(hasher, tagged):
+    X, Y = tagged
+    short = fitting(hasher, 12, 4)
+    tags = get_tags(short).target_tags
+    if tags.required and not tags.multi_output:
+        with pytest.raises(InvalidInput, match=r"several labels; .*, or use a method for several labels"):
+            short.fit(X, Y)
+        return
+    codes = short.fit(X, Y).transform(X)
+    assert codes.shape == (300, short.n_bits)
+    assert np.array_equal(codes, clone(short).fit(X, 2 * Y - 1).transform(X))  # labels of -1 and +1 are the same labels
+
+
+def test_one_class_cannot_be_told_apart(hasher, blobs):
+    if get_tags(hasher).target_tags.required:
+        with pytest.raises(InvalidInput, match="holds one class only"):
+            hasher.fit(blobs[0], np.zeros(300))
+
+
+def test_bad_features_and_labels_are_named(hasher, blobs):
+    X, y = blobs
+    broken = X.copy()
+    broken[3, 5] = np.nan
+    with pytest.raises(InvalidInput, match=r"NaN \(first at row 3, column 5\)"):
+        hasher.fit(broken, y)
+    with pytest.raises(InvalidInput, match=r"All 300 rows of X .* are equal"):
+        hasher.fit(np.ones((300, 12)), y)
+    if get_tags(hasher).target_tags.required:
+        with pytest.raises(InvalidInput, match="300 rows and y has 3"):
+            hasher.fit(X, y[:3])
+    hasher.fit(X, y)
+    with pytest.raises(InvalidInput, match="infinity"):
+        hasher.transform(np.full((1, 12), np.inf))
+
+
+@pytest.mark.parametrize("n_bits", [0, 65, 2.0, None])
+def test_bad_lengths_are_refused(hasher, blobs, n_bits):
+    with pytest.raises(InvalidInput, match=rf"'n_bits' parameter of \w+ must be an int in the range .* Got {n_bits}"):
+        of_length(hasher, n_bits).fit(*blobs)
+
+
+def test_saving_keeps_the_codes(hasher, blobs, tmp_path):
+    X, y = blobs
+    hasher.fit(X, y)
+    parts = [v for v in hasher.get_params().values() if isinstance(v, BaseEstimator) and not isinstance(v, BaseHasher)]
+    if parts:  # classifiers and clusterers of scikit-learn, but for the default, are not ours to save
+        with pytest.raises(PersistenceError, match="is not among the classes that shorthash saves"):
+            save(hasher, tmp_path / "model")
+        return
+    loaded = load(save(hasher, tmp_path / "model"))
+    assert np.array_equal(loaded.project(X), hasher.project(X))
+    assert loaded.get_params().keys() == hasher.get_params().keys()

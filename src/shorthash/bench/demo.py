@@ -18,7 +18,7 @@ from shorthash._validation import check_count
 from shorthash.codes import CodeQuality, code_quality
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.index.buckets import BucketIndex
-from shorthash.recipes import make_hasher
+from shorthash.recipes import HasherPipeline, make_hasher
 
 __all__ = ["DemoResult", "Digits", "LengthRun", "Retrieval", "Wall", "run_demo"]
 
@@ -132,6 +132,7 @@ def run_demo(
     lengths: Sequence[int] = LENGTHS,
     *,
     n_queries: int = 300,
+    n_anchors: int = 1000,
     method: str = "rslh",
     seed: int = 0,
     progress: Progress | None = None,
@@ -142,6 +143,7 @@ def run_demo(
     ----------
     lengths : code lengths, in bits
     n_queries : digits kept apart as queries, the same share of every class; the rest is training set and database
+    n_anchors : anchors of the kernel features
     method : a key of ``shorthash.recipes.RECIPES``
     seed : of the split, the learner and the order of ties on the wall
     progress : called with what comes next, steps done and steps in all
@@ -153,7 +155,8 @@ def run_demo(
     runs, walls = [], []
     for done, n_bits in enumerate(lengths):
         tell(f"{n_bits} bits: learning, searching, scoring", done, total)
-        run, wall = _run_length(digits, method, n_bits, seed)
+        hasher = make_hasher(method, n_bits, front_end={"n_anchors": n_anchors}, random_state=seed)
+        run, wall = _run_length(digits, hasher, seed)
         runs.append(run)
         walls.append(wall)
     tell("choosing what to show", total - 1, total)
@@ -177,10 +180,9 @@ def load_split(n_queries: int, seed: int) -> Digits:
     return Digits(pixels.reshape(-1, 8, 8) / 16.0, y, np.sort(queries), np.sort(database))
 
 
-def _run_length(digits: Digits, method: str, n_bits: int, seed: int) -> tuple[LengthRun, Wall]:
+def _run_length(digits: Digits, hasher: HasherPipeline, seed: int) -> tuple[LengthRun, Wall]:
     """One length, and what its queries found."""
-    X, y, rows = digits.X, digits.y, digits.database
-    hasher = make_hasher(method, n_bits=n_bits, random_state=seed)
+    X, y, rows, n_bits = digits.X, digits.y, digits.database, hasher[-1].n_bits
     start = time.perf_counter()
     hasher.fit(X[rows], y[rows])
     fit_seconds = time.perf_counter() - start

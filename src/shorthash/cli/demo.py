@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from shorthash.cli import output
-from shorthash.cli.options import AsJson
+from shorthash.cli.options import AsJson, option
 from shorthash.cli.progress import progress
 
 __all__ = ["demo"]
 
 
 def demo(
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for report.html.")] = "demo",
+    out: Annotated[Path, option("--out", "-o", metavar="FOLDER", text="Folder for report.html.", default=True)] = Path(
+        "demo"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Try everything on handwritten digits and write a report.

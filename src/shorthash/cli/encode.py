@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Features, Model
+from shorthash.cli.options import AsJson, Features, Model, flag, option
 from shorthash.cli.progress import progress
 from shorthash.cli.reading import encode_file, read_hasher
 
@@ -18,8 +17,8 @@ __all__ = ["encode"]
 def encode(
     model: Model,
     features: Features,
-    codes: Annotated[str, typer.Option("--output", "-o", metavar="CODES", show_default=False, help="File to write.")],
-    signs: Annotated[bool, typer.Option("--signs", help="Write -1 and +1, one column per bit.")] = False,
+    codes: Annotated[Path, option("--output", "-o", metavar="CODES", text="File to write.")],
+    signs: Annotated[bool, flag("--signs", "Write -1 and +1, one column per bit.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Encode feature rows with a saved model.
@@ -52,7 +51,7 @@ def encode(
         "seconds": round(seconds, 3),
     }
     facts = {
-        "codes": codes,
+        "codes": str(codes),
         "rows": str(data["n_rows"]),
         "bits": f"{data['n_bits']}, {'as signs' if signs else f'packed into {pack(rows[:1]).dtype}'}",
         "buckets": f"{data['distinct_codes']} different codes",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, CodeBits, parse_numbers
+from shorthash.cli.options import AsJson, flag, option, parse_numbers
 from shorthash.cli.progress import progress
 from shorthash.cli.reading import read_hasher, read_or_encode
 from shorthash.cli.score_answer import score_answer
@@ -16,26 +17,33 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
-    query: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="Rows that ask.")],
-    query_labels: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="Their labels.")],
+    query: Annotated[Path, option("--query", metavar="FILE", text="Rows that ask.")],
+    query_labels: Annotated[Path, option("--query-labels", metavar="FILE", text="Their labels.")],
     database: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", show_default=False, help="Rows to rank; else every query asks the others."),
+        Path | None, option("--database", metavar="FILE", text="Rows to rank; without it every query asks the others.")
     ] = None,
-    database_labels: Annotated[
-        str | None, typer.Option(metavar="FILE", show_default=False, help="Their labels.")
+    database_labels: Annotated[Path | None, option("--database-labels", metavar="FILE", text="Their labels.")] = None,
+    model: Annotated[Path | None, option("--model", metavar="MODEL", text="Folder written by shorthash fit.")] = None,
+    codes: Annotated[bool, flag("--codes", "The rows are codes, not features; no model needed.")] = False,
+    bits: Annotated[int | None, option("--bits", metavar="N", text="Length of packed codes.")] = None,
+    ties: Annotated[
+        str | None, option("--ties", metavar="NAME", text="expected, stable, best or worst.", default="expected")
     ] = None,
-    model: Annotated[str | None, typer.Option(show_default=False, help="Folder written by shorthash fit.")] = None,
-    codes: Annotated[bool, typer.Option("--codes", help="The rows are codes, not features; no model needed.")] = False,
-    bits: CodeBits = None,
-    ties: Annotated[str | None, typer.Option(show_default="expected", help="expected, stable, best or worst.")] = None,
-    radius: Annotated[int, typer.Option(help="Radius of the Hamming ball.")] = 2,
+    radius: Annotated[int, option("--radius", metavar="N", text="Radius of the Hamming ball.", default=True)] = 2,
     k: Annotated[
-        str | None, typer.Option("--k", "-k", metavar="K,K,...", show_default=False, help="List lengths.")
+        str | None, option("--k", "-k", metavar="N,N,...", text="List lengths.", default="10,100,1000")
     ] = None,
-    convention: Annotated[str, typer.Option(help="Whose rules to score by.")] = "shorthash",
-    bounds: Annotated[bool, typer.Option("--bounds", help="Show what the worst and the best tie order give.")] = False,
-    by_class: Annotated[bool, typer.Option("--by-class", help="Show scores for every class of queries.")] = False,
+    convention: Annotated[
+        str,
+        option(
+            "--convention",
+            metavar="NAME",
+            text="Whose rules to score by: shorthash, sdh, fssh, hashnet, deephash, dch or habir.",
+            default=True,
+        ),
+    ] = "shorthash",
+    bounds: Annotated[bool, flag("--bounds", "Show what the worst and the best tie order give.")] = False,
+    by_class: Annotated[bool, flag("--by-class", "Show scores for every class of queries.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Score codes against labels, exactly, with ties.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Features, parse_settings
+from shorthash.cli.options import AsJson, Features, argument, option, parse_settings
 from shorthash.cli.progress import progress
 from shorthash.cli.reading import check_place
 
@@ -19,20 +18,20 @@ KERNEL = "kernel."  # settings whose name begins so are meant for the front end
 
 def fit(
     features: Features,
-    labels: Annotated[str, typer.Argument(metavar="LABELS", show_default=False, help="Their labels, one per row.")],
-    model: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", show_default=False, help="Folder to write.")],
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of the codes, 1 to 64.")] = 8,
-    method: Annotated[str, typer.Option(help="Method to learn with.")] = "rslh",
+    labels: Annotated[Path, argument("LABELS", "Their labels, one per row.")],
+    model: Annotated[Path, option("--output", "-o", metavar="MODEL", text="Folder to write.")],
+    bits: Annotated[int, option("--bits", "-b", metavar="N", text="Length of the codes, 1 to 64.", default=True)] = 8,
+    method: Annotated[str, option("--method", metavar="NAME", text="Method to learn with.", default=True)] = "rslh",
     preset: Annotated[
-        str, typer.Option(help="Settings of the paper, or of its authors' code: authors-code.")
+        str, option("--preset", metavar="NAME", text="Whose settings: paper or authors-code.", default=True)
     ] = "paper",
-    anchors: Annotated[int | None, typer.Option(show_default="1000", help="Anchors of the kernel features.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    anchors: Annotated[
+        int | None, option("--anchors", metavar="N", text="Anchors of the kernel features.", default="1000")
+    ] = None,
+    seed: Annotated[int, option("--seed", metavar="N", text="Seed of everything random.", default=True)] = 0,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A parameter of the learner, or kernel.NAME=VALUE. Repeatable."
-        ),
+        option("--set", metavar="NAME=VALUE", text="A parameter of the learner, or kernel.NAME=VALUE; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,7 +70,7 @@ def fit(
 
 
 def _answer(
-    model: str,
+    model: Path,
     method: str,
     preset: str,
     hasher: Any,
@@ -94,7 +93,7 @@ def _answer(
         "codes": quality,
     }
     facts = {
-        "model": model,
+        "model": str(model),
         "method": f"{method}, {preset} settings",
         "bits": str(learner.n_bits),
         "rows": f"{shape[0]} x {shape[1]} features",
@@ -103,16 +102,17 @@ def _answer(
         "iterations": " + ".join(str(run.n_iter) for run in runs),
         "stopped": "; ".join(dict.fromkeys(run.reason for run in runs)),
     }
-    return output.Answer(data, facts | _health(quality))
+    single = len(learner.label_sets_) == len(learner.classes_)
+    return output.Answer(data, facts | _health(quality, "class" if single else "label set"))
 
 
-def _health(quality: dict[str, float | int]) -> dict[str, str]:
-    """Health of the codes of the training rows, in words."""
+def _health(quality: dict[str, float | int], group: str) -> dict[str, str]:
+    """Health of the codes of the training rows, in words; a group is what the purity of a bucket is measured by."""
     return {
         "buckets": f"{quality['occupied_codes']} in use, the largest holds {quality['largest_bucket']} rows",
         "entropy": f"{quality['entropy']:.2f} bits",
         "imbalance": f"{quality['imbalance']:.3f} (0: every bit splits the rows in half)",
         "correlation": f"{quality['mean_correlation']:.3f} (0: bits are independent)",
-        "collisions": f"{quality['class_collisions']} pairs of classes share their main bucket",
-        "purity": f"{quality['purity']:.3f} of the rows belong to the main class of their bucket",
+        "collisions": f"{quality['class_collisions']} ({group} pairs with the same main bucket)",
+        "purity": f"{quality['purity']:.3f} of the rows belong to the main {group} of their bucket",
     }

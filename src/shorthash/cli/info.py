@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from shorthash.cli import output
-from shorthash.cli.options import AsJson
+from shorthash.cli.options import AsJson, argument
 
 __all__ = ["info"]
 
@@ -20,7 +19,7 @@ TITLES = {
 
 
 def info(
-    folder: Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="A saved model or index.")],
+    folder: Annotated[Path, argument("MODEL", "A saved model or index.")],
     as_json: AsJson = False,
 ) -> None:
     """Tell what a saved folder holds, without loading it.

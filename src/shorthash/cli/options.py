@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "CodeBits", "Features", "Model", "parse_numbers", "parse_settings"]
+__all__ = ["AsJson", "Features", "Model", "argument", "flag", "option", "parse_numbers", "parse_settings"]
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="Folder written by shorthash fit.")]
-Features = Annotated[
-    str, typer.Argument(metavar="FEATURES", show_default=False, help="Feature rows: .npy, .npz, .csv or .parquet.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-CodeBits = Annotated[int | None, typer.Option("--bits", show_default=False, help="Length of packed codes.")]
+
+def argument(metavar: str, text: str) -> Any:
+    """A required argument."""
+    return typer.Argument(metavar=metavar, show_default=False, help=text)
+
+
+def option(*names: str, metavar: str, text: str, default: bool | str = False) -> Any:
+    """An option with a value; ``default`` is what help says about it when it is missing: nothing, itself, or words."""
+    return typer.Option(*names, metavar=metavar, show_default=default, help=text)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+Model = Annotated[Path, argument("MODEL", "Folder written by shorthash fit.")]
+Features = Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 
 def parse_settings(given: list[str]) -> dict[str, bool | int | float | str | None]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "complain", "say", "show"]
 
 PIPE_WIDTH = 100  # columns where no terminal tells
+UNBOUNDED = 10_000  # columns of a terminal in which everything fits
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,16 @@ def _table_grid(table: Table, *, narrow: bool = False) -> Any:
 
     gap = 1 if narrow else 2
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    for column in table.columns:
+    cells = table.cells()
+    for j, column in enumerate(table.columns):
         title = column.title.replace(" ", "\n").replace("@", "\n@") if narrow else column.title
-        justify: Any = "left" if column.text else "right"
-        grid.add_column(title, justify=justify, vertical="bottom", no_wrap=not column.text, overflow="fold")
-    for cells in table.cells():
-        grid.add_row(*cells)
+        widest = max(len(text) for text in [*title.split("\n"), *(row[j] for row in cells)])
+        if column.text:
+            grid.add_column(title, vertical="bottom", overflow="fold")
+        else:
+            grid.add_column(title, justify="right", vertical="bottom", no_wrap=True, min_width=widest)
+    for row in cells:
+        grid.add_row(*row)
     return grid
 
 
@@ -93,9 +98,10 @@ def _print_grid(grid: Any, narrow: Any = None) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    if narrow is not None and console.measure(grid).minimum > console.width:
+    unbounded = console.options.update(max_width=UNBOUNDED)
+    if narrow is not None and console.measure(grid, options=unbounded).minimum > console.width:
         grid = narrow
-    console.width = max(console.width, console.measure(grid).minimum)
+    console.width = max(console.width, console.measure(grid, options=unbounded).minimum)
     with console.capture() as captured:
         console.print(grid)
     print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))

@@ -10,39 +10,44 @@ from shorthash.cli.progress import Tell
 if TYPE_CHECKING:
     from shorthash._types import Codes
 
-__all__ = ["check_place", "encode_file", "read_hasher", "read_or_encode"]
+__all__ = ["check_place", "code_length", "encode_file", "read_hasher", "read_or_encode"]
 
 CHUNK_ROWS = 65_536  # rows between two moves of the progress bar; a multiple of the batches the library reads
 
 
-def read_hasher(path: str) -> Any:
-    """Load a fitted model; an index or something else is an error."""
+def read_hasher(path: Path) -> Any:
+    """Load a fitted model; an index, or a part of a model, is an error."""
     from shorthash.errors import InvalidInput
     from shorthash.persistence import describe, load
 
-    if describe(path)["kind"] == "index":
-        raise InvalidInput(
-            f"{path} holds an index, but a model is needed here; give a folder written by shorthash fit."
-        )
+    holds = describe(path)
+    if holds["kind"] == "index" or "n_bits" not in holds:
+        raise InvalidInput(f"{path} holds {holds['class']}, but a model is needed; give a folder of shorthash fit.")
     return load(path)
 
 
-def check_place(path: str) -> None:
+def code_length(path: Path) -> int:
+    """Bits of the codes that a saved model makes."""
+    from shorthash.persistence import describe
+
+    return int(describe(path)["n_bits"])
+
+
+def check_place(path: Path) -> None:
     """Raise if a model cannot be written to ``path`` because something else is there."""
     from shorthash.errors import ForeignFile, PersistenceError
     from shorthash.persistence import describe
 
-    place = Path(path)
     try:
-        if place.exists() and not (place.is_dir() and not any(place.iterdir())):
-            describe(place)
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            describe(path)
     except ForeignFile:
         raise ForeignFile(f"{path} exists and is no model of shorthash, so it stays; choose another folder.") from None
     except PersistenceError:
         return  # a model of ours, damaged or newer: it may be replaced
 
 
-def encode_file(path: str, hasher: Any, tell: Tell) -> Codes:
+def encode_file(path: Path, hasher: Any, tell: Tell) -> Codes:
     """Codes of the feature rows of a file, read in chunks."""
     import numpy as np
 
@@ -62,7 +67,7 @@ def encode_file(path: str, hasher: Any, tell: Tell) -> Codes:
     return np.concatenate(parts)
 
 
-def read_or_encode(path: str, hasher: Any, tell: Tell, n_bits: int | None = None) -> Codes:
+def read_or_encode(path: Path, hasher: Any, tell: Tell, n_bits: int | None = None) -> Codes:
     """Codes of a file: encoded by ``hasher`` if its rows are features, read as they are if ``hasher`` is None."""
     from shorthash.features.files import read_codes
 

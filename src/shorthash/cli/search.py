@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Model
+from shorthash.cli.options import AsJson, Model, argument, flag, option
 from shorthash.cli.progress import progress
-from shorthash.cli.reading import read_hasher, read_or_encode
+from shorthash.cli.reading import code_length, read_hasher, read_or_encode
 from shorthash.cli.search_answer import label_names, search_answer
 
 __all__ = ["search"]
@@ -17,19 +18,17 @@ __all__ = ["search"]
 
 def search(
     model: Model,
-    database: Annotated[str, typer.Argument(metavar="DATABASE", show_default=False, help="Rows to search in.")],
-    queries: Annotated[str, typer.Argument(metavar="QUERIES", show_default=False, help="Rows to search for.")],
-    k: Annotated[int | None, typer.Option("-k", show_default="10", help="How many neighbours to find.")] = None,
+    database: Annotated[Path, argument("DATABASE", "Rows to search in.")],
+    queries: Annotated[Path, argument("QUERIES", "Rows to search for.")],
+    k: Annotated[int | None, option("-k", metavar="N", text="How many neighbours to find.", default="10")] = None,
     radius: Annotated[
-        int | None, typer.Option(show_default=False, help="Find all within this distance instead.")
+        int | None, option("--radius", metavar="N", text="Find all within this distance instead.")
     ] = None,
-    codes: Annotated[bool, typer.Option("--codes", help="DATABASE and QUERIES hold codes, not features.")] = False,
-    database_codes: Annotated[bool, typer.Option("--database-codes", help="Only DATABASE holds codes.")] = False,
-    labels: Annotated[str | None, typer.Option(show_default=False, help="Labels of DATABASE, to show.")] = None,
-    ids: Annotated[
-        str | None, typer.Option(show_default=False, help="Ids of DATABASE, to show; else row numbers.")
-    ] = None,
-    show: Annotated[int, typer.Option(help="How many queries a table shows; JSON has all.")] = 10,
+    codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES hold codes, not features.")] = False,
+    database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE holds codes.")] = False,
+    labels: Annotated[Path | None, option("--labels", metavar="FILE", text="Labels of DATABASE, to show.")] = None,
+    ids: Annotated[Path | None, option("--ids", metavar="FILE", text="Ids of DATABASE, else row numbers.")] = None,
+    show: Annotated[int, option("--show", metavar="N", text="How many queries a table shows.", default=True)] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Find the nearest rows of every query, by Hamming distance.
@@ -48,7 +47,7 @@ def search(
     if k is not None and radius is not None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
     hasher = read_hasher(model)
-    n_bits = hasher[-1].n_bits
+    n_bits = code_length(model)
     with progress() as tell:
         items = read_or_encode(database, None if codes or database_codes else hasher, tell, n_bits)
         wanted = read_or_encode(queries, None if codes else hasher, tell, n_bits)

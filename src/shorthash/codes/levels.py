@@ -36,7 +36,7 @@ ENGINES = ("auto", "table", "count")
 
 MAX_TABLE_BITS = 20  # the transform of 20 bits holds 2**20 x 21 counts: 176 MB
 
-BLOCK_COUNTS = 1 << 20  # level counts held at once: 8 MB
+BLOCK_COUNTS = 1 << 18  # level counts held at once: 2 MB, so that what is made of them stays in the cache
 ITEM_BLOCK = 4096  # items compared with every query before the next ones are loaded: 32 kB, a first-level cache
 PAIR_BLOCK = 1 << 15  # the same where items are counted in pairs: 256 kB, a second-level cache
 THREADED_PAIRS = 1 << 24  # below this many comparisons (some 15 ms) starting threads costs more than it saves

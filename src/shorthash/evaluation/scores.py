@@ -209,7 +209,7 @@ def evaluate(
     columns, lost, sums = measure_all(count_by_codes(problem, engine), rules, problem.gains, problem.queries.copies)
     rows = problem.queries.rows
     return _scores(
-        {name: values[rows] for name, values in columns.items()},
+        {name: columns.pop(name)[rows] for name in list(columns)},  # never both in memory
         sums,
         rules,
         n_database=len(problem.items) - problem.alone,

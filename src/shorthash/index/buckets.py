@@ -15,7 +15,7 @@ from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.filters import Where, allowed_items
-from shorthash.index.ids import AnyIds, check_same_kind
+from shorthash.index.ids import AnyIds, check_same_kind, number_on
 from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
 from shorthash.index.snapshot import Findable, Settled, Snapshot, empty_snapshot
 from shorthash.index.table import ALL_ALIVE, BucketTable
@@ -283,7 +283,7 @@ class BucketIndex(HammingIndex):
             raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
         if state.implicit and state.next_id == state.n_positions:
             return None
-        return np.arange(state.next_id, state.next_id + n, dtype=np.int64)
+        return number_on(state.next_id, n)
 
     def _check_new(self, ids: AnyIds) -> None:
         if not len(self):

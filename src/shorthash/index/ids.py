@@ -9,7 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash.errors import InvalidInput
 
-__all__ = ["TIES", "AnyIds", "as_ids", "check_same_kind", "check_unique", "find_ids", "shuffle_keys", "tie_order"]
+__all__ = [
+    "TIES",
+    "AnyIds",
+    "as_ids",
+    "check_same_kind",
+    "check_unique",
+    "find_ids",
+    "number_on",
+    "shuffle_keys",
+    "tie_order",
+]
 
 AnyIds = NDArray[Any]
 """Ids as int64 or as numpy strings, (n,)."""
@@ -65,6 +75,13 @@ def check_same_kind(ids: AnyIds, known: AnyIds | None, owner: str) -> None:
             f"The 'ids' of {owner} are {names[kind]} in this index. Got {names[ids.dtype.kind]} instead; "
             "convert them to one kind."
         )
+
+
+def number_on(next_id: int, n: int) -> AnyIds:
+    """Ids for n items without any."""
+    if next_id + n - 1 > INT64_MAX:
+        raise InvalidInput(f"Items cannot be numbered on beyond the id {INT64_MAX}; pass ids=[...] for new items.")
+    return np.arange(n, dtype=np.int64) + next_id if n else np.empty(0, dtype=np.int64)
 
 
 def find_ids(wanted: AnyIds, known: AnyIds, order: NDArray[np.intp] | None) -> NDArray[np.int64]:

@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Distances, Ids, PackedCodes
+from shorthash._types import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.filters import Where, allowed_items
-from shorthash.index.ids import AnyIds, check_same_kind, shuffle_keys
+from shorthash.index.ids import AnyIds, check_same_kind, number_on, shuffle_keys
 from shorthash.index.results import RadiusResult, SearchResult
 
 __all__ = ["ScanIndex"]
@@ -141,10 +141,10 @@ class ScanIndex(HammingIndex):
             for i, d in enumerate(block):
                 yield start + i, d
 
-    def _new_ids(self, n: int) -> Ids:
+    def _new_ids(self, n: int) -> AnyIds:
         if len(self) and self._ids.dtype.kind == "U":
             raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
-        return np.arange(self._next_id, self._next_id + n, dtype=np.int64)
+        return number_on(self._next_id, n)
 
     def export_state(self) -> dict[str, Any]:
         """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""

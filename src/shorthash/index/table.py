@@ -39,8 +39,10 @@ ALWAYS_DIRECT = 4096  # ... or this many in all
 BISECTION = 8  # one bisection costs about as much as looking at this many codes
 MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it looks at every code instead
 MAX_SLICES = 1 << 20  # bucket ranges held at once by one thread
-WORTH_THREADS = 1 << 19  # elementary steps below which starting threads costs more than it brings
-EVERYTHING = np.iinfo(np.int64).max
+WORTH_THREADS = 1 << 21  # steps (items copied) below which starting threads costs more than it brings
+PROBE = 8  # steps that one probe of a bucket costs
+MERGE = 64  # steps that one item of a top-k search costs
+EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +159,7 @@ class BucketTable:
         most = len(queries) * len(masks)  # pages that stay empty cost nothing
         starts, stops = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
         distances, n_slices = np.empty(most, dtype=np.uint8), np.empty(len(queries), dtype=np.int64)
-        chunks = _chunks(len(queries), 0, len(masks))
+        chunks = _chunks(len(queries), 0, PROBE * len(masks))
 
         def work(a: int, b: int) -> None:
             here = slice(a * len(masks), b * len(masks))
@@ -269,7 +271,7 @@ class BucketTable:
             gathering.take_nearest(*slices, self.order, alive, p, d)
             positions[rows[a:b]], distances[rows[a:b]] = p, d
 
-        _in_chunks(work, _chunks(len(rows), _mean(n_slices), 8 * k))
+        _in_chunks(work, _chunks(len(rows), _mean(n_slices), MERGE * k))
 
     def _worth_probing(self, n_masks: int) -> bool:
         """Whether looking up ``n_masks`` codes costs less than looking at every occupied one."""
@@ -307,9 +309,13 @@ class BucketTable:
             else:
                 probing.size_scanned(queries[a:b], plan.radius, keys, bounds, *sizes)
 
-        looks = len(keys) if plan.masks is None else len(plan.masks)
-        _in_chunks(work, _chunks(len(queries), 0, looks))
+        looks = len(keys) if plan.masks is None else min(len(plan.masks), self._expected_probes(k))
+        _in_chunks(work, _chunks(len(queries), 0, PROBE * looks))
         return n_slices, n_items
+
+    def _expected_probes(self, k: int) -> int:
+        """Probes after which a query has probably found k items."""
+        return 4 * k * len(self.occupied[0]) // max(1, len(self)) + self.n_bits + 1
 
     def _slices(self, queries: Words, plan: _Plan, n_slices: Counts) -> tuple[Counts, Counts, Counts, Distances]:
         """Offsets, starts, stops and distances of the buckets counted before."""
@@ -363,10 +369,10 @@ def _mean(values: Counts) -> int:
 def _chunks(n_queries: int, slices: int, steps: int) -> list[tuple[int, int]]:
     """Split queries into runs of bounded memory, and into more where threads can share the work.
 
-    ``slices`` and ``steps`` are what the average query needs.
+    ``slices`` and further ``steps`` are what the average query needs.
     """
     parts = n_queries * slices // MAX_SLICES + 1
-    if n_queries * (slices + steps) >= WORTH_THREADS:
+    if n_queries * (PROBE * slices + steps) >= WORTH_THREADS:
         parts = max(parts, 4 * _n_threads())
     size = max(1, -(-n_queries // parts))
     return [(a, min(a + size, n_queries)) for a in range(0, n_queries, size)]

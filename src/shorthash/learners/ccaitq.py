@@ -1,4 +1,6 @@
-"""Canonical Correlation Analysis with Iterative Quantization (CCA-ITQ). Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin, 2013.
+"""Canonical Correlation Analysis with Iterative Quantization (CCA-ITQ).
+
+Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin, 2013.
 
 The directions in which features and labels correlate most take the place of the principal ones; then ITQ rotates them.
 """
@@ -16,7 +18,8 @@ from shorthash._types import Floats
 from shorthash._validation import MAX_BITS, check_count, check_weight
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.directions import centred
-from shorthash.learners.itq import embed, learn_rotation
+from shorthash.learners.itq import learn_rotation
+from shorthash.learners.samples import CentredRows
 from shorthash.learners.statistics import GroupStatistics
 
 __all__ = ["CCAITQ"]
@@ -67,8 +70,8 @@ class CCAITQ(SupervisedHasher):
 
     References
     ----------
-    Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. Iterative Quantization: A Procrustean Approach to Learning Binary Codes
-    for Large-Scale Image Retrieval. IEEE TPAMI 35(12), 2013, pages 2916-2929.
+    Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. Iterative Quantization: A Procrustean Approach to Learning Binary
+    Codes for Large-Scale Image Retrieval. IEEE TPAMI 35(12), 2013, pages 2916-2929.
 
     Examples
     --------
@@ -80,7 +83,7 @@ class CCAITQ(SupervisedHasher):
     """
 
     _limit: ClassVar[tuple[str, str]] = (
-        "labels of c classes correlate with features in at most c - 1 directions",
+        "it has one canonical direction per feature at most, and one per class less one",
         "use fewer bits, or a supervised method without that limit, such as RSLH or KSH",
     )
 
@@ -120,7 +123,7 @@ class CCAITQ(SupervisedHasher):
         mean, rows = centred(rows if groups.kept is None else rows.keep(groups.kept))
         W, correlations = _canonical_directions(GroupStatistics.of(rows, groups), n_bits, ridge)
         V = W * correlations
-        R, objective = learn_rotation(embed(rows, V), max_iter, rng)
+        R, objective = learn_rotation(CentredRows(rows).times(V), max_iter, rng)
         P = V @ R
         self.n_dropped_ = n_dropped
         self.classes_ = groups.classes

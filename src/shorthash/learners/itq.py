@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from shorthash._types import Floats
+from shorthash._types import Codes, Floats
 from shorthash._validation import MAX_BITS, check_count
 from shorthash.codes.signs import sign
-from shorthash.features.rows import Rows
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, principal_directions, random_rotation
 from shorthash.learners.pcarr import PCA_LIMIT
+from shorthash.learners.samples import CentredRows
 from shorthash.learners.solvers import polar
 
-__all__ = ["PCAITQ", "embed", "learn_rotation"]
+__all__ = ["PCAITQ", "learn_rotation"]
 
 
 class PCAITQ(BaseHasher):
@@ -96,7 +96,7 @@ class PCAITQ(BaseHasher):
         rng = check_random_state(self.random_state)
         mean, rows = centred(rows)
         V = principal_directions(rows, n_bits)
-        R, objective = learn_rotation(embed(rows, V), max_iter, rng)
+        R, objective = learn_rotation(CentredRows(rows).times(V), max_iter, rng)
         P = V @ R
         self.mean_ = mean
         self.rotation_ = R
@@ -105,14 +105,6 @@ class PCAITQ(BaseHasher):
         self.projection_ = P
         self.intercept_ = -mean @ P
         return self
-
-
-def embed(rows: Rows, directions: Floats) -> Floats:
-    """Rows in the given directions, (n, L)."""
-    Z = np.empty((len(rows), directions.shape[1]))
-    for part, batch in rows:
-        Z[part] = batch @ directions
-    return Z
 
 
 def learn_rotation(Z: Floats, max_iter: int, rng: np.random.RandomState) -> tuple[Floats, Floats]:
@@ -135,7 +127,7 @@ def learn_rotation(Z: Floats, max_iter: int, rng: np.random.RandomState) -> tupl
     return R, np.array(errors)
 
 
-def _r_step(Z: Floats, H: Floats) -> tuple[Floats, float]:
+def _r_step(Z: Floats, H: Codes) -> tuple[Floats, float]:
     """R = argmax tr(R'Z'H) over rotations, and that maximum."""
     ZtH = Z.T @ H.astype(np.float64)
     R = polar(ZtH)

@@ -1,4 +1,4 @@
-"""Matrix Factorization Hashing (MFH): Collective Matrix Factorization Hashing of G. Ding, Y. Guo, J. Zhou, 2014, on one view.
+"""Matrix Factorization Hashing (MFH). G. Ding, Y. Guo, J. Zhou, 2014 (Collective MFH, here on one view).
 
 The rows are factorised into latent rows times a basis, and the latent rows are regressed on the rows at the same time;
 the regression is the hash function.
@@ -35,15 +35,15 @@ class MFH(BaseHasher):
     - :math:`V` (n, L) are the latent rows and :math:`U` (L, d) their basis,
     - :math:`P` (d, L) projects rows on latent rows; its sign is the code.
 
-    U, and V together with P, are solved for in turn, exactly. After the first turn V is linear in X, so a turn needs only
-    X'X, and training reads the rows once. The published hash function thresholds the projection at the mean of V; with
-    centred rows that is 0.
+    U, and V together with P, are solved for in turn, exactly. After the first turn V is linear in X, so a turn needs
+    only X'X and no row. The published hash function thresholds the projection at the mean of V; with centred rows that
+    is 0.
 
     The publication has two views. That "MFH" means its restriction to one, with these weights, is our reading of the
-    toolkits in which a method of this name occurs; they solve for V and P one after the other, which at ``mu=100`` moves
-    both by about a hundredth per turn. One of them (HABIR) has 2 mu where the V-step of one view has mu, and so shrinks
-    P away from its random start faster than the objective would; ``habir=True`` takes its steps, in its order, with
-    gamma where exact ridges have gamma / lam and gamma / mu.
+    toolkits in which a method of this name occurs; they solve for V and P one after the other, which at ``mu=100``
+    moves both by about a hundredth per turn. One of them (HABIR) has 2 mu where the V-step of one view has mu, and so
+    shrinks P away from its random start faster than the objective would; ``habir=True`` takes its steps, in its order,
+    with gamma where exact ridges have gamma / lam and gamma / mu.
 
     Parameters
     ----------

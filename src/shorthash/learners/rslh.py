@@ -122,8 +122,6 @@ class RSLH(SumHasher):
     ((150, 4), (3, 4))
     """
 
-    codes_: Codes
-
     def __init__(
         self,
         n_bits: int = 8,
@@ -175,19 +173,12 @@ class RSLH(SumHasher):
         runs, solver, rng = self._run_all(problem, X, groups)
         chosen, codewords, H = self._choose(problem, runs, rng)
         XtH = seen.sums @ codewords if H is None or X is None else X.transposed_times(H)
-        self.projection_ = Ridge(seen.gram, weights.ridge).solve(XtH)
-        self.codewords_ = codewords
-        self.label_sets_ = seen.rows
+        codes = codewords[groups.ids] if groups is not None and H is None else H
+        self._keep(seen, offset, Ridge(seen.gram, weights.ridge).solve(XtH), codewords, codes)
         self.chosen_bits_ = chosen
-        self.offset_ = offset
-        self.n_samples_seen_ = seen.n_samples
         self.convergence_ = tuple(Convergence.of(run, solver, weights.max_iter) for run in runs)
         self.objective_ = runs[0].objective
         self.n_iter_ = max(c.n_iter for c in self.convergence_)
-        if groups is not None:
-            self.codes_ = codewords[groups.ids] if H is None else H
-        elif hasattr(self, "codes_"):
-            del self.codes_  # they were the codes of other rows
         if not all(run.converged for run in runs):
             warnings.warn(
                 f"RSLH stopped after max_iter={weights.max_iter} iterations with codes still changing; "

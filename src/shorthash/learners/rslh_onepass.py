@@ -114,18 +114,11 @@ def _h_step(problem: Problem, C: Codes, B: _Pair, W: Floats, V: Floats) -> tuple
         captured = problem.similarity.captured(_code_sums(problem, C))
         if captured is not None:
             scores = scores + w.gamma * problem.scale * (C - captured)
-    dropped = w.beta * _largest_entry(problem, B.x)  # (L,)
+    dropped = w.beta * problem.statistics.largest_products(B.x)  # (L,)
     smallest = np.abs(scores).min(axis=0)
     margin = np.divide(dropped, smallest, out=np.full(len(dropped), np.inf), where=smallest > 0)
     margin[dropped == 0] = 0.0
     return sign(scores), float(margin.max())
-
-
-def _largest_entry(problem: Problem, x: Floats) -> Floats:
-    """A bound of max_i |x_i b| for every column b: by norms of row and column, or by the norm of X b."""
-    by_norms = problem.statistics.largest_norm * np.linalg.norm(x, axis=0)
-    by_column = np.sqrt(np.maximum(np.sum(x * (problem.statistics.gram @ x), axis=0), 0.0))
-    return np.asarray(np.minimum(by_norms, by_column))
 
 
 def _complete(problem: Problem, basis: _Pair, z: Floats, rng: np.random.RandomState) -> _Pair:

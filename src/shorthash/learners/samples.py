@@ -111,7 +111,7 @@ class Outcome:
     codes : (n, L) the learned codes of the samples
     n_iter : iterations done
     objective : its value after every iteration, where the method has one
-    converged : whether the codes had stopped changing; None for methods that do a fixed number of random steps
+    converged : whether the codes had stopped changing; None for methods that need not come to rest
     """
 
     projection: Floats
@@ -161,7 +161,6 @@ class SampleHasher(SupervisedHasher):
         self._check_params()
         rows = self._training_rows(X)
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
-        self._check_groups(groups)
         self._warn_of_collisions(len(groups.classes))
         kept = rows if groups.kept is None else rows.keep(groups.kept)
         samples = Samples.of(kept, groups)
@@ -183,9 +182,6 @@ class SampleHasher(SupervisedHasher):
                 stacklevel=2,
             )
         return self
-
-    def _check_groups(self, groups: LabelGroups) -> None:
-        """Raise where the method cannot learn from such labels."""
 
     def _check_weights(self, *names: str, positive: bool = False) -> None:
         """Raise unless the named parameters are finite and not negative (nor 0, if ``positive``)."""

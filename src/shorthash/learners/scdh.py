@@ -157,7 +157,7 @@ def _z_step(pairs: _Pairs, H: Codes, alpha: float, rng: np.random.RandomState) -
     """Z = sqrt(n) polar(J C) with C = L S H + alpha H, J the centring."""
     Hf = H.astype(np.float64)
     C = pairs.times(Hf) + alpha * Hf
-    return np.sqrt(len(H)) * _balanced_polar(C - C.mean(axis=0), rng)
+    return np.asarray(np.sqrt(len(H)) * _balanced_polar(C - C.mean(axis=0), rng))
 
 
 def _h_step(pairs: _Pairs, Z: Floats, XP: Floats, alpha: float, lam: float) -> Codes:

@@ -73,8 +73,8 @@ class SDHMLR(SampleHasher):
 
     References
     ----------
-    X. Liu, X. Nie, Q. Zhou, X. Xi, L. Zhu, Y. Yin. Supervised Short-Length Hashing and its mutual-regression sibling are
-    described in: X. Liu, X. Nie, Y. Yin. Mutual Linear Regression-based Discrete Hashing. arXiv:1904.00744, 2019.
+    X. Liu, X. Nie, Q. Zhou, Y. Yin. Supervised Discrete Hashing With Mutual Linear Regression. ACM Multimedia 2019;
+    preprint: Mutual Linear Regression-based Discrete Hashing. arXiv:1904.00744.
 
     Examples
     --------

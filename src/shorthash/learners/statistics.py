@@ -68,6 +68,12 @@ class GroupStatistics:
             largest_norm=self.largest_norm + float(np.linalg.norm(mean)),
         )
 
+    def largest_products(self, P: Floats) -> Floats:
+        """A bound of max_i |x_i p| for every column p of P, (L,): by norms of row and column, or by the norm of X p."""
+        by_norms = self.largest_norm * np.linalg.norm(P, axis=0)
+        by_column = np.sqrt(np.maximum(np.sum(P * (self.gram @ P), axis=0), 0.0))
+        return np.asarray(np.minimum(by_norms, by_column))
+
     def merge(self, other: GroupStatistics) -> GroupStatistics:
         """The statistics of both sets of rows together."""
         return self._combine(other, +1)

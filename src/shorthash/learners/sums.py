@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from shorthash._labels import LabelGroups, group_labels
-from shorthash._types import Floats, Labels
+from shorthash._types import Codes, Floats, Labels
 from shorthash.errors import InvalidInput
 from shorthash.features.rows import Rows
 from shorthash.learners.base import SupervisedHasher
@@ -31,12 +31,17 @@ class SumHasher(SupervisedHasher):
     classes_ : (c,) the classes
     statistics_ : GroupStatistics, the sums: the model's memory
     offset_ : the mean that a streaming front end subtracts from the rows; None where rows are used as they come
+    codewords_ : (u, n_bits) the learned code of every label set
+    label_sets_ : (u, c) the label rows that occurred
+    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
+    n_samples_seen_ : int, rows learned from and not forgotten
     n_dropped_ : int, rows without label in the last call
     """
 
     classes_: Labels
     statistics_: GroupStatistics
     offset_: Floats | None
+    codes_: Codes
     n_bits: int
     drop_unlabelled: bool
     random_state: int | np.random.RandomState | None
@@ -95,6 +100,7 @@ class SumHasher(SupervisedHasher):
         """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
         weights = self._check_params()
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
+        self._check_groups(groups)
         rows.check_varied()
         self._warn_of_collisions(len(groups.classes), stacklevel=4)
         self.n_dropped_ = len(rows) - groups.n_samples
@@ -127,6 +133,28 @@ class SumHasher(SupervisedHasher):
             raise InvalidInput("Forgetting these rows would leave nothing to learn from; keep some, or fit anew.")
         return self._relearn(remaining)
 
+    def _check_groups(self, groups: LabelGroups) -> None:
+        """Raise where a method cannot learn from such labels; here anything goes."""
+
+    def _keep(
+        self,
+        seen: GroupStatistics,
+        offset: Floats | None,
+        projection: Floats,
+        codewords: Codes,
+        codes: Codes | None,
+    ) -> None:
+        """Set what every learner of sums leaves behind; ``codes`` are those of the rows, where they are at hand."""
+        self.projection_ = projection
+        self.codewords_ = codewords
+        self.label_sets_ = seen.rows
+        self.offset_ = offset
+        self.n_samples_seen_ = seen.n_samples
+        if codes is not None:
+            self.codes_ = codes
+        elif hasattr(self, "codes_"):
+            del self.codes_  # they were the codes of other rows
+
     def _relearn(self, statistics: GroupStatistics) -> Self:
         """Solve anew from other sums."""
         weights = self._check_params()
@@ -138,6 +166,7 @@ class SumHasher(SupervisedHasher):
         groups = group_labels(
             y, owner=self._name, n_samples=len(rows), classes=classes, drop_unlabelled=self.drop_unlabelled
         )
+        self._check_groups(groups)
         self.n_dropped_ = len(rows) - groups.n_samples
         return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
 

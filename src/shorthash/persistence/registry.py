@@ -12,8 +12,31 @@ __all__ = ["DATACLASSES", "ESTIMATORS", "INDEXES", "find_class", "registered_nam
 
 ESTIMATORS = {
     "AnchorRBF": "shorthash.kernels.rbf:AnchorRBF",
+    "Bias": "shorthash.kernels.bias:Bias",
+    "BitBoost": "shorthash.learners.boosting:BitBoost",
+    "CCAITQ": "shorthash.learners.ccaitq:CCAITQ",
+    "COSDISH": "shorthash.learners.cosdish:COSDISH",
+    "ClassifierCode": "shorthash.learners.classifier:ClassifierCode",
+    "FSDH": "shorthash.learners.fsdh:FSDH",
+    "FSSH": "shorthash.learners.fssh:FSSH",
+    "HCSDH": "shorthash.learners.hcsdh:HCSDH",
     "HasherPipeline": "shorthash.recipes:HasherPipeline",
+    "KSH": "shorthash.learners.ksh:KSH",
+    "LFH": "shorthash.learners.lfh:LFH",
+    "LSH": "shorthash.learners.lsh:LSH",
+    "LogisticRegression": "sklearn.linear_model:LogisticRegression",
+    "MFH": "shorthash.learners.mfh:MFH",
+    "NSH": "shorthash.learners.nsh:NSH",
+    "PCAITQ": "shorthash.learners.itq:PCAITQ",
+    "PCARR": "shorthash.learners.pcarr:PCARR",
+    "POSH": "shorthash.learners.posh:POSH",
     "RSLH": "shorthash.learners.rslh:RSLH",
+    "SCDH": "shorthash.learners.scdh:SCDH",
+    "SDH": "shorthash.learners.sdh:SDH",
+    "SDHMLR": "shorthash.learners.sdhmlr:SDHMLR",
+    "SH": "shorthash.learners.sh:SH",
+    "SSLH": "shorthash.learners.sslh:SSLH",
+    "StandardScaler": "sklearn.preprocessing:StandardScaler",
 }
 """scikit-learn estimators and pipelines: saved as parameters and fitted attributes."""
 
@@ -33,8 +56,10 @@ INDEXES = {
 def registered_name(value: object, registry: dict[str, str]) -> str | None:
     """Name of the class of ``value`` if exactly that class is registered."""
     cls = type(value)
-    place = f"{cls.__module__}:{cls.__qualname__}"
-    return next((name for name, home in registry.items() if home == place), None)
+    for name, home in registry.items():
+        if home.endswith(f":{cls.__qualname__}") and find_class(name, registry) is cls:
+            return name
+    return None
 
 
 def find_class(name: str, registry: dict[str, str]) -> Any:

@@ -49,7 +49,6 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         kinds = ", ".join(sorted([*ESTIMATORS, *INDEXES]))
         raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
     encoder = Encoder(leave_out=() if statistics else ("statistics_",))
-    value = encoder.encode(obj, name)
     meta = {
         "format": "shorthash",
         "format_version": FORMAT_VERSION,
@@ -58,11 +57,10 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         "class": name,
         "statistics": statistics,
         "summary": _summary(obj),
-        "value": value,
+        "value": encoder.encode(obj, name),
     }
-    place = Path(path)
-    write_folder(place, meta, encoder.arrays)
-    return place
+    write_folder(Path(path), meta, encoder.arrays)
+    return Path(path)
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
@@ -75,14 +73,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
         only the table of contents is checked (``verify`` checks the rest); changes stay in memory
     """
     place = Path(path)
-    meta = read_meta(place)
-    try:
-        arrays = read_arrays(place, meta, mmap=mmap)
-    except DamagedFile:
-        again = read_meta(place)
-        if again == meta:
-            raise
-        meta, arrays = again, read_arrays(place, again, mmap=mmap)  # replaced while we were reading
+    meta, arrays = _read(place, mmap=mmap)
     try:
         return Decoder(arrays, thorough=not mmap).decode(meta["value"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
@@ -112,8 +103,19 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def verify(path: str | os.PathLike[str]) -> None:
     """Raise DamagedFile unless every byte of a save is as it was written."""
-    place = Path(path)
-    read_arrays(place, read_meta(place), mmap=False)
+    _read(Path(path), mmap=False)
+
+
+def _read(place: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Meta and arrays that belong together, even if the save is being replaced meanwhile."""
+    meta = read_meta(place)
+    while True:
+        try:
+            return meta, read_arrays(place, meta, mmap=mmap)
+        except DamagedFile:
+            before, meta = meta, read_meta(place)
+            if meta == before:
+                raise
 
 
 def _kind(obj: Any) -> str:

@@ -124,7 +124,7 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
         axes.set_ylim(0, 1.1)
         axes.set_yticks(np.linspace(0, 1, 6))
         axes.grid(axis="x", visible=False)
-    return figure
+    return _settled(figure)
 
 
 def draw_convergence(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
@@ -145,7 +145,7 @@ def draw_convergence(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
         axes.set_xticks(np.arange(1, last + 1))
         axes.ticklabel_format(axis="y", useOffset=False)
         axes.legend(frameon=False, loc="upper right", labelcolor=PALETTE["ink"])
-    return figure
+    return _settled(figure)
 
 
 def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
@@ -166,7 +166,7 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
         axes.set_ylim(0, 1.12)
         _name_radii(axes, max(curves.values(), key=lambda curve: len(curve.radius)), 1 - left)
         axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
-    return figure
+    return _settled(figure)
 
 
 def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
@@ -187,7 +187,7 @@ def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
             axes.minorticks_off()
         axes.set_ylim(0, 1.05)
         axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
-    return figure
+    return _settled(figure)
 
 
 def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure:
@@ -214,7 +214,7 @@ def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure
         title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
         figure, axes = _axes("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1])
         _draw_cells(axes, grid, counts, names)
-    return figure
+    return _settled(figure)
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
@@ -254,6 +254,14 @@ def _axes(x: str, y: str, title: str, height: float = HEIGHT) -> tuple[Figure, A
     axes.set_ylabel(y)
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=10)
     return figure, axes
+
+
+def _settled(figure: Figure) -> Figure:
+    """The figure with its layout computed once, so that it looks the same however often it is written."""
+    with figure_style():
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
 
 
 def _series(number: int) -> dict[str, Any]:

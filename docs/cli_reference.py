@@ -1,0 +1,27 @@
+"""What every command says about itself, for docs/cli.md; docs/generate.py puts it there and checks it."""
+
+from __future__ import annotations
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from shorthash.cli.main import app
+
+WIDTH = 100
+
+
+def render() -> str:
+    """The help of the group and of every command, in the order in which the group lists them."""
+    commands = list(getattr(get_command(app), "commands", {}))
+    sections = [_section("shorthash", [])] + [_section(f"shorthash {name}", [name]) for name in commands]
+    return "\n".join(sections)
+
+
+def _section(title: str, arguments: list[str]) -> str:
+    """One command and its help, at a fixed width and without colour."""
+    result = CliRunner().invoke(
+        app, [*arguments, "--help"], prog_name="shorthash", terminal_width=WIDTH, env={"NO_COLOR": "1"}
+    )
+    assert result.exit_code == 0, result.output
+    lines = [line.rstrip() for line in result.output.rstrip("\n").split("\n")]
+    return f"## {title}\n\n```text\n" + "\n".join(lines) + "\n```\n"

@@ -1,0 +1,170 @@
+"""Classifier codes: the predicted class, written in bits. The baseline of A. Sablayrolles et al., 2017.
+
+If items are relevant to each other exactly when they share a class, then a classifier and a number per class are a
+hashing method, and one that must be beaten before any other is called good.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from shorthash._types import Codes, Floats
+from shorthash._validation import check_choice, check_finite
+from shorthash.errors import InvalidInput
+from shorthash.features.rows import Rows
+from shorthash.learners.base import SupervisedHasher
+from shorthash.learners.boosting import seeded_clone
+from shorthash.learners.codebooks import CODEBOOKS
+
+__all__ = ["ClassifierCode"]
+
+
+class ClassifierCode(SupervisedHasher):
+    r"""The class that a classifier predicts, written as a codeword.
+
+    .. math:: h(x) = C_{k(x)}, \quad |s_l(x)| = \sum_{k:\, C_{kl} = h_l(x)} p_k(x)
+
+    where
+
+    - :math:`k(x)` is the predicted class and :math:`C` (c, L) the codebook,
+    - :math:`p_k(x)` is the probability the classifier gives to class k,
+    - :math:`|s_l(x)|` is the magnitude of the l-th score: the probability that the bit is right (1 for a classifier
+      without probabilities).
+
+    The publication writes the class as a number in binary (``codebook="binary"``) or as a one-hot vector. The balanced
+    codebook is ours: distances between codewords mean nothing to a classifier, but a database is searched by them.
+
+    Codes of classes never seen in training are those of the classes they resemble: where classes are unknown
+    beforehand, compare with a method that does not predict them.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier or None, default=None
+        What predicts the class; cloned. None is ``LogisticRegression(max_iter=1000)``.
+    n_bits : int, default=8
+        Code length, 1 to 64.
+    codebook : {"balanced", "binary", "random"} or (n_classes, n_bits) array of signs, default="balanced"
+        - "balanced": every bit splits the classes in halves; of 200 draws the one with the largest smallest distance;
+        - "binary": the number of the class in binary;
+        - "random": random codewords;
+        - an array: its rows are the codewords, in the order of the sorted classes.
+
+        The codewords of the first three are distinct; with more classes than codes some share one, with a warning.
+    random_state : int, RandomState instance or None, default=None
+        Draws the codebook and seeds the classifier.
+
+    Attributes
+    ----------
+    estimator_ : the fitted classifier; it predicts positions in ``classes_``
+    classes_ : (c,) the classes
+    codewords_ : (c, n_bits) the codebook
+    codes_ : (n_samples, n_bits) codewords of the training rows by their true class
+
+    References
+    ----------
+    A. Sablayrolles, M. Douze, N. Usunier, H. Jegou. How Should We Evaluate Supervised Hashing? ICASSP 2017,
+    pages 1732-1736.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hasher = ClassifierCode(n_bits=4, random_state=0).fit(X, y)
+    >>> hasher.transform(X).shape, hasher.codewords_.shape, hasher.score(X, y) > 0.9
+    ((150, 4), (3, 4), True)
+    """
+
+    def __init__(
+        self,
+        estimator: BaseEstimator | None = None,
+        n_bits: int = 8,
+        codebook: str | ArrayLike = "balanced",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_bits = n_bits
+        self.codebook = codebook
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Draw the codebook and fit the classifier.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) training rows
+        y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix with one label per row
+        """
+        self._check_params()
+        rows = self._training_rows(X)
+        check_finite(rows.X, "ClassifierCode")
+        groups = self._training_groups(y, len(rows))
+        if not groups.single:
+            raise InvalidInput(
+                "ClassifierCode writes one class per row, but y has rows with several labels; give one label per row, "
+                "or use a method for several labels, such as RSLH."
+            )
+        n_bits = self._check_length(self.n_features_in_)
+        self._warn_of_collisions(len(groups.rows))
+        rng = check_random_state(self.random_state)
+        C = self._draw_codebook(len(groups.rows), n_bits, rng)
+        template = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator
+        self.estimator_ = seeded_clone(template, rng).fit(rows.X, groups.ids)
+        self.classes_ = groups.classes[groups.rows.argmax(axis=1)]
+        self.codewords_ = C
+        self.codes_ = C[groups.ids]
+        return self
+
+    def project(self, X: ArrayLike) -> Floats:
+        """Scores, (n_samples, n_bits): the sign is the bit of the predicted class, the magnitude its probability."""
+        check_is_fitted(self)
+        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        scores = np.empty((len(values), self.codewords_.shape[1]))
+        for part, batch in Rows(values, "ClassifierCode"):
+            codes = self.codewords_[self.estimator_.predict(batch)]
+            scores[part] = codes * self._confidence(batch, codes)
+        return scores
+
+    def _confidence(self, batch: Any, codes: Codes) -> Floats | float:
+        """Probability that each bit is right; 1 where the classifier gives no probabilities."""
+        if not hasattr(self.estimator_, "predict_proba"):
+            return 1.0
+        p = np.asarray(self.estimator_.predict_proba(batch), dtype=np.float64)  # (b, c)
+        chance = np.where(codes > 0, p @ (self.codewords_ > 0), p @ (self.codewords_ < 0))
+        return np.maximum(chance, np.finfo(float).tiny)  # a bit keeps its sign even where its probability vanishes
+
+    def _draw_codebook(self, n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
+        if isinstance(self.codebook, str):
+            return CODEBOOKS[self.codebook](n_classes, n_bits, rng)
+        C = np.asarray(self.codebook)
+        if C.shape != (n_classes, n_bits) or not np.isin(C, (-1, 1)).all():
+            raise InvalidInput(
+                f"A codebook of ClassifierCode must hold -1/+1 in the shape ({n_classes}, {n_bits}), one row per "
+                f"class. Got shape {C.shape} instead; give one of {', '.join(map(repr, CODEBOOKS))} to have one drawn."
+            )
+        return C.astype(np.int8)
+
+    def _check_params(self) -> None:
+        if isinstance(self.codebook, str):
+            check_choice(self.codebook, "codebook", "ClassifierCode", list(CODEBOOKS))
+        given = self.estimator
+        if given is not None and not (isinstance(given, BaseEstimator) and is_classifier(given)):
+            raise InvalidInput(
+                "The 'estimator' parameter of ClassifierCode must be a scikit-learn classifier or None. Got "
+                f"{given!r} instead."
+            )
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.codewords_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        return tags

@@ -1,0 +1,107 @@
+"""Codebooks: one codeword per class, chosen before any row is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.random import sample_without_replacement
+
+from shorthash._types import Codes
+from shorthash.codes.signs import from_bool
+
+__all__ = ["CODEBOOKS", "n_distinct", "separation"]
+
+DRAWS = 200  # codebooks among which the best separated one is chosen
+ENUMERABLE = 30  # bits up to which words are drawn as integers; longer ones do not collide but by rare chance
+
+
+def balanced_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
+    """Every bit splits the classes in halves; of 200 draws the one with the largest smallest distance.
+
+    Codewords are distinct as long as there are enough: a draw of independent halves that collides is replaced by
+    complementary pairs of distinct words, which split in halves too. Of equally good draws the one with fewer nearest
+    pairs is taken.
+    """
+    if n_classes > 2**n_bits:
+        return _evenly(n_classes, n_bits, rng, _complementary_words)
+    return max((_draw_balanced(n_classes, n_bits, rng) for _ in range(DRAWS)), key=separation)
+
+
+def random_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
+    """Random codewords, distinct as long as there are enough."""
+    while n_bits > ENUMERABLE:
+        C = from_bool(rng.randint(0, 2, size=(n_classes, n_bits)) == 1)
+        if n_distinct(C) == n_classes:
+            return C
+    return _evenly(n_classes, n_bits, rng, _random_words)
+
+
+def binary_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:  # noqa: ARG001
+    """The number of the class in binary, lowest bit first; numbers start again where they do not fit."""
+    return _as_signs(np.arange(n_classes) % 2 ** min(n_bits, ENUMERABLE), n_bits)
+
+
+CODEBOOKS: dict[str, Callable[[int, int, np.random.RandomState], Codes]] = {
+    "balanced": balanced_codebook,
+    "binary": binary_codebook,
+    "random": random_codebook,
+}
+"""Codebooks by name: functions of the number of classes, the number of bits and a source of random numbers."""
+
+
+def separation(codebook: Codes) -> tuple[float, int]:
+    """Smallest Hamming distance between two codewords, and minus the number of pairs that have it."""
+    C = codebook.astype(np.float64)
+    distances = ((C.shape[1] - C @ C.T) / 2)[np.triu_indices(len(C), k=1)]
+    if not len(distances):
+        return float(C.shape[1]), 0
+    nearest = distances.min()
+    return float(nearest), -int((distances == nearest).sum())
+
+
+def n_distinct(codebook: Codes) -> int:
+    """Number of different codewords."""
+    return len(np.unique(codebook, axis=0))
+
+
+def _draw_balanced(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
+    """Independent halves, or complementary pairs where those collide."""
+    while True:
+        extra = rng.randint(0, 2, size=(n_bits, 1)) if n_classes % 2 else 0  # an odd class may go either way
+        places = np.argsort(rng.random_sample((n_bits, n_classes)), axis=1)
+        C = from_bool((places < n_classes // 2 + extra).T)
+        if n_distinct(C) == n_classes:
+            return C
+        if n_bits <= ENUMERABLE:
+            return _evenly(n_classes, n_bits, rng, _complementary_words)
+
+
+def _evenly(
+    n_classes: int,
+    n_bits: int,
+    rng: np.random.RandomState,
+    draw: Callable[[int, int, np.random.RandomState], NDArray[np.int64]],
+) -> Codes:
+    """Distinct words from ``draw``; with more classes than words every word equally often, and the rest drawn."""
+    copies, rest = divmod(n_classes, 2**n_bits)
+    every = np.tile(np.arange(2**n_bits), copies) if copies else np.empty(0, dtype=np.int64)
+    words = np.concatenate([every, draw(rest, n_bits, rng)])
+    return rng.permutation(_as_signs(words, n_bits))
+
+
+def _random_words(n: int, n_bits: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """Distinct words, as integers."""
+    return np.asarray(sample_without_replacement(2**n_bits, n, random_state=rng), dtype=np.int64)
+
+
+def _complementary_words(n: int, n_bits: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """Distinct words, as integers, each beside its complement (but for the last, where ``n`` is odd)."""
+    ones = _random_words(-(-n // 2), n_bits - 1, rng)
+    return np.stack([ones, 2**n_bits - 1 - ones], axis=1).reshape(-1)[:n]
+
+
+def _as_signs(words: NDArray[np.int64], n_bits: int) -> Codes:
+    """Integers as codewords, lowest bit first."""
+    return from_bool((words[:, None] >> np.arange(n_bits)) & 1 == 1)

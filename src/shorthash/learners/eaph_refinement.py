@@ -1,0 +1,160 @@
+"""From posteriors to a table of codes: starts, annealing, and the conditional gradient of the expected mAP.
+
+Legend: P (n, u) out-of-fold posteriors, group (n,) a partition of the rows, M (G, u) masses of the groups, z (n,) the
+cell of every row, h (Z, u) masses in the cells (eaph_table.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import MiniBatchKMeans
+
+from shorthash._types import Floats, PackedCodes
+from shorthash.codes.packing import pack, packed_dtype
+from shorthash.learners.codebooks import CODEBOOKS
+from shorthash.learners.eaph_codebook import anneal_codebook
+from shorthash.learners.eaph_table import ap_table
+
+__all__ = ["Design", "design_codes", "refine_table"]
+
+Posteriors = NDArray[np.float32]
+
+BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
+ROWS_PER_SET = 20  # with fewer training rows per label set, codewords are all that can be trusted
+PROPOSALS = 60_000
+WORK = 3e9  # additions one annealing may spend; with many label sets fewer moves are tried
+MOST_GROUPS = 128
+HEAT = 0.04  # first temperature times the number of label sets: what one move may cost
+BLOCK = 1 << 24  # gains held at once
+
+
+@dataclass(frozen=True)
+class Design:
+    """A table of codes.
+
+    Attributes
+    ----------
+    n_bits : bits of the cells
+    cells : (m,) codes in use, packed
+    table : (m, u) gain of a label set at each of them
+    value : expected mAP
+    history : its value at every iteration
+    """
+
+    n_bits: int
+    cells: PackedCodes
+    table: NDArray[np.float32]
+    value: float
+    history: Floats
+
+
+def design_codes(
+    P: Posteriors,
+    rel: Floats | None,
+    n_bits: int,
+    rng: np.random.RandomState,
+    *,
+    codebook: str,
+    refine: bool,
+    n_starts: int,
+    n_iter: int,
+) -> Design:
+    """The best table over all partitions of the rows into groups, judged by its expected mAP."""
+    n, u = P.shape
+    refine = refine and n >= ROWS_PER_SET * u
+    designs = []
+    for group, n_groups in _partitions(P, n_bits, rng, finer=refine and codebook == "annealed"):
+        M = _masses(P, group, n_groups)
+        if codebook == "annealed":
+            cells, value = _annealed(M, rel, n_bits, n_groups == u, n_starts, rng)
+        else:
+            cells, value = pack(CODEBOOKS[codebook](n_groups, n_bits, rng)).astype(np.int64), float("nan")
+        if refine:
+            designs.append(refine_table(P, rel, cells[group], n_bits, rng, n_iter))
+        else:
+            designs.append(_nearest(P, group, cells, n_bits, value))
+    return max(designs, key=lambda design: design.value if design.value == design.value else -1.0)
+
+
+def refine_table(
+    P: Posteriors, rel: Floats | None, z: NDArray[np.int64], n_bits: int, rng: np.random.RandomState, n_iter: int
+) -> Design:
+    """Conditional gradient: rows move, some at a time, to the cell where their posterior gains most."""
+    n, background = len(P), BACKGROUND * P.mean(axis=0, dtype=np.float64)
+    best, best_T, best_value, history = z, None, -np.inf, []
+    for iteration in range(n_iter):
+        table = ap_table(_masses(P, z, 2**n_bits), background, rel)
+        T = table.query + table.database
+        history.append(table.value)
+        better = _best_cells(P, T)
+        if table.value > best_value:
+            best, best_T, best_value = better, T, table.value
+        share = 0.5 if iteration < n_iter // 2 else 0.25  # damping: all at once would oscillate
+        z = np.where(rng.random_sample(n) < share, better, z)
+    assert best_T is not None
+    used = np.unique(best)
+    return Design(n_bits, used.astype(packed_dtype(n_bits)), best_T[used], best_value, np.array(history))
+
+
+def _nearest(P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64], n_bits: int, value: float) -> Design:
+    """Every item gets the codeword of its likeliest label set: a table of ones."""
+    used, home = np.unique(cells, return_inverse=True)
+    if len(cells) == P.shape[1]:
+        likeliest = np.eye(P.shape[1], dtype=np.float32)
+    else:  # groups are clusters: a label set lives where most of its mass went
+        masses = _masses(P, group, len(cells))
+        likeliest = np.eye(len(cells), dtype=np.float32)[masses.argmax(axis=0)].T
+    table = np.zeros((len(used), P.shape[1]), dtype=np.float32)
+    np.add.at(table, home.reshape(-1), likeliest)
+    return Design(n_bits, used.astype(packed_dtype(n_bits)), table, value, np.array([value]))
+
+
+def _partitions(
+    P: Posteriors, n_bits: int, rng: np.random.RandomState, *, finer: bool
+) -> list[tuple[NDArray[np.intp], int]]:
+    """Rows by their likeliest label set; and, where there are codes to spare, by finer clusters of posteriors."""
+    u = P.shape[1]
+    found = [(P.argmax(axis=1), u)] if u <= MOST_GROUPS else [_clusters(P, MOST_GROUPS, rng)]
+    if finer:
+        counts = (2 * u, 3 * u) if u < 50 else (2 * u,)
+        found += [_clusters(P, G, rng) for G in counts if min(2 ** (n_bits - 1), 2 * MOST_GROUPS, len(P)) >= G]
+    return found
+
+
+def _clusters(P: Posteriors, n_groups: int, rng: np.random.RandomState) -> tuple[NDArray[np.intp], int]:
+    """Clusters of posteriors, alike in Hellinger distance."""
+    n_groups = min(n_groups, len(P))
+    seed = int(rng.randint(np.iinfo(np.int32).max))
+    labels = MiniBatchKMeans(n_groups, n_init=3, random_state=seed).fit_predict(np.sqrt(P))
+    return np.asarray(labels, dtype=np.intp), n_groups
+
+
+def _annealed(
+    M: Floats, rel: Floats | None, n_bits: int, by_set: bool, n_starts: int, rng: np.random.RandomState
+) -> tuple[NDArray[np.int64], float]:
+    """The best of several annealings."""
+    S = M if rel is None else M @ rel
+    n_proposals = int(np.clip(WORK / (M.size * (n_bits + 1)), 5_000, PROPOSALS))
+    heat, swap = HEAT / M.shape[1], 0.9 if by_set else 0.5
+    runs = [anneal_codebook(M, S, n_bits, rng, n_proposals=n_proposals, heat=heat, swap=swap) for _ in range(n_starts)]
+    return max(runs, key=lambda run: run[1])
+
+
+def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
+    """Mean posterior mass of every label set in every group, (G, u)."""
+    order = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[order], np.arange(n_groups))
+    filled = np.bincount(group, minlength=n_groups) > 0
+    M = np.zeros((n_groups, P.shape[1]))
+    M[filled] = np.add.reduceat(P[order].astype(np.float64), starts[filled], axis=0)
+    return M / len(P)
+
+
+def _best_cells(P: Posteriors, T: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The cell of largest gain for every row, in blocks."""
+    block = max(1, BLOCK // len(T))
+    parts = [np.argmax(P[start : start + block] @ T.T, axis=1) for start in range(0, len(P), block)]
+    return np.concatenate(parts).astype(np.int64)

@@ -1,0 +1,164 @@
+r"""The expected tie-aware mAP of a table of masses, and its derivative.
+
+A code of L bits is a cell z of 2^L. If p(x) are class posteriors, the expected tie-aware mAP of any assignment of items
+to cells depends on the data only through ``h``, the mass of every label set in every cell, and is a smooth function of
+it. Legend::
+
+    h    (Z, u)     mass of label set s in cell z; the sum over the training rows of their posteriors, over n
+    rel  (u, u)     1 where two label sets share a label; the identity for single-label data (then None)
+    f_t  (Z, u)     relevant mass at distance t from a cell: levels of h rel
+    n_t  (Z,)       all mass at distance t;  N_t, R_t: all and relevant mass at smaller distances
+    l_t  (Z,)       ln((N_t + n_t) / N_t), 0 at t = 0
+    A    (Z, u)     AP of a query of set s at cell z: (1 / R_s) sum_t rho (f + (R_t - rho N_t) l), rho = f / n
+    D    (Z, u)     derivative of the mAP by mass of set s placed in cell z of the database
+
+The mAP is the sum of h * A. A is the limit of the tie-aware AP of codes/ties.py as counts grow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from shorthash._types import Floats
+
+__all__ = ["ApTable", "ap_table"]
+
+BLOCK_FLOATS = 1 << 24  # level masses held at once: 64 MB in float32
+LEAST_MASS = 1e-30  # keeps the AP of a label set without any relevant mass finite
+
+
+@dataclass(frozen=True)
+class ApTable:
+    """What a query gains at every cell, what a database item gives there, and the mAP of it all."""
+
+    query: NDArray[np.float32]  # A
+    database: NDArray[np.float32]  # D
+    value: float
+
+
+def ap_table(h: Floats, background: Floats, rel: Floats | None = None) -> ApTable:
+    """A, D and the mAP of the masses ``h``.
+
+    Parameters
+    ----------
+    h : (2**n_bits, u) masses
+    background : (u,) mass spread evenly over all cells, so that empty ones have a derivative
+    rel : (u, u) which label sets share a label; None for the identity
+    """
+    Z, u = h.shape
+    n_bits = Z.bit_length() - 1
+    full = h + background / Z
+    seen = full if rel is None else full @ rel
+    n = _levels(full.sum(axis=1)[:, None], n_bits, np.float64)[:, :, 0]  # (T, Z)
+    N = np.cumsum(n, axis=0) - n
+    log = np.zeros_like(n)
+    log[1:] = np.log((N[1:] + n[1:]) / N[1:])
+    inverse = 1.0 / np.maximum(seen.sum(axis=0), LEAST_MASS)
+    A, own = np.empty((Z, u), dtype=np.float32), np.empty((Z, u), dtype=np.float32)
+    gn, gN = np.zeros_like(n), np.zeros_like(n)
+    block = max(1, BLOCK_FLOATS // n.size)
+    for start in range(0, u, block):
+        part = slice(start, min(start + block, u))
+        f = _levels(seen[:, part], n_bits, np.float32)
+        A[:, part] = _class_terms(f, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN)
+        _lower_levels(f, n_bits)
+        own[:, part] = f[0]
+    common = (gn + np.cumsum(gN[::-1], axis=0)[::-1] - gN)[:, :, None].copy()
+    _lower_levels(common, n_bits)
+    D = (own if rel is None else own @ rel) + common[0]
+    return ApTable(A, D.astype(np.float32), float(np.sum(h * A)))
+
+
+def _levels(masses: NDArray[Any], n_bits: int, dtype: Any) -> NDArray[Any]:
+    """Masses at every distance from every cell, (n_bits + 1, Z, b)."""
+    f = np.zeros((n_bits + 1, *masses.shape), dtype=dtype)
+    f[0] = masses
+    _raise_levels(f, n_bits)
+    return f
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _raise_levels(f: NDArray[Any], n_bits: int) -> None:
+    """Bit by bit, add what lies across the bit one level up; in place."""
+    Z, b = f.shape[1], f.shape[2]
+    for bit in range(n_bits):
+        step = 1 << bit
+        for t in range(bit + 1, 0, -1):  # from the top: level t - 1 is still the old one
+            for z in range(Z):
+                if z & step:
+                    continue
+                y = z | step
+                for k in range(b):
+                    f[t, z, k] += f[t - 1, y, k]
+                    f[t, y, k] += f[t - 1, z, k]
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _lower_levels(a: NDArray[Any], n_bits: int) -> None:
+    """The adjoint of ``_raise_levels``, in place; the answer is a[0]."""
+    Z, b = a.shape[1], a.shape[2]
+    for bit in range(n_bits - 1, -1, -1):
+        step = 1 << bit
+        for t in range(bit + 1):
+            for z in range(Z):
+                if z & step:
+                    continue
+                y = z | step
+                for k in range(b):
+                    a[t, z, k] += a[t + 1, y, k]
+                    a[t, y, k] += a[t + 1, z, k]
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _class_terms(
+    f: NDArray[Any],
+    n: Floats,
+    N: Floats,
+    log: Floats,
+    h: Floats,
+    inverse: Floats,
+    gn: Floats,
+    gN: Floats,
+) -> NDArray[np.float32]:
+    """A of some label sets; f becomes gf_t + sum_{s>t} gR_s, and gn, gN gain what these sets add.
+
+    With w = h / R and e = rho (R_t - rho N_t)::
+
+        gf = w (2 rho + l (R_t - 2 rho N_t) / n)     gn = w (-rho^2 + l rho (2 rho N_t - R_t) / n + e / (N_t + n))
+        gR = w rho l                                 gN = w (-rho^2 l + e (1 / (N_t + n) - 1 / N_t)), 0 at t = 0
+    """
+    T, Z, b = f.shape
+    A = np.zeros((Z, b), dtype=np.float32)
+    R, above, before = np.zeros(b), np.zeros(b), np.zeros((T, b))
+    for z in range(Z):
+        R[:] = 0.0
+        for t in range(T):
+            inv, joint = 1.0 / n[t, z], 1.0 / (N[t, z] + n[t, z])
+            fall = joint - 1.0 / N[t, z] if t > 0 else 0.0
+            sum_n, sum_N = 0.0, 0.0
+            for k in range(b):
+                rho = f[t, z, k] * inv
+                e = rho * (R[k] - rho * N[t, z])
+                w = h[z, k] * inverse[k]
+                A[z, k] += (rho * f[t, z, k] + e * log[t, z]) * inverse[k]
+                sum_n += w * (-rho * rho + log[t, z] * rho * (2 * rho * N[t, z] - R[k]) * inv + e * joint)
+                sum_N += w * (-rho * rho * log[t, z] + e * fall)
+                before[t, k] = R[k]
+                R[k] += f[t, z, k]
+            gn[t, z] += sum_n
+            if t > 0:
+                gN[t, z] += sum_N
+        above[:] = 0.0
+        for t in range(T - 1, -1, -1):
+            inv = 1.0 / n[t, z]
+            for k in range(b):
+                rho = f[t, z, k] * inv
+                w = h[z, k] * inverse[k]
+                f[t, z, k] = w * (2 * rho + log[t, z] * (before[t, k] - 2 * rho * N[t, z]) * inv) + above[k]
+                above[k] += w * rho * log[t, z]
+    return A

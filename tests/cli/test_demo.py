@@ -1,0 +1,51 @@
+"""shorthash demo, by its whole output; a smaller run stands in for the real one."""
+
+import functools
+import json
+import re
+import sys
+
+import pytest
+
+from shorthash.bench import demo
+
+TABLE = """\
+                                 mAP  precision   fit  encode    search
+bits     mAP   worst    best   @H<=2      @H<=2     s  µs/row  µs/query
+───────────────────────────────────────────────────────────────────────
+   4  0.0000  0.0000  0.0000  0.0000     0.0000  0.00    0.00      0.00
+   8  0.0000  0.0000  0.0000  0.0000     0.0000  0.00    0.00      0.00
+report: out/report.html
+"""
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(demo, "run_demo", functools.partial(demo.run_demo, (4, 8), n_queries=100, n_anchors=200))
+    monkeypatch.setattr(demo, "REPEATS", 1)
+
+
+@pytest.mark.usefixtures("small")
+def test_table_and_report(run, files):
+    outcome = run("demo", "--out", "out")
+    assert (outcome.status, outcome.err) == (0, "")
+    squeezed = re.sub(r" *\d+\.(\d+)", lambda m: " " + "0." + "0" * len(m.group(1)), outcome.out)
+    assert [line.split() for line in squeezed.splitlines()] == [line.split() for line in TABLE.splitlines()]
+    assert (files / "out" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.usefixtures("small")
+def test_json(run, files):
+    said = json.loads(run("demo", "-o", files / "elsewhere", "--json").out)
+    assert said["report"] == str(files / "elsewhere" / "report.html")
+    assert [row["bits"] for row in said["rows"]] == [4, 8]
+    assert all(row["worst"] <= row["mAP"] <= row["best"] for row in said["rows"])
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
+def test_a_missing_extra_is_told_before_the_work(run, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(demo, "run_demo", lambda **_: pytest.fail("worked for nothing"))
+    outcome = run("demo")
+    message = f"shorthash demo needs {module}, which is not installed; install it with: pip install 'shorthash[report]'"
+    assert (outcome.status, outcome.err) == (2, f"error: {message}\n")

@@ -1,0 +1,98 @@
+"""shorthash evaluate, by its whole output."""
+
+import json
+
+import numpy as np
+import pytest
+
+from shorthash import evaluate
+from shorthash.evaluation import CONVENTIONS
+
+ASKING = ["--query", "queries.npz", "--query-labels", "queries.npz"]
+RANKED = ["--database", "database.npz", "--database-labels", "noisy.npy"]
+
+TABLE = """\
+queries            9
+database           60 rows, 2 bits
+rules              shorthash, ties expected
+mAP                0.9574
+  worst tie order  0.8925
+  best tie order   0.9915
+mAP@H<=0           0.9712
+precision@H<=0     0.9667
+recall@H<=0        0.9675
+empty balls        0.0 %
+
+ k   precision@k   recall@k    mAP@k   nDCG@k
+─────────────────────────────────────────────
+ 5        0.9667     0.2419   0.9486   0.9667
+20        0.9667     0.9675   0.9553   0.9772
+
+class      mAP    worst     best   precision@H<=0   recall@H<=0
+───────────────────────────────────────────────────────────────
+0       0.9568   0.8633   1.0000           0.9500        1.0000
+1       0.9430   0.8451   0.9976           0.9500        0.9500
+2       0.9724   0.9690   0.9768           1.0000        0.9524
+"""
+
+
+def test_table(run):
+    shown = ["--bounds", "--by-class", "--k", "5,20", "--radius", 0]
+    outcome = run("evaluate", "--model", "model", *ASKING, *RANKED, *shown)
+    assert (outcome.status, outcome.out, outcome.err) == (0, TABLE, "")
+
+
+def test_without_bounds_and_classes(run):
+    outcome = run("evaluate", "--model", "model", *ASKING, *RANKED, "--k", "5,20", "--radius", 0)
+    lines = TABLE.splitlines()[:15]
+    del lines[4:6]
+    assert [line.split() for line in outcome.out.splitlines()] == [line.split() for line in lines]
+
+
+def test_json_equals_the_library(run, files):
+    outcome = run("evaluate", "--model", "model", *ASKING, *RANKED, "--k", "5", "--by-class", "--json")
+    said = json.loads(outcome.out)
+    queries = np.repeat(np.array([3, 2, 1], dtype=np.uint8), 3)
+    labels = np.repeat([0, 1, 2], 3)
+    scores = evaluate(queries, labels, np.load(files / "codes.npy"), np.load(files / "noisy.npy"), n_bits=2, k=5)
+    by_class = said.pop("by_class")
+    assert said == scores.to_dict() | {"headline": scores.map}
+    assert by_class["1"]["map"] == scores.by_class(labels)[1]
+    assert list(by_class) == ["0", "1", "2"]
+
+
+def test_codes_need_no_model(run, files):
+    labels = ["--query-labels", "noisy.npy", "--database", "codes.npy", "--database-labels", "noisy.npy"]
+    by_codes = run("evaluate", "--codes", "--bits", 2, "--query", "codes.npy", *labels, "--json")
+    features = ["--query", "X.npy", "--query-labels", "noisy.npy", *RANKED]
+    assert by_codes.out == run("evaluate", "--model", "model", *features, "--json").out
+
+
+def test_without_a_database_every_query_asks_the_others(run):
+    said = json.loads(run("evaluate", "--model", "model", *ASKING, "--json").out)
+    assert (said["n_queries"], said["n_database"], said["map"]) == (9, 8, 1.0)
+
+
+def test_an_ordered_database_is_told_about(run):
+    database = ["--database", "sorted.npz", "--database-labels", "sorted.npz"]
+    outcome = run("evaluate", "--model", "model", *ASKING, *database, "--ties", "stable")
+    assert outcome.status == 0
+    assert outcome.err.startswith(
+        "warning: ties='stable' breaks ties by database order, and this database is ordered by"
+    )
+    assert outcome.err.count("\n") == 1
+    assert run("evaluate", "--model", "model", *ASKING, *database).err == ""
+
+
+def test_indicator_labels(run, tmp_path):
+    np.save(tmp_path / "Y.npy", np.eye(3, dtype=int)[np.repeat([0, 1, 2], 3)])
+    asking = ["--query", "queries.npz", "--query-labels", tmp_path / "Y.npy"]
+    said = json.loads(run("evaluate", "--model", "model", *asking, "--by-class", "--json").out)
+    assert (said["map"], list(said["by_class"])) == (1.0, ["0", "1", "2"])
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_conventions_are_named_in_help_and_shown(run, convention):
+    assert convention in run("evaluate", "--help").out
+    out = run("evaluate", "--model", "model", *ASKING, *RANKED, "--convention", convention).out
+    assert (f"headline of {convention}" in out) == (convention != "shorthash")

@@ -1,0 +1,106 @@
+"""shorthash fit, by its whole output."""
+
+import json
+
+import numpy as np
+from cli.conftest import CODE, FIT, masked
+
+from shorthash import load
+
+TABLE = """\
+model        fitted
+method       rslh, paper settings
+bits         2
+rows         60 x 4 features
+classes      3
+seconds      T
+iterations   3 + 3 + 3
+stopped      codes and objective stopped changing after 3 iterations
+buckets      3 in use, the largest holds 20 rows
+entropy      1.58 bits
+imbalance    0.333 (0: every bit splits the rows in half)
+correlation  0.333 (0: bits are independent)
+collisions   0 (class pairs with the same main bucket)
+purity       1.000 of the rows belong to the main class of their bucket
+"""
+
+
+def test_table(run):
+    outcome = run("fit", "database.npz", "database.npz", "-o", "fitted", *FIT)
+    assert (outcome.status, masked(outcome.out), outcome.err) == (0, TABLE, "")
+
+
+def test_json_says_the_same(run):
+    outcome = run("fit", "database.npz", "database.npz", "-o", "fitted", *FIT, "--json")
+    said = json.loads(outcome.out)
+    assert said.pop("seconds") >= 0
+    reason = "codes and objective stopped changing after 3 iterations"
+    assert said.pop("runs") == [{"n_iter": 3, "converged": True, "reason": reason}] * 3
+    codes = said.pop("codes")
+    assert (codes["occupied_codes"], codes["class_collisions"], codes["purity"]) == (3, 0, 1.0)
+    assert said == {
+        "model": "fitted",
+        "method": "rslh",
+        "preset": "paper",
+        "n_bits": 2,
+        "n_rows": 60,
+        "n_features": 4,
+        "n_classes": 3,
+    }
+
+
+def test_the_model_is_the_one_of_the_library(run, files):
+    run("fit", "database.npz", "database.npz", "-o", "fitted", *FIT)
+    X, y = np.load(files / "X.npy"), np.tile([0, 1, 2], 20)
+    fitted, model = load(files / "fitted"), load(files / "model")
+    np.testing.assert_array_equal(fitted.transform(X), model.transform(X))
+    np.testing.assert_array_equal((fitted.transform(X) > 0) @ [1, 2], CODE[y])
+
+
+def test_settings_reach_learner_and_kernel(run, files):
+    settings = [
+        "--set",
+        "alpha=7",
+        "--set",
+        "boosting=none",
+        "--set",
+        "kernel.center=false",
+        "--preset",
+        "authors-code",
+    ]
+    assert run("fit", "X.npy", "names.npy", "-o", "set", *FIT, *settings).status == 0
+    kernel, learner = (step for _, step in load(files / "set").steps)
+    assert (learner.alpha, learner.boosting, learner.variant, learner.n_bits) == (7, None, "authors-code", 2)
+    assert (kernel.center, kernel.bandwidth, kernel.n_anchors, kernel.random_state) == (False, 8, 9, 1)
+
+
+def test_several_labels_per_row(run, tmp_path):
+    np.save(tmp_path / "Y.npy", np.tile([[1, 0], [0, 1], [1, 1]], (20, 1)))
+    out = run("fit", "X.npy", tmp_path / "Y.npy", "-o", "tagged", *FIT).out
+    assert "classes      2\n" in out
+    assert " (label set pairs with the same main bucket)\n" in out
+    assert " of the rows belong to the main label set of their bucket\n" in out
+
+
+def test_warnings_are_single_lines_on_standard_error(run):
+    outcome = run("fit", "X.npy", "names.npy", "-o", "warned", "--bits", "1")
+    assert outcome.status == 0
+    anchors, bits = outcome.err.splitlines()
+    assert anchors == (
+        "warning: AnchorRBF was asked for n_anchors=1000 anchors, but there are only 60 rows: every row becomes an "
+        "anchor."
+    )
+    assert bits == (
+        "warning: 3 classes cannot all have different codes of n_bits=1 (2 codes): some must collide; use n_bits >= 2 "
+        "to tell all classes apart."
+    )
+
+
+def test_an_older_model_is_replaced_and_anything_else_stays(run, files):
+    run("fit", "X.npy", "names.npy", "-o", "replaced", *FIT)
+    assert run("fit", "X.npy", "names.npy", "-o", "replaced", "--bits", "3", "--anchors", "9").status == 0
+    assert load(files / "replaced")[-1].n_bits == 3
+    outcome = run("fit", "X.npy", "names.npy", "-o", "ids.npy", *FIT)
+    assert outcome.status == 2
+    assert outcome.err == "error: ids.npy exists and is no model of shorthash, so it stays; choose another folder.\n"
+    assert len(np.load(files / "ids.npy")) == 60

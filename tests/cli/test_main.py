@@ -1,0 +1,231 @@
+"""The group: help, version, and how every kind of bad input ends in one line."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import shorthash
+from shorthash.cli.main import app, main
+
+COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info"]
+HEAVY = [
+    "numpy",
+    "scipy",
+    "sklearn",
+    "numba",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "shorthash.learners",
+    "shorthash.codes",
+]
+
+
+def test_version(run):
+    outcome = run("--version")
+    assert (outcome.status, outcome.out, outcome.err) == (0, f"shorthash {shorthash.__version__}\n", "")
+
+
+def test_no_arguments_show_help(run):
+    outcome = run()
+    assert outcome.status == 0
+    assert outcome.out == run("--help").out == run("-h").out
+    listed = [line.split()[0] for line in outcome.out.partition("Commands:\n")[2].splitlines()]
+    assert listed == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(run, command):
+    outcome = run(command, "--help")
+    assert outcome.status == 0
+    about = outcome.out.partition("\nOptions:")[0].partition("\nArguments:")[0].rstrip().splitlines()
+    examples = [line for line in about if line.startswith(f"    shorthash {command}")]
+    assert examples
+    assert about[about.index(examples[0]) - 1] in ("  Example:", "  Examples:")
+    assert about[-1].startswith("    "), "the description ends in its examples"
+
+
+def test_help_is_quick():
+    script = f"""
+import sys
+from shorthash.cli.main import main
+try:
+    main(["--help"])
+finally:
+    print([name for name in {HEAVY} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n"), "help loads nothing heavy"
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "shorthash", "--help"], capture_output=True, check=True)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.5
+
+
+BAD = {
+    "unknown command": (["fitt"], "No such command 'fitt'. Did you mean 'fit'? (see shorthash --help)"),
+    "unknown option": (["fit", "--xyz"], "No such option: --xyz (see shorthash fit --help)"),
+    "missing argument": (["fit", "X.npy"], "Missing argument 'LABELS' (see shorthash fit --help)"),
+    "missing output": (["fit", "X.npy", "y.npy"], "Missing option '--output' / '-o' (see shorthash fit --help)"),
+    "setting without value": (
+        ["fit", "X.npy", "names.npy", "-o", "m", "--set", "alpha"],
+        "Invalid value for --set: 'alpha' is not of the form NAME=VALUE (see shorthash fit --help)",
+    ),
+    "unknown setting": (
+        ["fit", "X.npy", "names.npy", "-o", "m", "--set", "kernel.alpha=3"],
+        (
+            "the front end of rslh has no parameter 'alpha' to set here. It has: n_anchors, bandwidth, center, "
+            "random_state."
+        ),
+    ),
+    "unknown preset": (
+        ["fit", "X.npy", "names.npy", "-o", "m", "--preset", "none"],
+        "The 'preset' parameter of make_hasher('rslh') must be one of 'paper', 'authors-code'. Got 'none' instead.",
+    ),
+    "too many bits": (
+        ["fit", "X.npy", "names.npy", "-o", "m", "--bits", "65", "--anchors", "9"],
+        "The 'n_bits' parameter of RSLH must be an int in the range [1, 64]. Got 65 instead.",
+    ),
+    "missing file": (["fit", "no.npy", "names.npy", "-o", "m"], "There is no file no.npy; check the path."),
+    "empty file": (["fit", "empty.csv", "names.npy", "-o", "m"], "empty.csv is empty; write at least one row to it."),
+    "text in a CSV": (
+        ["fit", "text.csv", "names.npy", "-o", "m"],
+        (
+            "text.csv, line 3, column 2 holds the text 'cat', but every cell must be a number; drop this column or "
+            "turn it into numbers (labels belong in a file of their own)."
+        ),
+    ),
+    "NaN": (
+        ["fit", "nan.npy", "names.npy", "-o", "m", "--anchors", "9"],
+        (
+            "Input X of AnchorRBF contains NaN (first at row 3, column 1); features must be finite, so drop or "
+            "impute such rows first (for instance with sklearn.impute.SimpleImputer)."
+        ),
+    ),
+    "one class": (
+        ["fit", "X.npy", "same.npy", "-o", "m", "--anchors", "9"],
+        (
+            "y of RSLH holds one class only (0), but a code can be learned from 2 or more; add rows of another "
+            "class, or use an unsupervised method."
+        ),
+    ),
+    "constant features": (
+        ["fit", "constant.npy", "names.npy", "-o", "m"],
+        (
+            "All 60 rows of X of AnchorRBF are equal (constant features), so there is nothing to learn from; check "
+            "how the features were made."
+        ),
+    ),
+    "labels of another length": (
+        ["fit", "X.npy", "queries.npz", "-o", "m", "--anchors", "9"],
+        (
+            "Found input variables with inconsistent numbers of samples: X of RSLH has 60 rows and y has 9; give one "
+            "label (or one indicator row) per feature row."
+        ),
+    ),
+    "unlabelled row": (
+        ["fit", "X.npy", "unlabelled.npy", "-o", "m", "--anchors", "9"],
+        (
+            "The label matrix of RSLH has 1 all-zero rows (first: 7), but every sample needs at least one label; "
+            "drop those rows or set drop_unlabelled=True."
+        ),
+    ),
+    "refused by scikit-learn": (
+        ["fit", "single.csv", "names.npy", "-o", "m"],
+        "Found array with 1 sample(s) (shape=(1, 4)) while a minimum of 2 is required by AnchorRBF.",
+    ),
+    "other features": (
+        ["encode", "model", "constant.npy", "-o", "c.npy"],
+        "constant.npy has 2 features per row, but the model was learned from 4; give features made in the same way.",
+    ),
+    "index for a model": (
+        ["encode", "index", "X.npy", "-o", "c.npy"],
+        "index holds BucketIndex, but a model is needed; give a folder of shorthash fit.",
+    ),
+    "no model": (["info", "nothing"], "There is nothing at nothing; check the path."),
+    "foreign folder": (
+        ["info", "folder"],
+        "folder was not saved by shorthash: it holds no meta.json; give the folder that save() wrote.",
+    ),
+    "k and radius": (
+        ["search", "model", "X.npy", "X.npy", "-k", "3", "--radius", "1"],
+        "Invalid value for --radius: give -k or --radius, not both (see shorthash search --help)",
+    ),
+    "labels for other rows": (
+        ["search", "model", "X.npy", "X.npy", "--labels", "queries.npz"],
+        "There are 9 labels for 60 rows of the database; give one per row.",
+    ),
+    "features for codes": (
+        ["search", "model", "X.npy", "X.npy", "--codes"],
+        "X.npy does not hold such codes: Codes must have 2 bits here. Got 4 instead.",
+    ),
+    "codes of unknown length": (
+        ["evaluate", "--codes", "--query", "codes.npy", "--query-labels", "names.npy"],
+        "Codes in codes.npy are packed integers, whose length cannot be seen; say how many bits they have.",
+    ),
+    "neither model nor codes": (
+        ["evaluate", "--query", "X.npy", "--query-labels", "names.npy"],
+        "Invalid value for --model: give --model for features, or --codes for codes (see shorthash evaluate --help)",
+    ),
+    "database without labels": (
+        ["evaluate", "--codes", "--query", "X.npy", "--query-labels", "names.npy", "--database", "X.npy"],
+        "Invalid value for --database: give --database and --database-labels together (see shorthash evaluate --help)",
+    ),
+    "words for numbers": (
+        ["evaluate", "--model", "model", "--query", "X.npy", "--query-labels", "names.npy", "--k", "few"],
+        "Invalid value for --k: 'few' is not a list of whole numbers like 1,10,100 (see shorthash evaluate --help)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_files(files):
+    X = np.load(files / "X.npy")
+    X[3, 1] = np.nan
+    np.save(files / "nan.npy", X)
+    np.save(files / "same.npy", np.zeros(60, dtype=int))
+    np.save(files / "constant.npy", np.ones((60, 2)))
+    indicator = np.eye(3, dtype=int)[np.tile([0, 1, 2], 20)]
+    indicator[7] = 0
+    np.save(files / "unlabelled.npy", indicator)
+    (files / "empty.csv").touch()
+    (files / "text.csv").write_text("a,b\n1,2\n3,cat\n")
+    (files / "single.csv").write_text("1,2,3,4\n")
+    (files / "folder").mkdir(exist_ok=True)
+    (files / "folder" / "note.txt").touch()
+
+
+@pytest.mark.usefixtures("bad_files")
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_status_2(run, case):
+    args, message = BAD[case]
+    outcome = run(*args)
+    assert (outcome.status, outcome.out, outcome.err) == (2, "", f"error: {message}\n")
+
+
+def test_files_that_may_not_be_read_are_one_line(run, monkeypatch):
+    def denied(*_):
+        raise PermissionError(13, "Permission denied", "X.npy")
+
+    monkeypatch.setattr("shorthash.features.files.read_labels", denied)
+    outcome = run("fit", "X.npy", "names.npy", "-o", "m")
+    assert (outcome.status, outcome.err) == (2, "error: Permission denied: X.npy\n")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ValueError("a bug"), KeyError("a bug")])
+def test_our_own_mistakes_keep_their_traceback(files, monkeypatch, error):
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr("shorthash.features.files.read_labels", broken)
+    with pytest.raises(type(error), match="a bug"):
+        main(["fit", f"{files}/X.npy", f"{files}/names.npy", "-o", f"{files}/m"])
+
+
+def test_the_app_knows_its_name():
+    assert app.info.name == "shorthash"

@@ -1,0 +1,34 @@
+"""docs/cli.md says what the commands say."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def reference():
+    spec = importlib.util.spec_from_file_location("cli_reference", DOCS / "cli_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_up_to_date(reference):
+    assert reference.render() in (DOCS / "cli.md").read_text(encoding="utf-8"), "run: make docs"
+
+
+def test_the_text_does_not_depend_on_the_terminal(reference, monkeypatch):
+    usual = reference.render()
+    monkeypatch.setenv("COLUMNS", "55")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert reference.render() == usual
+    assert "\x1b" not in usual
+    assert max(map(len, usual.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("command", ["fit", "encode", "search", "evaluate", "info", "demo"])
+def test_every_command_has_its_section(reference, command):
+    assert f"\n## shorthash {command}\n\n```text\nUsage: shorthash {command} [OPTIONS]" in reference.render()

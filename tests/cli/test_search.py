@@ -1,0 +1,59 @@
+"""shorthash search, by its whole output."""
+
+import json
+
+BY_K = """\
+query   distance      rows   neighbours, as id:label
+────────────────────────────────────────────────────────────────────────────────────────────────────
+    0          0        20   0:ant, 3:ant, 6:ant, 9:ant, 12:ant, 15:ant, 18:ant, 21:ant, ... 12 more
+               1   2 of 40   1:bee, 2:cow
+8 more queries; --show 9 or --json has them all
+"""
+
+BY_RADIUS = """\
+query   distance   rows   neighbours
+────────────────────────────────────────────────────────────────────────────────────────────
+    0          0     20   row0, row12, row15, row18, row21, row24, row27, row3, ... 12 more
+               1     40   row1, row10, row11, row13, row14, row16, row17, row19, ... 32 more
+8 more queries; --show 9 or --json has them all
+"""
+
+
+def test_k(run):
+    outcome = run("search", "model", "X.npy", "queries.npz", "-k", 22, "--labels", "names.npy", "--show", 1)
+    assert (outcome.status, outcome.out, outcome.err) == (0, BY_K, "")
+
+
+def test_radius(run):
+    outcome = run("search", "model", "X.npy", "queries.npz", "--radius", 1, "--ids", "ids.npy", "--show", 1)
+    assert (outcome.status, outcome.out, outcome.err) == (0, BY_RADIUS, "")
+
+
+def test_ten_neighbours_by_default(run):
+    said = json.loads(run("search", "model", "X.npy", "queries.npz", "--json").out)
+    assert (said["n_bits"], said["n_database"], said["n_queries"]) == (2, 60, 9)
+    assert [len(result["neighbours"]) for result in said["results"]] == [10] * 9
+    assert said["results"][3]["neighbours"][:2] == [{"id": 1, "distance": 0}, {"id": 4, "distance": 0}]
+    assert said["results"][3]["rows_at_last_distance"] == 20
+
+
+def test_codes_in_place_of_features(run):
+    by_features = run("search", "model", "X.npy", "queries.npz", "-k", 25, "--json").out
+    assert run("search", "model", "codes.npy", "queries.npz", "--database-codes", "-k", 25, "--json").out == by_features
+    both = json.loads(run("search", "model", "codes.npy", "codes.npy", "--codes", "-k", 25, "--json").out)
+    assert both["n_queries"] == 60
+    assert both["results"][0] == json.loads(by_features)["results"][0]
+
+
+def test_labels_in_json(run):
+    said = json.loads(run("search", "model", "X.npy", "queries.npz", "-k", 1, "--labels", "names.npy", "--json").out)
+    found = [result["neighbours"][0]["label"] for result in said["results"]]
+    assert found == ["ant"] * 3 + ["bee"] * 3 + ["cow"] * 3
+
+
+def test_an_empty_ball_is_said_in_words(run, files, tmp_path):
+    import numpy as np
+
+    np.save(tmp_path / "far.npy", np.array([0], dtype=np.uint8))
+    outcome = run("search", "model", "codes.npy", tmp_path / "far.npy", "--codes", "--radius", 0)
+    assert outcome.out.splitlines()[2:] == ["    0          -      0   nothing within the radius"]
