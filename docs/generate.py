@@ -57,6 +57,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/paper/rslh.md", "cifar10", rendered("benchmarks/cifar10.py")),
     ("docs/guide/fit.md", "fit", rendered("benchmarks/fit.py")),
     ("docs/guide/evaluation.md", "which_map", rendered("benchmarks/which_map.py")),
+    ("docs/guide/evaluation.md", "evaluate", rendered("benchmarks/evaluate.py")),
     ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
 ]
 

@@ -135,6 +135,12 @@ def test_captions_tell_this_run(result, summary):
     assert "about 170 images" in captions["first-k"]
 
 
+def test_methods_without_an_objective_can_be_shown_too():
+    result = run_demo((4,), n_queries=100, method="lsh")
+    assert result.runs[0].objective == ()
+    assert "convergence" not in [figure["name"] for figure in demo_summary(result)["figures"]]
+
+
 def test_report_is_one_file_that_marks_mistakes(result, summary, tmp_path):
     path = write_demo(result, tmp_path / "made" / "demo")
     assert [file.name for file in path.parent.iterdir()] == ["report.html"]

@@ -12,8 +12,8 @@ model        fitted
 method       rslh, paper settings
 bits         2
 rows         60 x 4 features
-classes      3
 seconds      T
+classes      3
 iterations   3 + 3 + 3
 stopped      codes and objective stopped changing after 3 iterations
 buckets      3 in use, the largest holds 20 rows
@@ -72,6 +72,34 @@ def test_settings_reach_learner_and_kernel(run, files):
     kernel, learner = (step for _, step in load(files / "set").steps)
     assert (learner.alpha, learner.boosting, learner.variant, learner.n_bits) == (7, None, "authors-code", 2)
     assert (kernel.center, kernel.bandwidth, kernel.n_anchors, kernel.random_state) == (False, 8, 9, 1)
+
+
+UNSUPERVISED = """\
+model        rotated
+method       pcarr, paper settings
+bits         2
+rows         60 x 4 features
+seconds      T
+"""
+
+
+def test_unsupervised_methods_need_no_labels(run):
+    outcome = run("fit", "X.npy", "-o", "rotated", "--bits", "2", "--method", "pcarr")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert masked(outcome.out).startswith(UNSUPERVISED)
+    assert [line.split()[0] for line in outcome.out.splitlines()[5:]] == [
+        "buckets",
+        "entropy",
+        "imbalance",
+        "correlation",
+    ]
+    assert run("encode", "rotated", "X.npy", "-o", "rotated.npy").status == 0
+
+
+def test_methods_without_runs_tell_their_iterations(run):
+    said = json.loads(run("fit", "X.npy", "names.npy", "-o", "m", "--bits", "2", "--method", "pcaitq", "--json").out)
+    assert [list(run_) for run_ in said["runs"]] == [["n_iter"]]
+    assert said["codes"]["purity"] > 0, "labels that are not needed still tell about the codes"
 
 
 def test_several_labels_per_row(run, tmp_path):

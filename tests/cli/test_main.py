@@ -10,7 +10,7 @@ import pytest
 import shorthash
 from shorthash.cli.main import app, main
 
-COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info"]
+COMMANDS = ["demo", "methods", "fit", "encode", "search", "evaluate", "info"]
 HEAVY = [
     "numpy",
     "scipy",
@@ -70,7 +70,7 @@ finally:
 BAD = {
     "unknown command": (["fitt"], "No such command 'fitt'. Did you mean 'fit'? (see shorthash --help)"),
     "unknown option": (["fit", "--xyz"], "No such option: --xyz (see shorthash fit --help)"),
-    "missing argument": (["fit", "X.npy"], "Missing argument 'LABELS' (see shorthash fit --help)"),
+    "missing argument": (["encode", "model"], "Missing argument 'FEATURES' (see shorthash encode --help)"),
     "missing output": (["fit", "X.npy", "y.npy"], "Missing option '--output' / '-o' (see shorthash fit --help)"),
     "setting without value": (
         ["fit", "X.npy", "names.npy", "-o", "m", "--set", "alpha"],
@@ -90,6 +90,10 @@ BAD = {
     "too many bits": (
         ["fit", "X.npy", "names.npy", "-o", "m", "--bits", "65", "--anchors", "9"],
         "The 'n_bits' parameter of RSLH must be an int in the range [1, 64]. Got 65 instead.",
+    ),
+    "no labels": (
+        ["fit", "X.npy", "-o", "m", "--anchors", "9"],
+        "RSLH requires y to be passed, but the target y is None; give one label per row.",
     ),
     "missing file": (["fit", "no.npy", "names.npy", "-o", "m"], "There is no file no.npy; check the path."),
     "empty file": (["fit", "empty.csv", "names.npy", "-o", "m"], "empty.csv is empty; write at least one row to it."),

@@ -29,6 +29,6 @@ def test_the_text_does_not_depend_on_the_terminal(reference, monkeypatch):
     assert max(map(len, usual.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("command", ["fit", "encode", "search", "evaluate", "info", "demo"])
+@pytest.mark.parametrize("command", ["methods", "fit", "encode", "search", "evaluate", "info", "demo"])
 def test_every_command_has_its_section(reference, command):
     assert f"\n## shorthash {command}\n\n```text\nUsage: shorthash {command} [OPTIONS]" in reference.render()

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -85,7 +86,10 @@ def fitting(hasher, n_features, n_classes):
 CHECKED = [fitting(estimator, 2, 2) for estimator in ESTIMATORS]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+# a published number of iterations may leave codes unsettled, which is said, and no breach of contract
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
 @pytest.mark.filterwarnings("ignore::shorthash.errors.ShorthashWarning")
 @parametrize_with_checks(CHECKED)
 def test_scikit_learn_contract(estimator, check):
@@ -210,3 +214,22 @@ def test_saving_keeps_the_codes(hasher, blobs, tmp_path):
     loaded = load(save(hasher, tmp_path / "model"))
     assert np.array_equal(loaded.project(X), hasher.project(X))
     assert loaded.get_params().keys() == hasher.get_params().keys()
+
+
+FIRST = {type(e): e for e in reversed(ESTIMATORS)}  # one hasher of every class
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("hasher", FIRST.values(), ids=str)
+def test_fifty_thousand_rows_need_no_square_matrix(hasher):
+    """One bit per pair of rows would be 300 MB, one float64 20 GB."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(5, size=50_000)
+    X = rng.normal(size=(5, 8))[y] + rng.normal(size=(50_000, 8))
+    small = fitting(of_length(hasher, 4), 8, 5)
+    tracemalloc.start()
+    codes = small.fit(X, y).transform(X)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert codes.shape == (50_000, 4)
+    assert peak < 100 * 2**20, f"peak of {peak / 2**20:.0f} MiB; the rows have {X.nbytes / 2**20:.0f}"

@@ -92,7 +92,7 @@ class LengthRun:
     n_bits : code length
     scores : tie-aware, with bounds
     quality : health of the database codes
-    objective : one sequence of values per run of the learner
+    objective : one sequence of values per run of the learner; empty for methods without an objective
     database_codes : (n_database, n_bits) signs
     fit_seconds, encode_microseconds, search_microseconds : time to learn, per row encoded, per query searched
     """
@@ -132,7 +132,7 @@ def run_demo(
     lengths: Sequence[int] = LENGTHS,
     *,
     n_queries: int = 300,
-    n_anchors: int = 1000,
+    n_anchors: int | None = None,
     method: str = "rslh",
     seed: int = 0,
     progress: Progress | None = None,
@@ -143,8 +143,8 @@ def run_demo(
     ----------
     lengths : code lengths, in bits
     n_queries : digits kept apart as queries, the same share of every class; the rest is training set and database
-    n_anchors : anchors of the kernel features
-    method : a key of ``shorthash.recipes.RECIPES``
+    n_anchors : anchors of the kernel features; None: as the method says
+    method : a name that ``make_hasher`` knows
     seed : of the split, the learner and the order of ties on the wall
     progress : called with what comes next, steps done and steps in all
     """
@@ -152,10 +152,11 @@ def run_demo(
     start, total = time.perf_counter(), len(lengths) + 1
     tell("reading the digits", 0, total)
     digits = load_split(n_queries, seed)
+    front_end = None if n_anchors is None else {"n_anchors": n_anchors}
     runs, walls = [], []
     for done, n_bits in enumerate(lengths):
         tell(f"{n_bits} bits: learning, searching, scoring", done, total)
-        hasher = make_hasher(method, n_bits, front_end={"n_anchors": n_anchors}, random_state=seed)
+        hasher = make_hasher(method, n_bits, front_end=front_end, random_state=seed)
         run, wall = _run_length(digits, hasher, seed)
         runs.append(run)
         walls.append(wall)
@@ -194,7 +195,7 @@ def _run_length(digits: Digits, hasher: HasherPipeline, seed: int) -> tuple[Leng
         n_bits=n_bits,
         scores=scores,
         quality=code_quality(database, y[rows]),
-        objective=tuple(run.objective for run in hasher[-1].convergence_),
+        objective=_objectives(hasher[-1]),
         database_codes=database,
         fit_seconds=fit_seconds,
         encode_microseconds=1e6 * _median_time(lambda: hasher.transform(X)) / len(X),
@@ -227,6 +228,13 @@ def _retrievals(digits: Digits, codes: Codes, index: BucketIndex, scores: Scores
 
 def _silent(_what: str, _done: int, _total: int) -> None:
     """Nobody wants to know."""
+
+
+def _objectives(learner: Any) -> tuple[tuple[float, ...], ...]:
+    """The objective of every run, where the method has one."""
+    if hasattr(learner, "convergence_"):
+        return tuple(run.objective for run in learner.convergence_)
+    return (tuple(learner.objective_),) if hasattr(learner, "objective_") else ()
 
 
 def _median_time(action: Callable[[], Any]) -> float:

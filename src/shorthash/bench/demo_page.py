@@ -11,7 +11,7 @@ import sklearn
 
 import shorthash
 from shorthash.bench.demo import DemoResult, Digits, LengthRun, Retrieval, Wall
-from shorthash.recipes import RECIPES
+from shorthash.recipes import recipes
 from shorthash.report.figures import (
     draw_bucket_map,
     draw_convergence,
@@ -52,7 +52,7 @@ def write_demo(result: DemoResult, folder: str | Path) -> Path:
 
 def demo_summary(result: DemoResult) -> dict[str, Any]:
     """Everything the page says, as text, numbers, lists and dicts."""
-    digits, recipe = result.digits, RECIPES[result.method]
+    digits, recipe = result.digits, recipes()[result.method]
     return {
         "method": {"name": result.method, "full_name": recipe.full_name, "reference": recipe.reference},
         "data": {
@@ -104,7 +104,7 @@ def _facts(result: DemoResult) -> list[dict[str, str]]:
             "label": f"what {widest.n_bits} bits could be said to score, by the order of equal distances alone",
         },
         {"value": f"{best.fit_seconds:.2f} s", "label": f"to learn the {best.n_bits}-bit code"},
-        {"value": f"{best.search_microseconds:.1f} µs", "label": "to find the ten nearest of a query"},
+        {"value": f"{best.search_microseconds:.1f} µs", "label": "per query to find its ten nearest, in a batch"},
     ]
 
 
@@ -131,8 +131,9 @@ def _figures(result: DemoResult) -> list[dict[str, str]]:
         "map-short": draw_bucket_map(shortest.database_codes, labels),
         "map-best": draw_bucket_map(best.database_codes, labels),
         "first-k": draw_precision_at_k({name: run.scores.precision_at_k for name, run in names.items()}),
-        "convergence": draw_convergence({name: run.objective for name, run in names.items()}),
     }
+    if all(run.objective for run in runs):
+        drawn["convergence"] = draw_convergence({name: run.objective for name, run in names.items()})
     captions = _captions(result, shortest, best)
     return [{"name": name, "svg": to_svg(figure, name), "caption": captions[name]} for name, figure in drawn.items()]
 
@@ -140,8 +141,6 @@ def _figures(result: DemoResult) -> list[dict[str, str]]:
 def _captions(result: DemoResult, shortest: LengthRun, best: LengthRun) -> dict[str, str]:
     """What to see in every figure, with this run's numbers."""
     per_class = len(result.digits.database) / len(np.unique(result.digits.y))
-    iterations = [len(values) for run in result.runs for values in run.objective]
-    fall = max(1 - values[-1] / values[0] for run in result.runs for values in run.objective)
     return {
         "ties": "Items at equal distance can stand in any order. The dot is the exact mean over all orders, the bar "
         "everything from the worst order to the best: the fewer bits, the less a score means without its tie rule.",
@@ -152,9 +151,21 @@ def _captions(result: DemoResult, shortest: LengthRun, best: LengthRun) -> dict[
         "map-best": _map_caption(best) + " Squares name the digit that is most frequent in them; faint ones hold few.",
         "first-k": f"Flat while the list is shorter than a class, about {per_class:.0f} images here; beyond that there "
         "is nothing right left to find.",
-        "convergence": f"Every run stops by itself, after {_span(iterations)} iterations, and falls by at most "
-        f"{100 * fall:.1f} per cent after the first. Each length has one line per run; bits are chosen among the runs.",
+        "convergence": _convergence_caption([values for run in result.runs for values in run.objective]),
     }
+
+
+def _convergence_caption(objectives: list[tuple[float, ...]]) -> str:
+    """How long the runs took, and how far the objective fell."""
+    if not objectives:
+        return ""
+    lengths = [len(values) for values in objectives]
+    span = str(lengths[0]) if len(set(lengths)) == 1 else f"{min(lengths)} to {max(lengths)}"
+    fall = max(1 - values[-1] / values[0] for values in objectives)
+    return (
+        f"One line per run and length. The runs take {span} iterations; after the first of them the objective falls by "
+        f"{100 * fall:.1f} per cent at most."
+    )
 
 
 def _map_caption(run: LengthRun) -> str:
@@ -165,11 +176,6 @@ def _map_caption(run: LengthRun) -> str:
         f"The {run.n_bits}-bit codes of the database: {pairs} share their main bucket, and "
         f"{100 * run.quality.purity:.1f} per cent of the images lie in a bucket where their digit is the most frequent."
     )
-
-
-def _span(numbers: list[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def _wall(digits: Digits, wall: Wall) -> dict[str, Any]:

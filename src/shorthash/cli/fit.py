@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Features, argument, option, parse_settings
+from shorthash.cli.fit_answer import fit_answer, training_facts
+from shorthash.cli.options import AsJson, Features, option, optional, parse_settings
 from shorthash.cli.progress import progress
 from shorthash.cli.reading import check_place
 
@@ -18,10 +19,14 @@ KERNEL = "kernel."  # settings whose name begins so are meant for the front end
 
 def fit(
     features: Features,
-    labels: Annotated[Path, argument("LABELS", "Their labels, one per row.")],
     model: Annotated[Path, option("--output", "-o", metavar="MODEL", text="Folder to write.")],
+    labels: Annotated[
+        Path | None, optional("LABELS", "Their labels, one per row; needed by supervised methods.")
+    ] = None,
     bits: Annotated[int, option("--bits", "-b", metavar="N", text="Length of the codes, 1 to 64.", default=True)] = 8,
-    method: Annotated[str, option("--method", metavar="NAME", text="Method to learn with.", default=True)] = "rslh",
+    method: Annotated[
+        str, option("--method", metavar="NAME", text="Method; see shorthash methods.", default=True)
+    ] = "rslh",
     preset: Annotated[
         str, option("--preset", metavar="NAME", text="Whose settings: paper or authors-code.", default=True)
     ] = "paper",
@@ -56,7 +61,7 @@ def fit(
     learner: dict[str, Any] = {name: value for name, value in given.items() if not name.startswith(KERNEL)}
     hasher = make_hasher(method, bits, preset=preset, front_end=front_end, random_state=seed, **learner)
     check_place(model)
-    X, y = read_features(features), read_labels(labels)
+    X, y = read_features(features), None if labels is None else read_labels(labels)
     with progress() as tell:
         tell(f"learning {bits} bits from {len(X)} rows", 0, 0)
         start = time.perf_counter()
@@ -66,53 +71,15 @@ def fit(
         save(hasher, model)
         tell("checking the codes", 0, 0)
         quality = code_quality(hasher.transform(X), y).to_dict()
-    output.show(_answer(model, method, preset, hasher, X.shape, seconds, quality), as_json=as_json)
-
-
-def _answer(
-    model: Path,
-    method: str,
-    preset: str,
-    hasher: Any,
-    shape: tuple[int, ...],
-    seconds: float,
-    quality: dict[str, float | int],
-) -> output.Answer:
-    learner = hasher[-1]
-    runs = learner.convergence_
     data = {
-        "model": model,
+        "model": str(model),
         "method": method,
         "preset": preset,
-        "n_bits": learner.n_bits,
-        "n_rows": shape[0],
-        "n_features": shape[1],
-        "n_classes": len(learner.classes_),
+        "n_bits": bits,
+        "n_rows": X.shape[0],
+        "n_features": X.shape[1],
         "seconds": round(seconds, 3),
-        "runs": [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs],
+        **training_facts(hasher[-1]),
         "codes": quality,
     }
-    facts = {
-        "model": str(model),
-        "method": f"{method}, {preset} settings",
-        "bits": str(learner.n_bits),
-        "rows": f"{shape[0]} x {shape[1]} features",
-        "classes": str(len(learner.classes_)),
-        "seconds": f"{seconds:.2f}",
-        "iterations": " + ".join(str(run.n_iter) for run in runs),
-        "stopped": "; ".join(dict.fromkeys(run.reason for run in runs)),
-    }
-    single = len(learner.label_sets_) == len(learner.classes_)
-    return output.Answer(data, facts | _health(quality, "class" if single else "label set"))
-
-
-def _health(quality: dict[str, float | int], group: str) -> dict[str, str]:
-    """Health of the codes of the training rows, in words; a group is what the purity of a bucket is measured by."""
-    return {
-        "buckets": f"{quality['occupied_codes']} in use, the largest holds {quality['largest_bucket']} rows",
-        "entropy": f"{quality['entropy']:.2f} bits",
-        "imbalance": f"{quality['imbalance']:.3f} (0: every bit splits the rows in half)",
-        "correlation": f"{quality['mean_correlation']:.3f} (0: bits are independent)",
-        "collisions": f"{quality['class_collisions']} ({group} pairs with the same main bucket)",
-        "purity": f"{quality['purity']:.3f} of the rows belong to the main {group} of their bucket",
-    }
+    output.show(fit_answer(data, "class" if y is None or y.ndim == 1 else "label set"), as_json=as_json)

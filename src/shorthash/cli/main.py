@@ -16,6 +16,7 @@ from shorthash.cli.encode import encode
 from shorthash.cli.evaluate import evaluate
 from shorthash.cli.fit import fit
 from shorthash.cli.info import info
+from shorthash.cli.methods import methods
 from shorthash.cli.search import search
 from shorthash.cli.warned import warnings_as_lines
 from shorthash.errors import ShorthashError
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, fit, encode, search, evaluate, info):
+for verb in (demo, methods, fit, encode, search, evaluate, info):
     app.command()(verb)
 
 

@@ -7,11 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "Features", "Model", "argument", "flag", "option", "parse_numbers", "parse_settings"]
+__all__ = ["AsJson", "Features", "Model", "argument", "flag", "option", "optional", "parse_numbers", "parse_settings"]
 
 
 def argument(metavar: str, text: str) -> Any:
     """A required argument."""
+    return typer.Argument(metavar=metavar, show_default=False, help=text)
+
+
+def optional(metavar: str, text: str) -> Any:
+    """An argument that may be missing."""
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 

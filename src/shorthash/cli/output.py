@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from shorthash.report.tables import Table
@@ -47,8 +47,7 @@ def show(answer: Answer, *, as_json: bool) -> None:
         if answer.facts or number:
             print()
         _print_grid(_table_grid(table), _table_grid(table, narrow=True))
-    for note in answer.notes:
-        print(note)
+    print(*answer.notes, sep="\n", end="\n" if answer.notes else "")
 
 
 def say(text: str) -> None:
@@ -79,15 +78,16 @@ def _table_grid(table: Table, *, narrow: bool = False) -> Any:
     from rich.table import Table as Grid
 
     gap = 1 if narrow else 2
+    vertical: Literal["top", "bottom"] = "bottom" if narrow else "top"
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     cells = table.cells()
     for j, column in enumerate(table.columns):
         title = column.title.replace(" ", "\n").replace("@", "\n@") if narrow else column.title
         widest = max(len(text) for text in [*title.split("\n"), *(row[j] for row in cells)])
         if column.text:
-            grid.add_column(title, vertical="bottom", overflow="fold")
+            grid.add_column(title, vertical=vertical, overflow="fold")
         else:
-            grid.add_column(title, justify="right", vertical="bottom", no_wrap=True, min_width=widest)
+            grid.add_column(title, justify="right", vertical=vertical, no_wrap=True, min_width=widest)
     for row in cells:
         grid.add_row(*row)
     return grid

@@ -25,18 +25,19 @@ TIE = 1e-5  # scores below it leave a bit as it was
 class COSDISH(SampleHasher):
     r"""Column Sampling based Discrete Supervised Hashing.
 
-    Fits codes to pairwise similarity, for a few sampled columns at a time:
+    Fits codes to some sampled columns of the pairwise similarity at a time. The codes of the sampled items minimise,
+    bit by bit, the squared error, and those of all others, in closed form, the weighted absolute error
 
     .. math::
-        \|L S_\Gamma - H_\Gamma H_\Omega^T\|_1 + \|L S_\Omega - H_\Omega H_\Omega^T\|^2,
-        \quad H \in \{-1, +1\}^{n \times L}
+        \sum_i \sum_{j \in \Omega} (L s_{ij} - h_ih_j^T)^2, \qquad
+        \sum_{i \notin \Omega} \sum_{j \in \Omega} |s_{ij}|\, \bigl|L \operatorname{sgn}(s_{ij}) - h_ih_j^T\bigr|
 
     where
 
-    - :math:`\Omega` are L samples drawn anew in every round, :math:`\Gamma` all others,
-    - :math:`S_\Gamma` and :math:`S_\Omega` are their rows of the columns :math:`\Omega` of the similarity: 1 for a
-      shared label, and -r or +r for none, with r the number of similar over that of dissimilar pairs,
-    - :math:`\|\cdot\|_1` is the sum of absolute values, whose minimiser over :math:`H_\Gamma` is a sign.
+    - :math:`h_i \in \{-1, +1\}^L` is the code of a sample,
+    - :math:`\Omega` are L samples, drawn anew in every round,
+    - :math:`s_{ij}` is 1 for a shared label, and -r or +r for none, with r the number of similar over that of
+      dissimilar pairs.
 
     The hash function regresses the learned codes by ridge.
 
@@ -183,5 +184,5 @@ def _balanced_half(quadratic: Floats, linear: Floats) -> Floats:
     x = np.zeros((k + 1, k + 1))
     np.put_along_axis(x, chosen, 1.0, axis=1)
     x[:, k] = 1.0
-    costs = np.einsum("ai,ij,aj->a", x, Q, x)
+    costs = np.sum((x @ Q) * x, axis=1)
     return np.asarray(2 * x[costs.argmin(), :k] - 1)

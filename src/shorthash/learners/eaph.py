@@ -55,9 +55,9 @@ class EAPH(SupervisedHasher):
     Parameters
     ----------
     n_bits : int, default=8
-        Code length, 1 to 64. Up to 16 bits (less with few rows: no more cells than 4 per row) all codes compete; longer
-        codes repeat bits of the shorter one, or leave them constant, whichever retrieves better out of fold, so a longer
-        code is never worse than its prefix there.
+        Code length, 1 to 64. Up to 16 bits (less with few rows: no more cells than 4 per row) all codes compete;
+        longer codes repeat bits of the shorter one, or leave them constant, whichever retrieves better out of fold, so
+        a longer code is never worse than its prefix there.
     posterior : {"combo", "logistic", "ridge"} or classifier, default="combo"
         - "logistic": log-linear model over label sets;
         - "ridge": kernel ridge regression on 1 000 anchors;
@@ -156,6 +156,7 @@ class EAPH(SupervisedHasher):
             rel,
             min(n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * len(values))))),
             rng,
+            n_classes=len(groups.classes),
             codebook=self.codebook,
             refine=self.refine and not self.expect_new_classes,
             n_starts=self.n_starts,
@@ -189,10 +190,10 @@ class EAPH(SupervisedHasher):
 
     def _margins(self, P: NDArray[np.float32]) -> Floats:
         codebook = self._codebook()
-        gain = P @ self.table_.T  # (b, m)
+        gain: Floats = np.asarray(P @ self.table_.T, dtype=np.float64)  # (b, m)
         best = gain.argmax(axis=1)
         top = gain[np.arange(len(P)), best]
-        codes = codebook[best].astype(np.float64)
+        codes: Floats = codebook[best].astype(np.float64)
         for bit in range(codebook.shape[1]):
             for side in (-1, 1):
                 mine, others = codes[:, bit] == side, codebook[:, bit] != side
@@ -245,7 +246,7 @@ def _extension(short: Codes, Y: NDArray[np.uint8], n_bits: int) -> NDArray[np.in
     """
     L = short.shape[1]
     constant = np.concatenate([np.arange(L), np.full(n_bits - L, -1)])
-    repeated = np.arange(n_bits) % L
+    repeated: NDArray[np.intp] = np.arange(n_bits) % L
     if n_bits % L == 0:
         return repeated  # every bit equally often: the same ranking
     values = [leave_one_out_map(_extend(short, order), Y) for order in (constant, repeated)]

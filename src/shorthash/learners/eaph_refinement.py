@@ -23,7 +23,7 @@ __all__ = ["Design", "design_codes", "refine_table"]
 Posteriors = NDArray[np.float32]
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
-ROWS_PER_SET = 20  # with fewer training rows per label set, codewords are all that can be trusted
+ROWS_PER_CLASS = 20  # with fewer training rows per class, codewords are all that can be trusted
 PROPOSALS = 60_000
 WORK = 3e9  # additions one annealing may spend; with many label sets fewer moves are tried
 MOST_GROUPS = 128
@@ -57,6 +57,7 @@ def design_codes(
     n_bits: int,
     rng: np.random.RandomState,
     *,
+    n_classes: int,
     codebook: str,
     refine: bool,
     n_starts: int,
@@ -64,7 +65,7 @@ def design_codes(
 ) -> Design:
     """The best table over all partitions of the rows into groups, judged by its expected mAP."""
     n, u = P.shape
-    refine = refine and n >= ROWS_PER_SET * u
+    refine = refine and n >= ROWS_PER_CLASS * n_classes
     designs = []
     for group, n_groups in _partitions(P, n_bits, rng, finer=refine and codebook == "annealed"):
         M = _masses(P, group, n_groups)

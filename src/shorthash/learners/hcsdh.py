@@ -89,8 +89,8 @@ class HCSDH(SumHasher):
     def _check_groups(self, groups: LabelGroups) -> None:
         if not groups.single:
             raise InvalidInput(
-                "HCSDH has one codeword per class, but y has rows with several labels; give one label per row, or use a "
-                "method for several labels, such as RSLH."
+                "HCSDH has one codeword per class, but y has rows with several labels; give one label per row, or use "
+                "a method for several labels, such as RSLH."
             )
 
     def _learn(

@@ -223,7 +223,9 @@ def _ascend(K: Floats, residual: _Residual, a: Floats, max_iter: int, tol: float
     n = len(K)
     before, inertia, steepness = a, (0.0, 1.0), 1.0
     value = _smooth(K, residual, a)[0]
-    for step in range(1, max_iter + 1):
+    steps = 0
+    while steps < max_iter:
+        steps += 1
         v = a + (inertia[0] - 1.0) / inertia[1] * (a - before)
         here, gradient = _smooth(K, residual, v)
         squared = float(gradient @ gradient)
@@ -238,7 +240,7 @@ def _ascend(K: Floats, residual: _Residual, a: Floats, max_iter: int, tol: float
         if abs(there - value) <= tol * n:
             break
         value = there
-    return a, step
+    return a, steps
 
 
 def _smooth(K: Floats, residual: _Residual, a: Floats) -> tuple[float, Floats]:

@@ -17,6 +17,7 @@ ESTIMATORS = {
     "CCAITQ": "shorthash.learners.ccaitq:CCAITQ",
     "COSDISH": "shorthash.learners.cosdish:COSDISH",
     "ClassifierCode": "shorthash.learners.classifier:ClassifierCode",
+    "EAPH": "shorthash.learners.eaph:EAPH",
     "FSDH": "shorthash.learners.fsdh:FSDH",
     "FSSH": "shorthash.learners.fssh:FSSH",
     "HCSDH": "shorthash.learners.hcsdh:HCSDH",
@@ -41,8 +42,12 @@ ESTIMATORS = {
 """scikit-learn estimators and pipelines: saved as parameters and fitted attributes."""
 
 DATACLASSES = {
+    "Classified": "shorthash.learners.eaph_posteriors:Classified",
+    "Combination": "shorthash.learners.eaph_posteriors:Combination",
     "Convergence": "shorthash.learners.rslh_steps:Convergence",
     "GroupStatistics": "shorthash.learners.statistics:GroupStatistics",
+    "KernelRidge": "shorthash.learners.eaph_posteriors:KernelRidge",
+    "LogLinear": "shorthash.learners.eaph_posteriors:LogLinear",
 }
 """Dataclasses among fitted attributes: saved field by field."""
 
