@@ -35,6 +35,11 @@ def ridge(X, T, penalty):
     return np.linalg.inv(X.T @ X + penalty * np.eye(X.shape[1])) @ X.T @ T
 
 
+def without_constant_bits(P, H):
+    """A projection as learners keep it: 0 for bits that all samples share."""
+    return np.array([np.zeros(len(p)) if len(set(bit)) == 1 else p for p, bit in zip(P.T, H.T, strict=True)]).T
+
+
 def quadratic(h, A, q):
     """h A h' - 2 h q' of one code."""
     return h @ A @ h - 2 * h @ q
@@ -213,9 +218,7 @@ def dense_posh(X, Y, A, H, gamma, eta, lam, n_iter):
     def record():
         sparsity = sum(np.sqrt((row**2).sum() + eps) for row in P)
         smooth = np.trace(P.T @ X.T @ (np.eye(n) - A) @ X @ P)
-        steps.append(
-            square(H - Y @ R) + lam * square(R) + gamma * square(H - X @ P) + eta * smooth + lam * sparsity
-        )
+        steps.append(square(H - Y @ R) + lam * square(R) + gamma * square(H - X @ P) + eta * smooth + lam * sparsity)
 
     R = np.zeros((Y.shape[1], H.shape[1]))
     for _ in range(n_iter):

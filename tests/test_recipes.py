@@ -1,5 +1,10 @@
 import copy
+import importlib
+import inspect
+import pkgutil
 import tracemalloc
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -7,9 +12,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import get_tags
 
+import shorthash.learners
 from shorthash import RSLH, AnchorRBF, HasherPipeline, make_hasher
 from shorthash.errors import AnchorWarning, InvalidInput
+from shorthash.learners import BaseHasher
+from shorthash.recipes import RECIPES, method_facts, recipes
 
 FRONT = {"n_anchors": 60}
 
@@ -174,7 +183,7 @@ def test_fewer_rows_than_anchors(blobs):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "rlsh"}, "'name' parameter of make_hasher must be one of 'rslh'"),
+        ({"name": "rlsh"}, r"'name' parameter of make_hasher must be one of .*'rslh', .* Got 'rlsh'"),
         ({"name": "rslh", "preset": "matlab"}, "'paper', 'authors-code'. Got 'matlab'"),
         ({"name": "rslh", "alhpa": 3}, "RSLH has no parameter 'alhpa' to set here. It has: n_bits, alpha"),
         ({"name": "rslh", "front_end": {"anchors": 3}}, "front end of rslh has no parameter 'anchors'"),
@@ -198,3 +207,77 @@ def test_bad_rows(hasher, digits):
         hasher.transform(X[:, :-1])
     with pytest.raises(InvalidInput, match="NaN"):
         hasher.transform(np.full((1, 64), np.nan))
+
+
+def test_every_hasher_of_the_room_is_public_and_has_a_name():
+    """Learners are found by their files; all are exported, and all but the meta-estimator can be made by name."""
+    learners = {
+        member
+        for module in pkgutil.iter_modules(shorthash.learners.__path__, "shorthash.learners.")
+        for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
+        if issubclass(member, BaseHasher) and member is not BaseHasher and not inspect.isabstract(member)
+    }
+    assert {cls.__name__ for cls in learners} <= set(shorthash.learners.__all__)
+    assert learners - {shorthash.learners.BitBoost} == {recipe.learner_class() for recipe in RECIPES.values()}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_name_makes_a_pipeline_with_its_front_end(name):
+    recipe = RECIPES[name]
+    hasher = make_hasher(name, n_bits=6, random_state=0)
+    assert [step for step, _ in hasher.steps] == [*recipe.front_end, "hasher"]
+    assert type(hasher[-1]) is recipe.learner_class()
+    assert hasher[-1].n_bits == 6
+    for preset in recipe.presets:
+        assert type(make_hasher(name, preset=preset)[-1]) is recipe.learner_class()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_facts_agree_with_the_tags_of_the_learner(name):
+    """Whether labels are needed, and whether there may be several, is said twice: in the table and by the learner."""
+    facts, tags = method_facts(name), get_tags(make_hasher(name)[-1]).target_tags
+    assert facts["supervised"] == tags.required
+    assert facts["multilabel"] == (tags.multi_output or not tags.required)
+    assert "n_bits" not in facts["parameters"]
+    assert 2000 <= facts["year"] <= 2026
+    assert facts["reference"].endswith((".", ")."))
+
+
+def test_facts_have_the_settings_of_the_recipe_and_its_kernel():
+    assert method_facts("ksh")["front_end"] == ["AnchorRBF(n_anchors=300)"]
+    assert method_facts("sdh")["front_end"] == ["AnchorRBF(center=False)", "Bias"]
+    assert method_facts("mfh")["presets"] == {"habir": {"settings": {"habir": True}}}
+    with pytest.raises(InvalidInput, match="'name' parameter of method_facts must be one of"):
+        method_facts("nonsense")
+
+
+def test_a_method_without_kernel_has_none_to_set():
+    with pytest.raises(InvalidInput, match="pcaitq has no kernel in its front end"):
+        make_hasher("pcaitq", front_end={"n_anchors": 3})
+
+
+@pytest.fixture
+def own_method(monkeypatch):
+    """The method of examples/own_method.py as an installed package offers it; and one that takes a name of ours."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    offered = [
+        EntryPoint(name="halves", value="own_method:RECIPE", group="shorthash.methods"),
+        EntryPoint(name="rslh", value="own_method:RECIPE", group="shorthash.methods"),
+    ]
+    monkeypatch.setattr("shorthash.recipes.entry_points", lambda group: EntryPoints(offered).select(group=group))
+
+
+@pytest.mark.usefixtures("own_method")
+def test_an_installed_package_can_offer_a_method(digits):
+    X, y = digits
+    assert list(recipes())[-1] == "halves"
+    hasher = make_hasher("halves", n_bits=5, random_state=0, front_end=FRONT).fit(X, y)
+    assert type(hasher[-1]).__name__ == "HalvesHasher"
+    assert hasher.transform(X).shape == (1797, 5)
+    assert hasher.score(X, y) > 0.3
+    assert method_facts("halves")["front_end"] == ["AnchorRBF()"]
+
+
+@pytest.mark.usefixtures("own_method")
+def test_names_of_the_house_cannot_be_taken():
+    assert type(make_hasher("rslh")[-1]) is RSLH

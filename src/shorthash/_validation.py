@@ -33,6 +33,8 @@ def check_n_bits(value: object, owner: str) -> int:
 
 def check_count(value: object, name: str, owner: str, *, low: int = 1, high: int | None = None) -> int:
     """Return ``value`` as an int if it lies in [low, high]."""
+    if type(value) is int and low <= value and (high is None or value <= high):
+        return value
     rule = f"an int >= {low}" if high is None else f"an int in the range [{low}, {high}]"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {value!r} instead.")

@@ -54,6 +54,24 @@ def import_class(path: str) -> type[BaseEstimator]:
 
 
 RECIPES: dict[str, Recipe] = {
+    "auto": Recipe(
+        full_name="The recommended method with its best settings (EAPH)",
+        year=2026,
+        supervised=True,
+        multilabel=True,
+        reference="This library; see docs/paper/eaph.md.",
+        learner="shorthash.learners.eaph:EAPH",
+        front_end=(),
+    ),
+    "eaph": Recipe(
+        full_name="Expected-AP Hashing",
+        year=2026,
+        supervised=True,
+        multilabel=True,
+        reference="This library; see docs/paper/eaph.md.",
+        learner="shorthash.learners.eaph:EAPH",
+        front_end=(),
+    ),
     "rslh": Recipe(
         full_name="Reinforcing Short-Length Hashing",
         year=2020,

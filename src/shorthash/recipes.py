@@ -24,7 +24,7 @@ from shorthash.learners.base import BaseHasher
 from shorthash.learners.sums import SumHasher
 from shorthash.methods import RECIPES, Recipe, import_class
 
-__all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher", "recipes"]
+__all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher", "method_facts", "recipes"]
 
 
 class HasherPipeline(Pipeline):  # type: ignore[misc]
@@ -42,6 +42,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
             super().fit(X, y, **params)
             return self
         front, learner = self._front, self._learner
+        learner._check_params()  # before anything is drawn or computed
         rows = front.fit_anchors(X)
         learner.n_features_in_ = len(front.anchors_)
         learner.fit_rows(rows.through(front.features()), y, center=front.center)
@@ -162,6 +163,34 @@ def recipes() -> dict[str, Recipe]:
     return {**RECIPES, **{name: point.load() for name, point in sorted(offered.items())}}
 
 
+def method_facts(name: str) -> dict[str, Any]:
+    """What there is to know about a method, as plain values: for listings.
+
+    Examples
+    --------
+    >>> facts = method_facts("ksh")
+    >>> facts["full_name"], facts["front_end"], facts["parameters"]["n_labelled"]
+    ('Supervised Hashing with Kernels', ['AnchorRBF(n_anchors=300)'], 2000)
+    """
+    known = recipes()
+    check_choice(name, "name", "method_facts", list(known))
+    recipe = known[name]
+    defaults = inspect.signature(recipe.learner_class()).parameters
+    own = {key: p.default for key, p in defaults.items() if key not in ("n_bits", "random_state")}
+    kernel = ", ".join(f"{key}={value!r}" for key, value in recipe.front_settings.items())
+    steps = {step: FRONT_STEPS[step].partition(":")[2] for step in recipe.front_end}
+    return {
+        "full_name": recipe.full_name,
+        "year": recipe.year,
+        "supervised": recipe.supervised,
+        "multilabel": recipe.multilabel,
+        "front_end": [f"{cls}({kernel})" if step == "kernel" else cls for step, cls in steps.items()],
+        "parameters": {**own, **recipe.settings},
+        "presets": {preset: dict(changes) for preset, changes in recipe.presets.items()},
+        "reference": recipe.reference,
+    }
+
+
 def make_hasher(
     name: str,
     n_bits: int = 8,
@@ -177,7 +206,7 @@ def make_hasher(
     ----------
     name : a key of ``recipes()``
     n_bits : code length, 1 to 64
-    preset : "paper", or "authors-code": the settings and step order of the authors' released code
+    preset : "paper", or one that the recipe offers, such as "authors-code": the settings of the authors' released code
     front_end : parameters of the kernel, for instance ``{"n_anchors": 500}``
     random_state : given to front end and learner
     **params : parameters of the learner, by name

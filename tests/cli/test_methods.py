@@ -2,28 +2,56 @@
 
 import json
 
-from shorthash.recipes import recipes
+from shorthash.recipes import method_facts, recipes
 
 
 def test_table(run):
     outcome = run("methods")
     assert (outcome.status, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
-    assert lines[0].split() == ["method", "name", "year", "supervised", "presets"]
-    assert [line.split()[0] for line in lines[2:] if not line.startswith(" ")] == list(recipes())
+    assert lines[0].split() == ["method", "name", "year", "supervised", "several", "labels", "presets"]
+    listed = [line.split()[0] for line in lines[2:-2] if not line.startswith(" ")]
+    assert listed == list(recipes())
     rslh = next(line for line in lines if line.startswith("rslh "))
-    assert rslh.split() == ["rslh", "Reinforcing", "Short-Length", "Hashing", "2020", "yes", "authors-code"]
+    assert rslh.split() == ["rslh", "Reinforcing", "Short-Length", "Hashing", "2020", "yes", "yes", "authors-code"]
+    assert lines[-1] == "Settings and reference of one: shorthash methods METHOD"
+
+
+def test_one_method(run):
+    outcome = run("methods", "mfh")
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    assert lines[:5] == [
+        "name Matrix Factorization Hashing",
+        "year 2014",
+        "supervised no",
+        "several labels -",
+        "front end features as they are",
+    ]
+    assert "preset habir habir=True" in lines
+    assert "mu 100" in lines
+
+
+def test_a_kernel_is_told_with_its_settings(run):
+    assert "AnchorRBF(n_anchors=300)" in run("methods", "ksh").out
+
+
+def test_an_unknown_method(run):
+    outcome = run("methods", "rlsh")
+    assert outcome.status == 2
+    assert "must be one of " in outcome.err
+    assert "Got 'rlsh' instead" in outcome.err
 
 
 def test_json(run):
     said = json.loads(run("methods", "--json").out)
     assert list(said) == list(recipes())
-    for name, recipe in recipes().items():
-        assert said[name] == {
-            "full_name": recipe.full_name,
-            "year": recipe.year,
-            "supervised": recipe.supervised,
-            "multilabel": recipe.multilabel,
-            "reference": recipe.reference,
-            "presets": list(recipe.presets),
+    for name in recipes():
+        facts = method_facts(name)
+        assert {key: said[name][key] for key in ("full_name", "year", "supervised", "multilabel", "reference")} == {
+            key: facts[key] for key in ("full_name", "year", "supervised", "multilabel", "reference")
         }
+        assert list(said[name]["parameters"]) == list(facts["parameters"])
+        assert list(said[name]["presets"]) == list(facts["presets"])
+    assert said["rslh"]["parameters"]["alpha"] == 3
+    assert json.loads(run("methods", "rslh", "--json").out) == {"rslh": said["rslh"]}

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stores import EVERY_STORE
 
 from shorthash.codes import unpack
 from shorthash.errors import InvalidInput
-from shorthash.index import BucketIndex, ScanIndex
+from shorthash.index import BucketIndex, FaissIndex, ScanIndex
 
-INDEXES = [ScanIndex, BucketIndex]
+INDEXES = [ScanIndex, BucketIndex, *EVERY_STORE]
 every_index = pytest.mark.parametrize("make", INDEXES)
 POLICIES = ["id", "insertion", "shuffle"]
 
@@ -246,7 +247,7 @@ def test_strings_of_any_length_and_order(make):
 def test_failed_calls_change_nothing(make):
     index = make(4).add(packed([1, 2, 3]), ids=[5, 6, 7])
     for call, message in [
-        (lambda: index.add(packed([4, 5]), ids=[8, 6]), "Id 6 is already in the index"),
+        (lambda: index.add(packed([4, 5]), ids=[8, 6]), "Id 6 is already in the (index|store)"),
         (lambda: index.add(packed([4, 5]), ids=[8, 8]), "must be unique, but 8 occurs twice"),
         (lambda: index.add(packed([4, 5]), ids=[8]), "Got 1 ids for 2 codes"),
         (lambda: index.add(packed([4]), ids=["x"]), "are integers in this index. Got strings"),
@@ -256,9 +257,9 @@ def test_failed_calls_change_nothing(make):
         (lambda: index.add(packed([4]), ids=[[1]]), r"must have shape \(n_items,\). Got shape \(1, 1\)"),
         (lambda: index.add(packed([16])), "must lie in the range"),
         (lambda: index.add([[1, 1, 1]]), "must have 4 bits here. Got 3"),
-        (lambda: index.remove([5, 9]), "Id 9 is not in the index"),
+        (lambda: index.remove([5, 9]), "Id 9 is not in the (index|store)"),
         (lambda: index.remove(["5"]), "are integers in this index. Got strings"),
-        (lambda: index.update([5, 9], packed([1, 1])), "Id 9 is not in the index"),
+        (lambda: index.update([5, 9], packed([1, 1])), "Id 9 is not in the (index|store)"),
         (lambda: index.search(packed([1]), 0), "The 'k' parameter .* must be an int >= 1. Got 0"),
         (lambda: index.search(packed([1]), 1, ties="random"), "'ties' parameter .* must be one of 'id', 'insertion'"),
         (lambda: index.search(packed([1]), 1, seed=-1), "The 'seed' parameter"),
@@ -292,7 +293,7 @@ def test_shards_merge_into_one_index(make):
     for others, message in [
         ([make(5)], "same code length can be merged. Got 5 bits instead of 6"),
         ([shards[0], shards[0]], "must be unique, but 0 occurs twice"),
-        ([make(6).add(packed([1]), ids=[31])], "Id 31 is already in the index"),
+        ([make(6).add(packed([1]), ids=[31])], "Id 31 is already in the (index|store)"),
         (
             [make(6).add(packed([1]), ids=["a"]), make(6).add(packed([1]))],
             "integer and with string ids cannot be merged",
@@ -312,7 +313,7 @@ def test_string_ids_are_not_numbered_on(make):
 @every_index
 @pytest.mark.parametrize("n_bits", [0, 65, 8.0, True])
 def test_the_code_length_is_checked(make, n_bits):
-    with pytest.raises(InvalidInput, match=r"'n_bits' parameter of \w+Index must be an int in the range \[1, 64\]"):
+    with pytest.raises(InvalidInput, match=r"'n_bits' parameter of \w+ must be an int in the range \[1, 64\]"):
         make(n_bits)
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
+from sklearn.linear_model import LinearRegression, RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
@@ -38,13 +38,23 @@ def test_the_code_is_the_codeword_of_the_predicted_class(blobs):
 def test_magnitudes_are_the_probabilities_of_the_bits(blobs):
     X, y = blobs
     hasher = ClassifierCode(n_bits=3, random_state=0).fit(X, y)
-    p = LogisticRegression(max_iter=1000).fit(X, y).predict_proba(X)
+    p = hasher.estimator_.predict_proba(X)
     scores, C = hasher.project(X), hasher.codewords_
     for i in range(0, 300, 17):
         for bit in range(3):
             right = sum(p[i, k] for k in range(5) if C[k, bit] == C[p[i].argmax(), bit])
             assert scores[i, bit] == pytest.approx(C[p[i].argmax(), bit] * right, abs=1e-6)
     assert (np.abs(scores) <= 1 + 1e-12).all()
+
+
+def test_the_default_classifier_is_penalised_in_units_of_the_features(blobs):
+    X, y = blobs
+    classifier = ClassifierCode(random_state=0).fit(X, y).estimator_
+    expected = 1 / (2 * 0.01 * 300 * X.var(axis=0).mean())
+    assert np.isclose(classifier.C, expected)
+    scaled = ClassifierCode(random_state=0).fit(1e-2 * X + 1e-2, y)
+    assert np.isclose(scaled.estimator_.C, 1e4 * expected)
+    assert (scaled.estimator_.predict(1e-2 * X + 1e-2) == classifier.predict(X)).mean() > 0.98
 
 
 def test_classifiers_without_probabilities_score_one(blobs):

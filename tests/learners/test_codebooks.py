@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shorthash.learners.codebooks import CODEBOOKS, n_distinct, separation
+from shorthash.learners.codebooks import CODEBOOKS, crowding, n_distinct, separation
 
 
 def draw(name, n_classes, n_bits, seed=0):
@@ -50,3 +50,16 @@ def test_separation_is_the_smallest_distance_and_how_often_it_occurs():
 
 def test_binary_is_the_number_of_the_class():
     assert draw("binary", 5, 2).tolist() == [[-1, -1], [1, -1], [-1, 1], [1, 1], [-1, -1]]
+
+
+def test_crowding_is_a_sum_over_pairs(seed):
+    C = np.random.default_rng(seed).choice([-1, 1], size=(4, 6, 5)).astype(np.int8)
+    for book, value in zip(C, crowding(C), strict=True):
+        pairs = [(book[i] != book[j]).sum() for i in range(6) for j in range(i)]
+        assert value == pytest.approx(sum(0.5 ** (1.5 * d) for d in pairs), rel=1e-6)
+
+
+@pytest.mark.parametrize(("n_classes", "n_bits"), [(10, 4), (10, 8), (100, 8), (10, 12)])
+def test_separated_codewords_are_less_crowded_than_random_ones(n_classes, n_bits):
+    random = [crowding(draw("random", n_classes, n_bits, s)) for s in range(50)]
+    assert crowding(draw("separated", n_classes, n_bits)) <= min(random)

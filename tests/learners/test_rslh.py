@@ -256,3 +256,19 @@ def test_structural_facts_on_cifar10(real_features):
     fits = [RSLH(n_bits=8, similarity=s, boosting=None, random_state=0).fit(Z, y[rows]) for s in "GS"]
     assert np.array_equal(fits[0].codewords_, fits[1].codewords_)
     assert np.array_equal(fits[0].codes_, fits[0].codewords_[y[rows]])
+
+
+def test_a_bit_that_all_classes_share_is_constant_and_no_rounding_noise():
+    """Centred features give such a bit a projection of 1e-16, whose signs are noise."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    X = np.eye(3)[y] + 0.05 * rng.normal(size=(120, 3))
+    X -= X.mean(axis=0)
+    shared = 0
+    for seed in range(20):
+        hasher = RSLH(n_bits=2, boosting=None, random_state=seed).fit(X, y)
+        constant = (hasher.codewords_ == hasher.codewords_[0]).all(axis=0)
+        shared += constant.sum()
+        assert not hasher.projection_[:, constant].any()
+        assert np.array_equal(hasher.transform(X)[:, constant], hasher.codes_[:, constant])
+    assert shared > 0

@@ -1,10 +1,13 @@
 """SSLH against full matrices, quirks of the authors' code included."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from dense_methods import dense_sslh, indicator, signs
+from dense_methods import dense_sslh, indicator, samples_of, signs, without_constant_bits
 
 from shorthash.errors import InvalidInput
+from shorthash.learners import sslh
 from shorthash.learners.sslh import SSLH
 
 LIVELY = {"lam": 0.2, "nu": 0.3, "gamma": 0.02, "theta": 0.05, "delta": 1.5}
@@ -29,7 +32,7 @@ def test_equals_full_matrices(data, mode, weights, seed):
     hasher = SSLH(4, **weights, mode=mode, random_state=seed).fit(X, y)
     H, P, rounds = run_dense(hasher, X, y, hasher.n_iter_)
     assert np.array_equal(hasher.codes_, H)
-    assert np.allclose(hasher.projection_, P)
+    assert np.allclose(hasher.projection_, without_constant_bits(P, H))
     assert np.allclose(hasher.objective_, [steps[-1] for steps in rounds])
 
 
@@ -43,11 +46,28 @@ def test_all_steps_but_that_of_the_codes_descend(data, mode, seed):
 
 
 def test_code_mode_has_the_quirks(data):
-    """With gamma = 0 the modes differ only in their sweeps; with it, in the coupling by rows of U too."""
+    """One pass from zeros, no gamma X U, rows of U for its columns: each changes the codes, step by step by hand."""
     X, y = data
-    weights = {**LIVELY, "gamma": 0.5}
-    code, paper = (SSLH(6, **weights, mode=m, max_iter=2, random_state=0).fit(X, y) for m in ("code", "paper"))
-    assert not np.array_equal(code.codes_, paper.codes_)
+    Y, rng = indicator(y), np.random.default_rng(0)
+    W, P, U = rng.normal(size=(4, Y.shape[1])), rng.normal(size=(12, 4)), rng.normal(size=(12, 4))
+    D = rng.random(50)
+    w = sslh._Weights(0.2, 0.3, 0.02, 0.05, 1.5, "code")
+    found = sslh._h_step(samples_of(X, y), D, W, P, U, w)
+
+    def one_pass(coupling, linear):
+        H = np.zeros((50, 4))
+        for m in range(4):
+            for i in range(50):
+                pull = sum(H[i, j] * (D[i] * W[j] @ W[m] + 0.02 * coupling[j, m] + 0.05) for j in range(m))
+                H[i, m] = 1.0 if linear[i, m] - pull >= 0 else -1.0
+        return H
+
+    Q = D[:, None] * (Y @ W.T) + 0.3 * X @ P
+    assert np.array_equal(found, one_pass(U[:4] @ U[:4].T, Q))
+    assert not np.array_equal(found, one_pass(U.T @ U, Q))
+    assert not np.array_equal(found, one_pass(U[:4] @ U[:4].T, Q + 0.02 * X @ U))
+    paper = sslh._h_step(samples_of(X, y), D, W, P, U, replace(w, mode="paper"))
+    assert not np.array_equal(paper, one_pass(U.T @ U, Q + 0.02 * X @ U))  # more sweeps follow the first
 
 
 def test_more_bits_than_features_is_defined_in_both_modes(blobs):
@@ -68,5 +88,5 @@ def test_outliers_are_forgiven_within_delta_only(blobs):
     assert np.isfinite(gentle.objective_).all()
     with pytest.raises(InvalidInput, match="'delta' parameter of SSLH must be a finite float > 0"):
         SSLH(delta=0).fit(X, y)
-    with pytest.raises(InvalidInput, match="'mode' parameter of SSLH must be one of 'code', 'paper'. Got 'matlab'"):
+    with pytest.raises(InvalidInput, match=r"'mode' parameter of SSLH must be one of 'code', 'paper'\. Got 'matlab'"):
         SSLH(mode="matlab").fit(X, y)

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 from dense_rslh import dense_reduction, dense_similarity
+from scipy import sparse
 
 from shorthash._labels import group_labels
 from shorthash.learners import supervision
-from shorthash.learners.supervision import FullSimilarity, ReducedSimilarity, similar_sums
+from shorthash.learners.supervision import FullSimilarity, LabelGram, ReducedSimilarity, similar_sums
 
 
 def one_hot(y):
@@ -65,3 +66,23 @@ def test_G_equals_S_where_the_class_means_are_independent(blobs):
     H = np.sign(np.random.default_rng(1).normal(size=(80, 4)))
     reduced = ReducedSimilarity(groups.rows, groups.sizes(), X.T @ E)
     assert np.allclose(reduced.b_term(E.T @ H)[groups.ids], dense_similarity(one_hot(y)) @ H)
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+@pytest.mark.parametrize("shift", [0.0, 0.7])
+def test_label_gram_divides_like_the_full_matrix(kind, shift, blobs, tagged, seed):
+    y = blobs[1] if kind == "single" else tagged[1]
+    Y = np.eye(5)[y] if y.ndim == 1 else y.astype(float)
+    groups = group_labels(y, owner="test")
+    gram = LabelGram(sparse.csr_array(groups.rows.astype(float)), groups.sizes())
+    right = np.random.default_rng(seed).normal(size=(Y.shape[1], 3))
+    assert np.allclose(gram.solve(right, shift), np.linalg.solve(Y.T @ Y + shift * np.eye(Y.shape[1]), right))
+    assert np.allclose(gram.from_basis(gram.values[:, None] * gram.to_basis(right)), Y.T @ Y @ right)
+
+
+def test_label_gram_of_classes_that_always_come_together_is_divided_by_its_pseudo_inverse():
+    Y = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [1, 1, 0]])
+    groups = group_labels(Y, owner="test")
+    gram = LabelGram(sparse.csr_array(groups.rows.astype(float)), groups.sizes())
+    right = Y.T @ np.arange(8.0).reshape(4, 2)
+    assert np.allclose(gram.solve(right), np.linalg.pinv(Y.T @ Y) @ right)

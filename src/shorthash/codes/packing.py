@@ -6,6 +6,7 @@ The bit order, stated once: **column j of a code is bit j of its integer**, wort
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from shorthash.errors import InvalidInput
 __all__ = ["as_codes", "as_packed", "pack", "packed_dtype", "unpack"]
 
 
+@lru_cache(maxsize=MAX_BITS)
 def packed_dtype(n_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
     """Return the smallest unsigned type that holds ``n_bits`` bits.
 

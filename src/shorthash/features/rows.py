@@ -77,7 +77,7 @@ class Rows:
 
     def _read(self, raw: NDArray[Any], row_numbers: Sequence[int]) -> Features:
         check_finite(raw, self.owner, row_numbers=row_numbers)
-        batch: Features = np.asarray(raw) if raw.dtype.kind == "f" else raw.astype(np.float64)
+        batch: Features = np.asarray(raw) if raw.dtype in (np.float32, np.float64) else raw.astype(np.float64)
         for function in self.maps:
             batch = function(batch)
         return batch

@@ -5,7 +5,19 @@ In: codes as int8 signs or packed integers. Out: ``SearchResult`` and ``RadiusRe
 
 from shorthash.index.base import HammingIndex
 from shorthash.index.buckets import BucketIndex
-from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
+from shorthash.index.faiss_index import FaissIndex
+from shorthash.index.memory import MemoryIndex
+from shorthash.index.results import BucketSlices, RadiusResult, RerankResult, SearchResult
 from shorthash.index.scan import ScanIndex
 
-__all__ = ["BucketIndex", "BucketSlices", "HammingIndex", "RadiusResult", "ScanIndex", "SearchResult"]
+__all__ = [
+    "BucketIndex",
+    "BucketSlices",
+    "FaissIndex",
+    "HammingIndex",
+    "MemoryIndex",
+    "RadiusResult",
+    "RerankResult",
+    "ScanIndex",
+    "SearchResult",
+]

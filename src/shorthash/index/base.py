@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -92,16 +92,7 @@ class HammingIndex(ABC):
 
     def merge(self, *others: HammingIndex) -> Self:
         """Take in all items of other indexes (shards) with their ids, all or none; ids must not collide."""
-        for other in others:
-            if other.n_bits != self.n_bits:
-                raise InvalidInput(
-                    f"Only indexes of the same code length can be merged. Got {other.n_bits} bits instead of "
-                    f"{self.n_bits}."
-                )
-        filled = [other for other in others if len(other)]
-        kinds = {other.ids.dtype.kind for other in filled}
-        if len(kinds) > 1:
-            raise InvalidInput("Indexes with integer and with string ids cannot be merged; convert them to one kind.")
+        filled = self._mergeable(others)
         if filled:
             self.add(np.concatenate([o.codes for o in filled]), ids=np.concatenate([o.ids for o in filled]))
         return self
@@ -200,6 +191,19 @@ class HammingIndex(ABC):
 
         ``thorough`` looks at every entry; otherwise only at sizes and types.
         """
+
+    def _mergeable(self, others: Sequence[HammingIndex]) -> list[HammingIndex]:
+        """Those that hold items; raises unless codes and ids are of one kind."""
+        for other in others:
+            if other.n_bits != self.n_bits:
+                raise InvalidInput(
+                    f"Only indexes of the same code length can be merged. Got {other.n_bits} bits instead of "
+                    f"{self.n_bits}."
+                )
+        filled = [other for other in others if len(other)]
+        if len({other.ids.dtype.kind for other in filled}) > 1:
+            raise InvalidInput("Indexes with integer and with string ids cannot be merged; convert them to one kind.")
+        return filled
 
     def _ids_for(self, codes: PackedCodes, ids: ArrayLike) -> AnyIds:
         """User ids, checked against the codes they belong to."""

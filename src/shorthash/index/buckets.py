@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._types import PackedCodes
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
-from shorthash.index.base import HammingIndex
 from shorthash.index.filters import Where, allowed_items
 from shorthash.index.ids import AnyIds, check_same_kind, number_on
+from shorthash.index.memory import Hits, MemoryIndex
 from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
 from shorthash.index.snapshot import Findable, Settled, Snapshot, empty_snapshot
 from shorthash.index.table import ALL_ALIVE, BucketTable
+from shorthash.index.vectors import VectorRows, Vectors, saved_vectors
 
 __all__ = ["BucketIndex"]
 
@@ -28,7 +30,7 @@ REMOVED_SHARE = 4  # more than one removed item in so many: rebuild without them
 SMALL_BUFFER = 64
 
 
-class BucketIndex(HammingIndex):
+class BucketIndex(MemoryIndex):
     """Exact search by bucket: the items around a query are the buckets of the codes around it.
 
     Items are kept sorted by code (a counting sort). Up to about 24 bits a table tells where each bucket begins; beyond
@@ -77,6 +79,20 @@ class BucketIndex(HammingIndex):
         return _read_only(self._snapshot.ids())
 
     @property
+    def vectors(self) -> Vectors | None:
+        """Vectors of all items in insertion order, (n_items, dimension), read-only; None if items have none."""
+        state = self._snapshot
+        if state.vectors is None:
+            return None
+        whole = state.n_alive == state.n_positions
+        return _read_only(state.vectors.all_rows() if whole else state.vectors.take(state.positions()))
+
+    @property
+    def dimension(self) -> int | None:
+        """Columns of the vectors; None if items have none."""
+        return None if self._snapshot.vectors is None else self._snapshot.vectors.dimension
+
+    @property
     def nbytes(self) -> int:
         """Bytes held for the items."""
         state = self._snapshot
@@ -90,6 +106,7 @@ class BucketIndex(HammingIndex):
             self._codes,
             self._ids,
             self._alive,
+            state.vectors,
         )
         return sum(part.nbytes for part in parts if part is not None)
 
@@ -110,29 +127,35 @@ class BucketIndex(HammingIndex):
         radius = self._radius(radius, "BucketIndex.slices")
         queries = as_packed(codes, self.n_bits)
         table = self._settle().settled.table
-        offsets, starts, stops, distances = table.slices(queries.astype(np.uint64), radius)
-        return BucketSlices(_read_only(table.order), starts, stops, distances, offsets)
+        offsets, buckets, distances = table.slices(queries.astype(np.uint64), radius)
+        return BucketSlices(_read_only(table.order), _read_only(table.bounds), buckets, distances, offsets)
 
     def _has(self, ids: AnyIds) -> bool:
         return bool(np.all(self._find(ids) >= 0))
 
-    def _add(self, codes: PackedCodes, ids: AnyIds | None) -> None:
+    def _add_rows(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
         if not len(codes):
             return
         with self._writing:
+            self._check_vectors(vectors)
             if ids is not None:
                 self._check_new(ids)
-            self._snapshot = self._with(self._snapshot, codes, ids)
+            self._snapshot = self._with(self._snapshot, codes, ids, vectors)
 
     def _remove(self, ids: AnyIds) -> None:
         with self._writing:
             self._snapshot = self._without(self._snapshot, ids)
 
-    def _update(self, ids: AnyIds, codes: PackedCodes) -> None:
+    def _update_rows(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
         if not len(codes):
             return
         with self._writing:
-            self._snapshot = self._with(self._without(self._snapshot, ids), codes, ids)
+            known = self._snapshot.vectors
+            if vectors is None and known is not None:
+                vectors = known.take(self._find(ids))
+            elif vectors is not None:
+                self._check_vectors(vectors)
+            self._snapshot = self._with(self._without(self._snapshot, ids), codes, ids, vectors)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         state = self._state_for(len(queries))
@@ -156,6 +179,26 @@ class BucketIndex(HammingIndex):
         rings = state.settled.table.rings(query.astype(np.uint64))
         return ((distance, np.sort(state.take_ids(positions.astype(np.int64)))) for distance, positions in rings)
 
+    def _frozen(self, n_queries: int) -> Self:
+        state = self._state_for(n_queries)
+        view = copy.copy(self)  # snapshots are immutable, so sharing one is enough
+        view._snapshot = state
+        return view
+
+    def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
+        state = self._snapshot
+        return state.hits(queries, radius, self._may_find(state, where))
+
+    def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
+        return self._snapshot.take_ids(positions)
+
+    def _take_codes(self, positions: NDArray[np.int64]) -> PackedCodes:
+        return self._snapshot.take_codes(positions)
+
+    def _take_vectors(self, positions: NDArray[np.int64]) -> Vectors:
+        assert self._snapshot.vectors is not None
+        return self._snapshot.vectors.take(positions)
+
     def export_state(self) -> dict[str, Any]:
         """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
         state = self._settle()
@@ -166,6 +209,7 @@ class BucketIndex(HammingIndex):
             "order": table.order,
             "ids": state.settled.ids,
             "next_id": state.next_id,
+            "vectors": None if state.vectors is None else state.vectors.all_rows(),
         }
 
     @classmethod
@@ -180,8 +224,10 @@ class BucketIndex(HammingIndex):
         ids = state["ids"]
         if ids is not None and len(ids) != len(table):
             raise InvalidInput(f"A saved index of {len(table)} items has {len(ids)} ids; build it again.")
+        vectors = saved_vectors(state, len(table))
         empty = empty_snapshot(index.n_bits, int(state["next_id"]))
-        index._snapshot = replace(empty, settled=Settled(table, ids), n_alive=len(table))
+        rows = None if vectors is None else VectorRows.of(vectors)
+        index._snapshot = replace(empty, settled=Settled(table, ids), n_alive=len(table), vectors=rows)
         return index
 
     def _reset_buffers(self) -> None:
@@ -248,7 +294,7 @@ class BucketIndex(HammingIndex):
         pending_alive = self._alive[: len(state.pending)]
         return replace(state, alive=alive, pending_alive=pending_alive, n_alive=state.n_alive - len(ids))
 
-    def _with(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None) -> Snapshot:
+    def _with(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> Snapshot:
         """``state`` with new items at its end; None numbers them."""
         if not state.n_alive and state.n_positions:
             self._reset_buffers()
@@ -275,6 +321,7 @@ class BucketIndex(HammingIndex):
             pending_alive=self._alive[: p + m],
             n_alive=state.n_alive + m,
             next_id=next_id,
+            vectors=_more_vectors(state.vectors, vectors),
         )
 
     def _new_ids(self, state: Snapshot, n: int) -> AnyIds | None:
@@ -305,6 +352,12 @@ def _grown(buffer: NDArray[Any], used: int, values: NDArray[Any]) -> NDArray[Any
         buffer = grown
     buffer[used : used + len(values)] = values
     return buffer
+
+
+def _more_vectors(known: VectorRows | None, vectors: Vectors | None) -> VectorRows | None:
+    if vectors is None:
+        return None
+    return VectorRows.of(vectors.copy()) if known is None else known.appended(vectors)
 
 
 def _read_only(values: NDArray[Any]) -> NDArray[Any]:

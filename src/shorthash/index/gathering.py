@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shorthash.index.probing import popcount
+from shorthash.index.probing import bucket_of, popcount, size_ring
 
-__all__ = ["copy_items", "take_nearest"]
+__all__ = ["copy_items", "gather_probed", "take_nearest"]
 
 Array = np.ndarray[Any, Any]
 
+SHORT = 48  # items up to which a bucket is copied one by one
 FEW = 48  # up to this many items insertion sort wins
 SPARSE = 16  # from one item in so many positions on, reading bits off beats the radix sort
 DIGIT = 11  # bits per pass of the radix sort: its 2048 counters stay in the first-level cache
@@ -76,6 +77,63 @@ def copy_items(
             if ordered and last > first + 1:
                 _sort(positions[begin:at], scratch, len(order), n_bits)
             first = last
+
+
+@njit(nogil=True, cache=True)
+def gather_probed(
+    queries: Array,
+    masks: Array,
+    rings: Array,
+    direct: bool,
+    keys: Array,
+    bounds: Array,
+    order: Array,
+    alive: Array,
+    ordered: bool,
+    most: int,
+) -> Any:
+    """Positions, distances and offsets of all items under some masks, in one call; only offsets if beyond ``most``.
+
+    Legend of what is not in this module's: see ``probing``.
+    """
+    offsets = np.zeros(len(queries) + 1, dtype=np.int64)
+    for q in range(len(queries)):
+        offsets[q + 1] = offsets[q] + size_ring(queries[q], masks, direct, keys, bounds, order, alive)[1]
+    total = offsets[-1] if offsets[-1] <= most else 0
+    positions = np.empty(total, dtype=np.int64)
+    distances = np.empty(total, dtype=np.uint8)
+    if total == 0:
+        return positions, distances, offsets
+    scratch = _sort_space(len(order), offsets, ordered)
+    # a call costs more than copying a few items, and less than copying many without wide instructions
+    bare = direct and len(alive) == 0 and total < SHORT * len(masks) * len(queries)
+    at = 0
+    for q in range(len(queries)):
+        for t in range(len(rings) - 1):
+            begin = at
+            if bare:
+                for j in range(rings[t], rings[t + 1]):
+                    code = queries[q] ^ masks[j]
+                    for i in range(np.uint64(bounds[code]), np.uint64(bounds[code + np.uint64(1)])):
+                        positions[at] = order[i]
+                        at += 1
+            else:
+                for j in range(rings[t], rings[t + 1]):
+                    start, stop = bucket_of(queries[q] ^ masks[j], direct, keys, bounds)
+                    at = _copy_bucket(start, stop, order, alive, positions, at)
+            distances[begin:at] = t
+            if ordered and t > 0 and at > begin + 1:
+                _sort(positions[begin:at], scratch, len(order), _bit_length(len(order)))
+    return positions, distances, offsets
+
+
+@njit(nogil=True, cache=True)
+def _bit_length(n: int) -> int:
+    """Bits it takes to count to n."""
+    bits = 0
+    while n >> bits:
+        bits += 1
+    return bits
 
 
 @njit(nogil=True, cache=True)

@@ -22,12 +22,15 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 __all__ = [
+    "bucket_of",
     "counting_sort",
     "fill_probed",
     "fill_scanned",
     "list_probed",
+    "n_alive",
     "popcount",
     "size_probed",
+    "size_ring",
     "size_scanned",
 ]
 
@@ -64,7 +67,7 @@ def counting_sort(codes: Array, bounds: Array, order: Array) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _bucket(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
+def bucket_of(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
     """Range of the bucket of a code; empty if the code does not occur."""
     if direct:  # unsigned subscripts spare a check for negative ones
         return np.int64(bounds[code]), np.int64(bounds[code + np.uint64(1)])
@@ -81,7 +84,7 @@ def _bucket(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
+def n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
     """Items of a bucket that may be found."""
     if len(alive) == 0:
         return stop - start
@@ -92,7 +95,7 @@ def _n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _size_ring(query: Any, masks: Array, direct: bool, keys: Array, bounds: Array, order: Array, alive: Array) -> Any:
+def size_ring(query: Any, masks: Array, direct: bool, keys: Array, bounds: Array, order: Array, alive: Array) -> Any:
     """Occupied buckets and items under some masks."""
     slices = items = np.int64(0)
     if direct and len(alive) == 0:  # the common case, kept bare so that the compiler can use wide instructions
@@ -103,9 +106,9 @@ def _size_ring(query: Any, masks: Array, direct: bool, keys: Array, bounds: Arra
             items += n
     else:
         for j in range(len(masks)):
-            start, stop = _bucket(query ^ masks[j], direct, keys, bounds)
+            start, stop = bucket_of(query ^ masks[j], direct, keys, bounds)
             slices += stop > start
-            items += _n_alive(start, stop, order, alive)
+            items += n_alive(start, stop, order, alive)
     return slices, items
 
 
@@ -129,7 +132,7 @@ def size_probed(
         n_items[q] = 0
         for t in range(len(rings) - 1):
             ring = masks[rings[t] : rings[t + 1]]
-            slices, items = _size_ring(queries[q], ring, direct, keys, bounds, order, alive)
+            slices, items = size_ring(queries[q], ring, direct, keys, bounds, order, alive)
             n_slices[q] += slices
             n_items[q] += items
             if n_items[q] >= k:
@@ -151,7 +154,7 @@ def _fill_ring(
                 at += 1
     else:
         for j in range(len(masks)):
-            start, stop = _bucket(query ^ masks[j], direct, keys, bounds)
+            start, stop = bucket_of(query ^ masks[j], direct, keys, bounds)
             if stop > start:
                 starts[at] = start
                 stops[at] = stop
@@ -186,25 +189,19 @@ def fill_probed(
 
 @njit(nogil=True, cache=True)
 def list_probed(
-    queries: Array,
-    masks: Array,
-    rings: Array,
-    direct: bool,
-    keys: Array,
-    bounds: Array,
-    n_slices: Array,
-    starts: Array,
-    stops: Array,
-    distances: Array,
+    queries: Array, masks: Array, rings: Array, bounds: Array, n_slices: Array, buckets: Array, distances: Array
 ) -> None:
-    """Write all occupied buckets of every query, one after another, and how many each has, in one go."""
+    """Write all occupied buckets of every query, one after another, and how many each has; direct addressing only."""
     at = np.int64(0)
     for q in range(len(queries)):
         n_slices[q] = -at
         for t in range(len(rings) - 1):
-            end = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], direct, keys, bounds, at, starts, stops)
-            distances[at:end] = t
-            at = end
+            begin = at
+            for j in range(rings[t], rings[t + 1]):
+                code = queries[q] ^ masks[j]
+                buckets[at] = code
+                at += bounds[code + np.uint64(1)] > bounds[code]
+            distances[begin:at] = t
         n_slices[q] += at
 
 
@@ -228,9 +225,13 @@ def size_scanned(
         items[:] = 0
         for i in range(len(keys)):
             t = np.int64(popcount(keys[i] ^ queries[q]))
+            if t > radius:
+                continue
             slices[t] += 1
-            if t <= radius:
-                items[t] += _n_alive(np.int64(bounds[i]), np.int64(bounds[i + 1]), order, alive)
+            if len(alive) == 0:  # no call: it would cost more than all the rest
+                items[t] += np.int64(bounds[i + 1]) - np.int64(bounds[i])
+            else:
+                items[t] += n_alive(np.int64(bounds[i]), np.int64(bounds[i + 1]), order, alive)
         n_slices[q] = 0
         n_items[q] = 0
         for ring in range(radius + 1):
@@ -242,19 +243,30 @@ def size_scanned(
 
 @njit(nogil=True, cache=True)
 def fill_scanned(
-    queries: Array, keys: Array, bounds: Array, offsets: Array, starts: Array, stops: Array, distances: Array
+    queries: Array,
+    radius: int,
+    keys: Array,
+    bounds: Array,
+    offsets: Array,
+    starts: Array,
+    stops: Array,
+    distances: Array,
 ) -> None:
     """The same as ``fill_probed`` by looking at every occupied code."""
     cursors = np.zeros(MAX_RINGS + 1, dtype=np.int64)
     for q in range(len(queries)):
         cursors[:] = 0
         for i in range(len(keys)):
-            cursors[np.int64(popcount(keys[i] ^ queries[q])) + 1] += 1
+            t = np.int64(popcount(keys[i] ^ queries[q]))
+            if t <= radius:
+                cursors[t + 1] += 1
         cursors[0] = offsets[q]
         for ring in range(1, MAX_RINGS + 1):
             cursors[ring] += cursors[ring - 1]
         for i in range(len(keys)):
             t = np.int64(popcount(keys[i] ^ queries[q]))
+            if t > radius:
+                continue
             at = cursors[t]
             if at < offsets[q + 1]:
                 starts[at] = bounds[i]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shorthash._types import Distances
 
-__all__ = ["BucketSlices", "RadiusResult", "SearchResult"]
+__all__ = ["BucketSlices", "RadiusResult", "RerankResult", "SearchResult"]
 
 
 @dataclass(frozen=True)
@@ -73,22 +73,61 @@ class RadiusResult:
 
 
 @dataclass(frozen=True)
+class RerankResult:
+    """The items with the best scores of every query, best first; ragged, because a ball may hold fewer than k items.
+
+    Attributes
+    ----------
+    ids : (n_hits,) int64 or str, the hits of the first query, then those of the second, ...
+    scores : (n_hits,) float32, larger is better: cosine, inner product, or minus the Euclidean distance
+    offsets : (n_queries + 1,) int64; query i owns ``ids[offsets[i]:offsets[i + 1]]``
+    """
+
+    ids: NDArray[Any]
+    scores: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Ids and scores of one query, as views."""
+        row = range(len(self))[query]
+        start, stop = self.offsets[row], self.offsets[row + 1]
+        return self.ids[start:stop], self.scores[start:stop]
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        return (self[query] for query in range(len(self)))
+
+
+@dataclass(frozen=True)
 class BucketSlices:
     """The occupied buckets within a radius of every query, as ranges of one shared array: nothing is copied.
 
     Attributes
     ----------
     positions : (n_items,) positions of all items in bucket order; ``index.ids[positions]`` are their ids
-    starts, stops : (n_slices,) int64, one bucket each: ``positions[starts[j]:stops[j]]``
+    bounds : where every bucket begins: bucket b is ``positions[bounds[b]:bounds[b + 1]]``
+    buckets : (n_slices,) the bucket of every slice; its code, where codes are addresses
     distances : (n_slices,) uint8, distance of the bucket from its query; ascending inside a query
     offsets : (n_queries + 1,) int64; query i owns slices ``offsets[i]`` to ``offsets[i + 1] - 1``
     """
 
     positions: NDArray[Any]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
+    bounds: NDArray[Any]
+    buckets: NDArray[Any]
     distances: Distances
     offsets: NDArray[np.int64]
+
+    @property
+    def starts(self) -> NDArray[Any]:
+        """Where every slice begins in ``positions``, (n_slices,)."""
+        return np.asarray(self.bounds[self.buckets])
+
+    @property
+    def stops(self) -> NDArray[Any]:
+        """Where every slice ends in ``positions``, (n_slices,)."""
+        return np.asarray(self.bounds[self.buckets.astype(np.int64) + 1])
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -96,10 +135,10 @@ class BucketSlices:
     def __getitem__(self, query: int) -> list[tuple[int, NDArray[Any]]]:
         """(distance, positions) of every bucket of one query, as views, nearest first."""
         row = range(len(self))[query]
-        return [
-            (int(self.distances[j]), self.positions[self.starts[j] : self.stops[j]])
-            for j in range(self.offsets[row], self.offsets[row + 1])
-        ]
+        here = slice(self.offsets[row], self.offsets[row + 1])
+        buckets = self.buckets[here].astype(np.int64)
+        ranges = zip(self.distances[here].tolist(), self.bounds[buckets], self.bounds[buckets + 1], strict=True)
+        return [(distance, self.positions[start:stop]) for distance, start, stop in ranges]
 
     def __iter__(self) -> Iterator[list[tuple[int, NDArray[Any]]]]:
         return (self[query] for query in range(len(self)))

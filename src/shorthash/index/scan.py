@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -11,17 +12,18 @@ from numpy.typing import NDArray
 from shorthash._types import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
-from shorthash.index.base import HammingIndex
 from shorthash.index.filters import Where, allowed_items
 from shorthash.index.ids import AnyIds, check_same_kind, number_on, shuffle_keys
+from shorthash.index.memory import Hits, MemoryIndex
 from shorthash.index.results import RadiusResult, SearchResult
+from shorthash.index.vectors import Vectors, saved_vectors
 
 __all__ = ["ScanIndex"]
 
 BLOCK = 1 << 22  # distances held at once, unless a single query has more
 
 
-class ScanIndex(HammingIndex):
+class ScanIndex(MemoryIndex):
     """Search by computing every distance.
 
     Parameters
@@ -41,6 +43,7 @@ class ScanIndex(HammingIndex):
         self._codes: PackedCodes = np.empty(0, dtype=packed_dtype(self.n_bits))
         self._ids: AnyIds = np.empty(0, dtype=np.int64)
         self._next_id = 0
+        self._vectors: Vectors | None = None
 
     @property
     def codes(self) -> PackedCodes:
@@ -52,24 +55,39 @@ class ScanIndex(HammingIndex):
         """Ids of all items in insertion order, (n_items,), read-only."""
         return _read_only(self._ids)
 
+    @property
+    def vectors(self) -> Vectors | None:
+        """Vectors of all items in insertion order, (n_items, dimension), read-only; None if items have none."""
+        return None if self._vectors is None else _read_only(self._vectors)
+
+    @property
+    def dimension(self) -> int | None:
+        """Columns of the vectors; None if items have none."""
+        return None if self._vectors is None else int(self._vectors.shape[1])
+
     def __len__(self) -> int:
         return len(self._codes)
 
     def _has(self, ids: AnyIds) -> bool:
         return ids.dtype.kind == self._ids.dtype.kind and bool(np.isin(ids, self._ids).all())
 
-    def _add(self, codes: PackedCodes, ids: AnyIds | None) -> None:
+    def _add_rows(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
         if not len(codes):
             return
+        self._check_vectors(vectors)
         if ids is None:
             ids = self._new_ids(len(codes))
         if len(self):
             check_same_kind(ids, self._ids, "ScanIndex")
-            known = ids[np.isin(ids, self._ids)]
-            if len(known):
+            twice = ids[np.isin(ids, self._ids)]
+            if len(twice):
                 raise InvalidInput(
-                    f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another id."
+                    f"Id {twice[0].item()!r} is already in the index; use update() to change its code, or another id."
                 )
+        known = self._vectors if len(self) else None
+        if vectors is not None:
+            vectors = vectors.copy() if known is None else np.concatenate([known, vectors])
+        self._vectors = vectors
         self._ids = np.concatenate([self._ids, ids]) if len(self) else ids.copy()
         self._codes = np.concatenate([self._codes, codes])
         if ids.dtype.kind == "i":
@@ -83,10 +101,16 @@ class ScanIndex(HammingIndex):
             raise InvalidInput(f"Id {missing[0].item()!r} is not in the index; remove only ids that were added.")
         kept = ~np.isin(self._ids, ids)
         self._ids, self._codes = self._ids[kept], self._codes[kept]
+        self._vectors = None if self._vectors is None else self._vectors[kept]
 
-    def _update(self, ids: AnyIds, codes: PackedCodes) -> None:
+    def _update_rows(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
+        if vectors is not None:
+            self._check_vectors(vectors)
+        before = self._ids, self._vectors
         self._remove(ids)
-        self._add(codes, ids)
+        if vectors is None and before[1] is not None:
+            vectors = before[1][[np.flatnonzero(before[0] == i)[0] for i in ids]]
+        self._add_rows(codes, ids, vectors)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         items = self._items(ties, seed, where)
@@ -120,6 +144,29 @@ class ScanIndex(HammingIndex):
         for distance in np.unique(d):
             yield int(distance), ids[d == distance]
 
+    def _frozen(self, n_queries: int) -> Self:  # noqa: ARG002
+        return copy.copy(self)  # writing replaces arrays and changes none
+
+    def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
+        items = self._items("insertion", 0, where)
+        positions, distances, counts = [items[:0]], [np.empty(0, dtype=np.uint8)], [0]
+        for _, d in self._rows(queries, items):
+            hits = np.flatnonzero(d <= radius)
+            positions.append(items[hits])
+            distances.append(d[hits])
+            counts.append(len(hits))
+        return np.concatenate(positions), np.concatenate(distances), np.cumsum(counts, dtype=np.int64)
+
+    def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
+        return self._ids[positions]
+
+    def _take_codes(self, positions: NDArray[np.int64]) -> PackedCodes:
+        return self._codes[positions]
+
+    def _take_vectors(self, positions: NDArray[np.int64]) -> Vectors:
+        assert self._vectors is not None
+        return self._vectors[positions]
+
     def _items(self, ties: str, seed: int, where: Where | None) -> NDArray[np.intp]:
         """Positions of the items that may be found, the preferred ones first."""
         items = np.arange(len(self))
@@ -148,7 +195,7 @@ class ScanIndex(HammingIndex):
 
     def export_state(self) -> dict[str, Any]:
         """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
-        return {"codes": self._codes, "ids": self._ids, "next_id": self._next_id}
+        return {"codes": self._codes, "ids": self._ids, "next_id": self._next_id, "vectors": self._vectors}
 
     @classmethod
     def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
@@ -164,6 +211,7 @@ class ScanIndex(HammingIndex):
             raise InvalidInput("The arrays of a saved index contradict each other; build the index again.")
         index._codes, index._ids = codes, ids
         index._next_id = int(state["next_id"])
+        index._vectors = saved_vectors(state, len(codes))
         return index
 
 

@@ -17,6 +17,7 @@ from shorthash._types import Distances, PackedCodes
 from shorthash.codes import packed_dtype
 from shorthash.index.ids import AnyIds, find_ids, tie_order
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask, Words
+from shorthash.index.vectors import VectorRows
 
 __all__ = ["Findable", "Settled", "Snapshot", "empty_snapshot"]
 
@@ -71,6 +72,7 @@ class Snapshot:
     pending_alive : (p,) mask of the pending items that were not removed
     n_alive : number of items
     next_id : the next number for an item without id
+    vectors : the vectors of all positions; None: items have none
     """
 
     settled: Settled
@@ -80,6 +82,7 @@ class Snapshot:
     pending_alive: Mask
     n_alive: int
     next_id: int
+    vectors: VectorRows | None = None
 
     @property
     def n_positions(self) -> int:
@@ -128,6 +131,15 @@ class Snapshot:
         ids[late] = positions[late] if self.pending_ids is None else self.pending_ids[positions[late] - n]
         return ids
 
+    def take_codes(self, positions: NDArray[np.int64]) -> PackedCodes:
+        """Packed codes of some positions, (m,)."""
+        n = len(self.settled.table)
+        late = positions >= n
+        codes = np.empty(len(positions), dtype=packed_dtype(self.settled.table.n_bits))
+        codes[~late] = self.settled.table.codes_by_position[positions[~late]]
+        codes[late] = self.pending[positions[late] - n]
+        return codes
+
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order."""
         return self.take_ids(self.positions())
@@ -151,7 +163,8 @@ class Snapshot:
             return self
         ids = None if self.implicit and self.n_alive == self.n_positions else self.ids()
         settled = Settled(BucketTable.build(self.codes(), n_bits), ids)
-        return replace(empty_snapshot(n_bits, self.next_id), settled=settled, n_alive=self.n_alive)
+        vectors = None if self.vectors is None else self.vectors.renumbered(self.positions())
+        return replace(empty_snapshot(n_bits, self.next_id), settled=settled, n_alive=self.n_alive, vectors=vectors)
 
     def may_find(self, allowed: Mask | None) -> Findable:
         """What a search may find: everything, or what ``allowed``, a mask over the items, admits."""
@@ -182,6 +195,20 @@ class Snapshot:
         late = self._pending_distances(queries, only)
         rows, ids, distances = self._ordered(rows, positions, distances, late, late <= radius, ties, seed)
         return ids, distances, np.searchsorted(rows, np.arange(len(queries) + 1)).astype(np.int64)
+
+    def hits(self, queries: PackedCodes, radius: int, only: Findable) -> tuple[Counts, Distances, Counts]:
+        """Positions, distances and offsets of all items within ``radius``, by distance, in no order inside it."""
+        found = self.settled.table.within(_words(queries), radius, only.settled, ordered=False)
+        if not len(self.pending):
+            return found
+        late = self._pending_distances(queries, only)
+        late_rows, late_items = np.nonzero(late <= radius)
+        rows = np.concatenate([np.repeat(np.arange(len(queries)), found[2][1:] - found[2][:-1]), late_rows])
+        positions = np.concatenate([found[0], late_items + len(self.settled.table)])
+        distances = np.concatenate([found[1], late[late <= radius]])
+        order = np.lexsort((distances, rows))
+        offsets = np.searchsorted(rows[order], np.arange(len(queries) + 1)).astype(np.int64)
+        return positions[order], distances[order], offsets
 
     def nearest(self, queries: PackedCodes, k: int, only: Findable, ties: str, seed: int) -> tuple[AnyIds, Distances]:
         """Ids and distances, (m, k), of the k nearest items of every query; k items must be there to find."""

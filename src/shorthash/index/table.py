@@ -8,11 +8,9 @@ than occur, by looking at every code that occurs.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 from typing import Any
 
@@ -20,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import Distances, PackedCodes
-from shorthash.codes import ball_masks, ball_size, packed_dtype
+from shorthash.codes import ball_size, packed_dtype
 from shorthash.errors import InvalidInput
-from shorthash.index import gathering, probing
+from shorthash.index import gathering, parts, probing
+from shorthash.index.planning import EVERYTHING, PROBE, WORTH_THREADS, Plan, ball, chunks, in_chunks, mean, offsets_of
 
 __all__ = ["ALL_ALIVE", "BucketTable", "Words"]
 
@@ -38,11 +37,8 @@ SPARSEST = 4  # direct addressing may keep this many bounds per item ...
 ALWAYS_DIRECT = 4096  # ... or this many in all
 BISECTION = 8  # one bisection costs about as much as looking at this many codes
 MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it looks at every code instead
-MAX_SLICES = 1 << 20  # bucket ranges held at once by one thread
-WORTH_THREADS = 1 << 21  # steps (items copied) below which starting threads costs more than it brings
-PROBE = 8  # steps that one probe of a bucket costs
 MERGE = 64  # steps that one item of a top-k search costs
-EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
+FEW_CODES = 4096  # up to this many occupied codes are looked at one by one rather than in parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +112,11 @@ class BucketTable:
         keys = np.flatnonzero(self.bounds[1:] > self.bounds[:-1])
         return keys.astype(np.uint64), np.append(self.bounds[keys], self.bounds[-1])
 
+    @cached_property
+    def codes_by_position(self) -> PackedCodes:
+        """The code of every position, (n,), kept once it was asked for."""
+        return self.codes()
+
     def codes(self) -> PackedCodes:
         """The code of every position, (n,)."""
         keys, bounds = self.occupied
@@ -150,34 +151,35 @@ class BucketTable:
     def _ball_counts(self) -> dict[int, Counts]:
         return {}
 
-    def slices(self, queries: Words, radius: int) -> tuple[Counts, Counts, Counts, Distances]:
-        """Offsets of the queries, and starts, stops and distances of the occupied buckets of their balls."""
+    def slices(self, queries: Words, radius: int) -> tuple[Counts, NDArray[Any], Distances]:
+        """Offsets of the queries, and the occupied buckets of their balls (places in ``bounds``) with distances."""
         plan = self._plan(radius)
-        masks = plan.masks
-        if masks is None:
-            return self._slices(queries, plan, self._sizes(queries, plan, ALL_ALIVE, EVERYTHING)[0])
-        most = len(queries) * len(masks)  # pages that stay empty cost nothing
-        starts, stops = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
-        distances, n_slices = np.empty(most, dtype=np.uint8), np.empty(len(queries), dtype=np.int64)
-        chunks = _chunks(len(queries), 0, PROBE * len(masks))
-
-        def work(a: int, b: int) -> None:
-            here = slice(a * len(masks), b * len(masks))
-            out = (n_slices[a:b], starts[here], stops[here], distances[here])
-            probing.list_probed(queries[a:b], masks, plan.rings, self.direct, self.keys, self.bounds, *out)
-
-        _in_chunks(work, chunks)
-        offsets = _offsets(n_slices)
-        if offsets[-1] < most:  # close the gaps behind every run of queries
-            filled = [slice(a * len(masks), a * len(masks) + offsets[b] - offsets[a]) for a, b in chunks]
-            starts, stops, distances = (np.concatenate([v[f] for f in filled]) for v in (starts, stops, distances))
-        return offsets, starts, stops, distances
+        if plan.masks is None or not self.direct:
+            found = self._slices(queries, plan, self._sizes(queries, plan, ALL_ALIVE, EVERYTHING)[0])
+            return found[0], np.searchsorted(self.bounds, found[1], side="right") - 1, found[3]
+        masks, full = plan.masks, len(self.occupied[0]) == 1 << self.n_bits
+        rings = np.repeat(np.arange(radius + 1, dtype=np.uint8), np.diff(plan.rings))
+        if full:
+            buckets = (queries.astype(np.uint32)[:, None] ^ masks.astype(np.uint32)).reshape(-1)
+            offsets = np.arange(len(queries) + 1) * len(masks)
+            return offsets, buckets, np.broadcast_to(rings, (len(queries), len(masks))).reshape(-1)
+        most = len(queries) * len(masks) + 1  # pages that stay empty cost nothing
+        buckets, distances = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint8)
+        n_slices = np.empty(len(queries), dtype=np.int64)
+        probing.list_probed(queries, masks, plan.rings, self.bounds, n_slices, buckets, distances)
+        offsets = offsets_of(n_slices)
+        return offsets, buckets[: offsets[-1]], distances[: offsets[-1]]
 
     def within(
         self, queries: Words, radius: int, alive: Mask = ALL_ALIVE, *, ordered: bool = True
     ) -> tuple[Counts, Distances, Counts]:
         """Positions, distances and offsets of all items within ``radius``, by distance and (``ordered``) position."""
         plan = self._plan(radius)
+        if plan.masks is not None and PROBE * len(queries) * len(plan.masks) < WORTH_THREADS:
+            where = (plan.masks, plan.rings, self.direct, self.keys, self.bounds, self.order, alive)
+            positions, distances, offsets = gathering.gather_probed(queries, *where, ordered, WORTH_THREADS)
+            if len(positions) == offsets[-1]:
+                return positions, distances, offsets
         n_slices, n_items = self._sizes(queries, plan, alive, EVERYTHING)
         return self._copy(queries, plan, n_slices, n_items, alive, ordered=ordered)
 
@@ -219,8 +221,8 @@ class BucketTable:
             if not self._worth_probing(comb(self.n_bits, t)):
                 yield from self._scanned_rings(query, t)
                 return
-            masks, rings = _ball(self.n_bits, t)
-            ring = _Plan(t, masks, np.array([rings[t], rings[t + 1]]))
+            masks, rings = ball(self.n_bits, t)
+            ring = Plan(t, masks, np.array([rings[t], rings[t + 1]]))
             n_slices, n_items = self._sizes(query, ring, ALL_ALIVE, EVERYTHING)
             if n_items[0]:
                 _, starts, stops, _ = self._slices(query, ring, n_slices)
@@ -237,10 +239,10 @@ class BucketTable:
                 yield t, np.sort(np.concatenate([self.order[bounds[i] : bounds[i + 1]] for i in hits]))
 
     def _copy(
-        self, queries: Words, plan: _Plan, n_slices: Counts, n_items: Counts, alive: Mask, *, ordered: bool
+        self, queries: Words, plan: Plan, n_slices: Counts, n_items: Counts, alive: Mask, *, ordered: bool
     ) -> tuple[Counts, Distances, Counts]:
         """Positions, distances and offsets of the items counted before."""
-        offsets = _offsets(n_items)
+        offsets = offsets_of(n_items)
         positions = np.empty(offsets[-1], dtype=np.int64)
         distances = np.empty(offsets[-1], dtype=np.uint8)
 
@@ -249,14 +251,14 @@ class BucketTable:
             out = (offsets[a : b + 1], positions, distances)
             gathering.copy_items(*slices, self.order, alive, *out, ordered, len(self).bit_length())
 
-        _in_chunks(work, _chunks(len(queries), _mean(n_slices), _mean(n_items)))
+        in_chunks(work, chunks(len(queries), mean(n_slices), mean(n_items)))
         return positions, distances, offsets
 
     def _take(
         self,
         queries: Words,
         rows: NDArray[np.intp],
-        plan: _Plan,
+        plan: Plan,
         n_slices: Counts,
         alive: Mask,
         positions: Counts,
@@ -271,7 +273,7 @@ class BucketTable:
             gathering.take_nearest(*slices, self.order, alive, p, d)
             positions[rows[a:b]], distances[rows[a:b]] = p, d
 
-        _in_chunks(work, _chunks(len(rows), _mean(n_slices), MERGE * k))
+        in_chunks(work, chunks(len(rows), mean(n_slices), MERGE * k))
 
     def _worth_probing(self, n_masks: int) -> bool:
         """Whether looking up ``n_masks`` codes costs less than looking at every occupied one."""
@@ -279,120 +281,92 @@ class BucketTable:
         return n_masks * cost <= max(1, len(self.occupied[0]))
 
     @cached_property
-    def _plans(self) -> dict[int, _Plan]:
+    def _plans(self) -> dict[int, Plan]:
         return {}
 
-    def _plan(self, radius: int) -> _Plan:
-        """Probe the ball, or look at every occupied code if that is less."""
+    def _plan(self, radius: int) -> Plan:
+        """Probe the ball, or look at the codes that share a part with the query, or at all: whichever is least."""
         if radius not in self._plans:
-            probe = self._worth_probing(ball_size(self.n_bits, radius))
-            self._plans[radius] = _Plan(radius, *_ball(self.n_bits, radius)) if probe else _Plan(radius)
+            if self._parts_pay(radius):
+                plan = Plan(radius, in_parts=True)
+            elif self._worth_probing(ball_size(self.n_bits, radius)):
+                plan = Plan(radius, *ball(self.n_bits, radius))
+            else:
+                plan = Plan(radius)
+            self._plans[radius] = plan
         return self._plans[radius]
 
     @cached_property
-    def _search_plans(self) -> list[_Plan]:
-        """Probe as far as it pays, then look at every occupied code."""
+    def _search_plans(self) -> list[Plan]:
+        """Probe as far as it pays, or take the codes that share a part as far as that pays; then look at every code."""
+        far = [radius for radius in range(self.n_bits) if self._parts_pay(radius)]
+        if far:
+            step = parts.n_parts(self.n_bits, len(self.keys))
+            near = range(step - 1, far[-1], step)
+            return [*(Plan(radius, in_parts=True) for radius in sorted({*near, far[-1]})), Plan(self.n_bits)]
         sizes = [ball_size(self.n_bits, radius) for radius in range(self.n_bits + 1)]
         probed = sum(size <= MAX_SEARCH_MASKS and self._worth_probing(size) for size in sizes)
-        first = [_Plan(probed - 1, *_ball(self.n_bits, probed - 1))] if probed else []
-        return [*first, _Plan(self.n_bits)]
+        first = [Plan(probed - 1, *ball(self.n_bits, probed - 1))] if probed else []
+        return [*first, Plan(self.n_bits)]
 
-    def _sizes(self, queries: Words, plan: _Plan, alive: Mask, k: int) -> tuple[Counts, Counts]:
+    @cached_property
+    def _code_parts(self) -> parts.CodeParts:
+        return parts.CodeParts.build(self.keys, self.n_bits)
+
+    def _parts_pay(self, radius: int) -> bool:
+        """Whether taking the codes that share a part costs less than probing, and than looking at every code."""
+        n = len(self.keys)
+        if self.n_bits <= MAX_DIRECT_BITS or n < FEW_CODES:
+            return False
+        looks = parts.expected_looks(self.n_bits, n, radius)
+        return 2 * looks < n and looks < BISECTION * ball_size(self.n_bits, radius)
+
+    def _sizes(self, queries: Words, plan: Plan, alive: Mask, k: int) -> tuple[Counts, Counts]:
         """Slices and items of every query."""
         n_slices, n_items = np.empty(len(queries), dtype=np.int64), np.empty(len(queries), dtype=np.int64)
         keys, bounds = (self.keys, self.bounds) if plan.masks is not None else self.occupied
 
         def work(a: int, b: int) -> None:
             sizes = (self.order, alive, k, n_slices[a:b], n_items[a:b])
-            if plan.masks is not None:
+            if plan.in_parts:
+                self._code_parts.size(queries[a:b], plan.radius, bounds, *sizes)
+            elif plan.masks is not None:
                 probing.size_probed(queries[a:b], plan.masks, plan.rings, self.direct, keys, bounds, *sizes)
             else:
                 probing.size_scanned(queries[a:b], plan.radius, keys, bounds, *sizes)
 
-        looks = len(keys) if plan.masks is None else min(len(plan.masks), self._expected_probes(k))
-        _in_chunks(work, _chunks(len(queries), 0, PROBE * looks))
+        looks = self._expected_looks(plan, k)
+        in_chunks(work, chunks(len(queries), 0, PROBE * looks))
         return n_slices, n_items
 
-    def _expected_probes(self, k: int) -> int:
-        """Probes after which a query has probably found k items."""
-        return 4 * k * len(self.occupied[0]) // max(1, len(self)) + self.n_bits + 1
+    def _expected_looks(self, plan: Plan, k: int) -> int:
+        """Codes that a query looks at; when probing, until it has probably found k items."""
+        if plan.in_parts:
+            return int(parts.expected_looks(self.n_bits, len(self.keys), plan.radius))
+        if plan.masks is None:
+            return len(self.occupied[0])
+        return min(len(plan.masks), 4 * k * len(self.occupied[0]) // max(1, len(self)) + self.n_bits + 1)
 
-    def _slices(self, queries: Words, plan: _Plan, n_slices: Counts) -> tuple[Counts, Counts, Counts, Distances]:
+    def _slices(self, queries: Words, plan: Plan, n_slices: Counts) -> tuple[Counts, Counts, Counts, Distances]:
         """Offsets, starts, stops and distances of the buckets counted before."""
-        offsets = _offsets(n_slices)
+        offsets = offsets_of(n_slices)
         starts, stops = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
         distances = np.empty(offsets[-1], dtype=np.uint8)
         self._fill(queries, plan, offsets, starts, stops, distances)
         return offsets, starts, stops, distances
 
     def _fill(
-        self, queries: Words, plan: _Plan, offsets: Counts, starts: Counts, stops: Counts, distances: Distances
+        self, queries: Words, plan: Plan, offsets: Counts, starts: Counts, stops: Counts, distances: Distances
     ) -> None:
         out = (offsets, starts, stops, distances)
-        if plan.masks is not None:
+        if plan.in_parts:
+            self._code_parts.fill(queries, plan.radius, self.bounds, *out)
+        elif plan.masks is not None:
             probing.fill_probed(queries, plan.masks, plan.rings, self.direct, self.keys, self.bounds, *out)
         else:
-            probing.fill_scanned(queries, *self.occupied, *out)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """How to find buckets: probe ``masks``, ring by ring, or (None) look at every occupied code."""
-
-    radius: int
-    masks: Words | None = None
-    rings: Counts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+            probing.fill_scanned(queries, plan.radius, *self.occupied, *out)
 
 
 def _address_directly(n_bits: int, n_items: int) -> bool:
     """Whether a table of so many items is addressed by the code itself."""
     return n_bits <= MAX_DIRECT_BITS and 1 << n_bits <= max(ALWAYS_DIRECT, SPARSEST * n_items)
-
-
-@lru_cache(maxsize=64)
-def _ball(n_bits: int, radius: int) -> tuple[Words, Counts]:
-    """Masks of the ball as uint64, by distance, and where each distance starts."""
-    masks, rings = ball_masks(n_bits, radius)
-    return masks.astype(np.uint64), rings.astype(np.int64)
-
-
-def _offsets(sizes: Counts) -> Counts:
-    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
-
-
-def _mean(values: Counts) -> int:
-    return int(values.sum()) // max(1, len(values))
-
-
-def _chunks(n_queries: int, slices: int, steps: int) -> list[tuple[int, int]]:
-    """Split queries into runs of bounded memory, and into more where threads can share the work.
-
-    ``slices`` and further ``steps`` are what the average query needs.
-    """
-    parts = n_queries * slices // MAX_SLICES + 1
-    if n_queries * (PROBE * slices + steps) >= WORTH_THREADS:
-        parts = max(parts, 4 * _n_threads())
-    size = max(1, -(-n_queries // parts))
-    return [(a, min(a + size, n_queries)) for a in range(0, n_queries, size)]
-
-
-def _in_chunks(work: Callable[[int, int], None], chunks: list[tuple[int, int]]) -> None:
-    """Call ``work`` on every run of queries; several at once if there are several."""
-    threads = min(len(chunks), _n_threads())
-    if threads < 2:
-        for a, b in chunks:
-            work(a, b)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for future in [pool.submit(work, a, b) for a, b in chunks]:
-            future.result()
-
-
-@lru_cache(maxsize=1)
-def _n_threads() -> int:
-    """Processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -105,6 +105,15 @@ class SupervisedHasher(BaseHasher, ABC):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from feature rows and their labels."""
 
+    def _set_hash_function(self, projection: Floats, codes: Codes) -> None:
+        """Keep a projection learned by regression of ``codes``, (n, n_bits) or one row per label set.
+
+        A bit that is the same for all of them stays that bit: regressed on centred features it would be rounding noise.
+        """
+        constant = (codes == codes[0]).all(axis=0)
+        self.projection_ = np.where(constant, 0.0, projection)
+        self.intercept_ = np.where(constant, codes[0], 0).astype(np.float64)
+
     def _training_groups(self, y: ArrayLike | None, n_samples: int, *, drop_unlabelled: bool = False) -> LabelGroups:
         """Labels as groups of rows; two or more groups."""
         name = type(self).__name__

@@ -22,8 +22,11 @@ from shorthash.features.rows import Rows
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.codebooks import CODEBOOKS
+from shorthash.learners.directions import centred
 
 __all__ = ["ClassifierCode"]
+
+PENALTY = 0.01  # of the default classifier, in units of the feature variance; by cross-validation on four data sets
 
 
 class ClassifierCode(SupervisedHasher):
@@ -47,7 +50,8 @@ class ClassifierCode(SupervisedHasher):
     Parameters
     ----------
     estimator : scikit-learn classifier or None, default=None
-        What predicts the class; cloned. None is ``LogisticRegression(max_iter=1000)``.
+        What predicts the class; cloned. None is logistic regression: it minimises the mean log-loss plus
+        :math:`0.01 v \|w\|^2`, where :math:`v` is the mean variance of the features, so their scale does not matter.
     n_bits : int, default=8
         Code length, 1 to 64.
     codebook : {"balanced", "binary", "random"} or (n_classes, n_bits) array of signs, default="balanced"
@@ -114,7 +118,7 @@ class ClassifierCode(SupervisedHasher):
         self._warn_of_collisions(len(groups.rows))
         rng = check_random_state(self.random_state)
         C = self._draw_codebook(len(groups.rows), n_bits, rng)
-        template = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator
+        template = _default_classifier(rows) if self.estimator is None else self.estimator
         self.estimator_ = seeded_clone(template, rng).fit(rows.X, groups.ids)
         self.classes_ = groups.classes[groups.rows.argmax(axis=1)]
         self.codewords_ = C
@@ -168,3 +172,13 @@ class ClassifierCode(SupervisedHasher):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = False
         return tags
+
+
+def _default_classifier(rows: Rows) -> LogisticRegression:
+    """Logistic regression with a penalty in units of the mean feature variance.
+
+    scikit-learn minimises ``C * (sum of losses) + ||w||^2 / 2``.
+    """
+    _, moved = centred(rows)
+    squares = sum(float((batch**2).sum()) for _, batch in moved)  # n d v
+    return LogisticRegression(C=rows.X.shape[1] / (2 * PENALTY * squares), max_iter=1000)

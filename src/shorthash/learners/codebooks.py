@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
-from shorthash._types import Codes
+from shorthash._types import Codes, Floats
 from shorthash.codes.signs import from_bool
 
-__all__ = ["CODEBOOKS", "n_distinct", "separation"]
+__all__ = ["CODEBOOKS", "crowding", "n_distinct", "separation"]
 
 DRAWS = 200  # codebooks among which the best separated one is chosen
+MANY_DRAWS = 4000  # the same where draws need not be balanced, and are cheap
+DRAW_WORK = 2 * 10**7  # distances and words that many draws may cost; large codebooks get fewer draws
+FEW_DRAWS = 20  # but never fewer than these
+BLOCK = 1 << 20  # distances held at once
+DECAY = 1.5  # how fast a codeword stops crowding another: by a factor of 2 ** 1.5 per bit
 ENUMERABLE = 30  # bits up to which words are drawn as integers; longer ones do not collide but by rare chance
 
 
@@ -38,6 +43,28 @@ def random_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> 
     return _evenly(n_classes, n_bits, rng, _random_words)
 
 
+def separated_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
+    """Of up to 4 000 draws of random codewords the least crowded one (``crowding``).
+
+    Codewords are distinct as long as there are enough; with more classes than codes all draws are alike, and one is
+    taken.
+    """
+    if n_classes > 2**n_bits:
+        return random_codebook(n_classes, n_bits, rng)
+    scarce = 2**n_bits < 4 * n_classes**2  # otherwise most draws of independent words do not collide
+    cost = max(n_classes**2, 2**n_bits if scarce else 1)
+    left = int(np.clip(DRAW_WORK // cost, FEW_DRAWS, MANY_DRAWS))
+    best, least = random_codebook(n_classes, n_bits, rng), np.inf
+    while left > 0:
+        n_draws = min(left, max(1, BLOCK // cost))
+        left -= n_draws
+        drawn = (_scarce_draws if scarce else _free_draws)(n_draws, n_classes, n_bits, rng)  # (n_draws, c, L)
+        values = crowding(drawn)
+        if values.min() < least:
+            best, least = drawn[values.argmin()], values.min()
+    return best
+
+
 def binary_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:  # noqa: ARG001
     """The number of the class in binary, lowest bit first; numbers start again where they do not fit."""
     return _as_signs(np.arange(n_classes) % 2 ** min(n_bits, ENUMERABLE), n_bits)
@@ -47,6 +74,7 @@ CODEBOOKS: dict[str, Callable[[int, int, np.random.RandomState], Codes]] = {
     "balanced": balanced_codebook,
     "binary": binary_codebook,
     "random": random_codebook,
+    "separated": separated_codebook,
 }
 """Codebooks by name: functions of the number of classes, the number of bits and a source of random numbers."""
 
@@ -59,6 +87,15 @@ def separation(codebook: Codes) -> tuple[float, int]:
         return float(C.shape[1]), 0
     nearest = distances.min()
     return float(nearest), -int((distances == nearest).sum())
+
+
+def crowding(codebooks: Codes) -> Floats:
+    """How crowded codewords stand: the sum of 2 ** (-1.5 d) over pairs at distance d, for (..., c, L) codebooks."""
+    C = codebooks.astype(np.float32)
+    n_classes, n_bits = C.shape[-2:]
+    agreement = np.rint(C @ np.swapaxes(C, -1, -2)).astype(np.intp)  # L - 2 d
+    kernel = np.exp2(-DECAY * (n_bits - np.arange(-n_bits, n_bits + 1)) / 2)  # by agreement
+    return np.asarray((kernel[agreement + n_bits].sum(axis=(-2, -1)) - n_classes) / 2)
 
 
 def n_distinct(codebook: Codes) -> int:
@@ -76,6 +113,17 @@ def _draw_balanced(n_classes: int, n_bits: int, rng: np.random.RandomState) -> C
             return C
         if n_bits <= ENUMERABLE:
             return _evenly(n_classes, n_bits, rng, _complementary_words)
+
+
+def _scarce_draws(n_draws: int, n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
+    """Codebooks of distinct words, every draw the first ones of a shuffled list of all."""
+    words = np.argsort(rng.random_sample((n_draws, 2**n_bits)), axis=1)[:, :n_classes]
+    return _as_signs(words.reshape(-1), n_bits).reshape(n_draws, n_classes, n_bits)
+
+
+def _free_draws(n_draws: int, n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
+    """Codebooks of independent words; one in eight may collide, and is crowded for it."""
+    return from_bool(rng.randint(0, 2, size=(n_draws, n_classes, n_bits)) == 1)
 
 
 def _evenly(

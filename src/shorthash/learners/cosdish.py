@@ -20,6 +20,7 @@ from shorthash.learners.solvers import Ridge
 __all__ = ["COSDISH"]
 
 TIE = 1e-5  # scores below it leave a bit as it was
+DIGITS = 9  # after the point, of coefficients of which the largest is 1
 
 
 class COSDISH(SampleHasher):
@@ -61,7 +62,8 @@ class COSDISH(SampleHasher):
 
     Attributes
     ----------
-    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
+    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
@@ -148,7 +150,8 @@ def _omega_step(H: Codes, S: Floats, columns: NDArray[np.intp]) -> Codes:
         linear = -2 * (residual[others].T @ H[others, bit].astype(np.float64))
         old = H[columns, bit].astype(np.float64)
         new = _balanced_half(quadratic, linear)
-        if _cost(new, quadratic, linear) <= _cost(old, quadratic, linear):
+        before = _cost(old, quadratic, linear)
+        if _cost(new, quadratic, linear) <= before + 10.0**-DIGITS * abs(before):
             H[columns, bit] = new
         residual -= np.outer(H[:, bit], H[columns, bit])
     return H
@@ -172,17 +175,19 @@ def _balanced_half(quadratic: Floats, linear: Floats) -> Floats:
 
     With b = 2 x - 1 this asks for half of the items, a constant one among them, with small x'Q x. In the geometry of a
     factor of lam I - Q that is the tightest cluster of that size: the best among the neighbourhoods of single items is
-    within a factor of 2. The squared distance of two items is 2 lam + 2 Q_ij, so no factor is needed.
+    within a factor of 2. The squared distance of two items is 2 lam + 2 Q_ij, so no factor is needed. Items of one
+    class are often equal, so Q is rounded: which one is chosen must not hang on the order in which sums were added up.
     """
     k = len(linear)
     Q = np.zeros((k + 1, k + 1))
     Q[:k, :k] = 4 * quadratic
     Q[:k, k] = Q[k, :k] = linear - 2 * quadratic.sum(axis=1)
+    Q = np.round(Q / max(float(np.abs(Q).max()), np.finfo(float).tiny), DIGITS)
     distances = Q[:, :k].copy()
     distances[np.arange(k), np.arange(k)] = -np.inf  # an item is next to itself
     chosen = np.argsort(distances, axis=1, kind="stable")[:, : (k + 2) // 2 - 1]
     x = np.zeros((k + 1, k + 1))
     np.put_along_axis(x, chosen, 1.0, axis=1)
     x[:, k] = 1.0
-    costs = np.sum((x @ Q) * x, axis=1)
+    costs = np.round(np.sum((x @ Q) * x, axis=1), DIGITS)
     return np.asarray(2 * x[costs.argmin(), :k] - 1)

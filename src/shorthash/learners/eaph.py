@@ -8,7 +8,7 @@ docs/paper/eaph.md.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shorthash._labels import shared_label
+from shorthash._labels import LabelGroups, shared_label
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes.packing import pack, packed_dtype, unpack
@@ -26,8 +26,9 @@ from shorthash.errors import InvalidInput
 from shorthash.features.rows import Rows
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
-from shorthash.learners.eaph_posteriors import POSTERIORS, fit_posteriors
-from shorthash.learners.eaph_refinement import Design, design_codes
+from shorthash.learners.eaph_memory import design_for_training_rows
+from shorthash.learners.eaph_posteriors import POSTERIORS, Fitted, fit_posteriors
+from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
 
 __all__ = ["EAPH"]
 
@@ -71,6 +72,10 @@ class EAPH(SupervisedHasher):
         Whether the table is refined beyond the codebook.
     expect_new_classes : bool, default=False
         Keep to the codewords of the likeliest class; sets ``refine=False``.
+    database : {"disjoint", "training"}, default="disjoint"
+        What will be searched. "disjoint": other rows than the training rows, or many more. "training": exactly the
+        training rows; then a model that remembers them is the better one, the posterior is logistic, and its penalty
+        and the use of the table are chosen by the mAP of out-of-fold queries against in-sample database codes.
     n_starts : int, default=2
         Random starts of every annealing.
     n_iter : int, default=16
@@ -92,6 +97,7 @@ class EAPH(SupervisedHasher):
     expected_map_ : float, the expected mAP of the table on out-of-fold posteriors
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
+    searched_map_ : float, the estimate that chose the model; only with ``database="training"``
 
     References
     ----------
@@ -114,6 +120,7 @@ class EAPH(SupervisedHasher):
         codebook: str = "annealed",
         refine: bool = True,
         expect_new_classes: bool = False,
+        database: str = "disjoint",
         n_starts: int = 2,
         n_iter: int = 16,
         drop_unlabelled: bool = False,
@@ -124,6 +131,7 @@ class EAPH(SupervisedHasher):
         self.codebook = codebook
         self.refine = refine
         self.expect_new_classes = expect_new_classes
+        self.database = database
         self.n_starts = n_starts
         self.n_iter = n_iter
         self.drop_unlabelled = drop_unlabelled
@@ -149,20 +157,8 @@ class EAPH(SupervisedHasher):
         self._warn_of_collisions(len(groups.classes))
         values = rows.X if groups.kept is None else rows.X[groups.kept]
         rng = check_random_state(self.random_state)
-        fitted = fit_posteriors(self.posterior, np.asarray(values, dtype=np.float32), groups.ids, groups.rows, rng)
-        rel = None if groups.single else shared_label(groups.rows, groups.rows).astype(np.float64)
-        design = design_codes(
-            fitted.oof,
-            rel,
-            min(n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * len(values))))),
-            rng,
-            n_classes=len(groups.classes),
-            codebook=self.codebook,
-            refine=self.refine and not self.expect_new_classes,
-            n_starts=self.n_starts,
-            n_iter=self.n_iter,
-        )
-        short = unpack(design.cells[_best(fitted.oof, design.table)], design.n_bits)
+        fitted, design = self._design(np.asarray(values, dtype=np.float32), groups, n_bits, rng)
+        short = unpack(design.cells[best_rows(fitted.oof, design.table)], design.n_bits)
         order = _extension(short, groups.rows[groups.ids], n_bits)
         self.classes_, self.label_sets_ = groups.classes, groups.rows
         self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
@@ -171,13 +167,32 @@ class EAPH(SupervisedHasher):
         self.n_dropped_ = len(rows) - len(values)
         return self
 
+    def _design(
+        self, X: NDArray[np.float32], groups: LabelGroups, n_bits: int, rng: np.random.RandomState
+    ) -> tuple[Fitted, Design]:
+        """Posteriors and table."""
+        rel = None if groups.single else shared_label(groups.rows, groups.rows).astype(np.float64)
+        table_bits = min(n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * len(X)))))
+        options: dict[str, Any] = {
+            "n_classes": len(groups.classes),
+            "codebook": self.codebook,
+            "refine": self.refine and not self.expect_new_classes,
+            "n_starts": self.n_starts,
+            "n_iter": self.n_iter,
+        }
+        if self.database == "training":
+            fitted, design, self.searched_map_ = design_for_training_rows(X, groups, rel, table_bits, rng, **options)
+            return fitted, design
+        fitted = fit_posteriors(self.posterior, X, groups.ids, groups.rows, rng)
+        return fitted, design_codes(fitted.oof, rel, table_bits, rng, **options)
+
     def project(self, X: ArrayLike) -> Floats:
         """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
         return np.concatenate([self._margins(P) for P in self._posteriors(X)])
 
     def transform(self, X: ArrayLike) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1."""
-        return np.concatenate([self._codebook()[_best(P, self.table_)] for P in self._posteriors(X)])
+        return np.concatenate([self._codebook()[best_rows(P, self.table_)] for P in self._posteriors(X)])
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Posteriors over the label sets, (n_samples, n_label_sets)."""
@@ -222,6 +237,7 @@ class EAPH(SupervisedHasher):
                 f"with predict_proba. Got {self.posterior!r} instead."
             )
         check_choice(self.codebook, "codebook", "EAPH", ["annealed", *CODEBOOKS])
+        check_choice(self.database, "database", "EAPH", ["disjoint", "training"])
         check_count(self.n_starts, "n_starts", "EAPH")
         check_count(self.n_iter, "n_iter", "EAPH")
         return check_n_bits(self.n_bits, "EAPH")
@@ -229,13 +245,6 @@ class EAPH(SupervisedHasher):
     @property
     def _n_features_out(self) -> int:
         return int(self.n_features_out_)
-
-
-def _best(P: NDArray[np.float32], table: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Row of the table with the largest expected gain, for every posterior; in blocks."""
-    block = max(1, (1 << 24) // len(table))
-    parts = [np.argmax(P[start : start + block] @ table.T, axis=1) for start in range(0, len(P), block)]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.intp)
 
 
 def _extension(short: Codes, Y: NDArray[np.uint8], n_bits: int) -> NDArray[np.intp]:

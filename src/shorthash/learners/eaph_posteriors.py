@@ -16,7 +16,7 @@ label sets, and warm starts along the penalties and float32 products make some t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from sklearn.base import BaseEstimator, clone
 from shorthash._types import Features, Floats
 from shorthash.kernels.rbf import AnchorRBF
 
-__all__ = ["POSTERIORS", "Fitted", "PosteriorModel", "fit_posteriors"]
+__all__ = ["POSTERIORS", "Fitted", "PosteriorModel", "finish_logistic", "fit_posteriors", "logistic_path"]
 
 Posteriors = NDArray[np.float32]
 
@@ -130,12 +130,24 @@ def fit_posteriors(
 
 def _fit_logistic(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState) -> Fitted:
     """Penalty and temperature by out-of-fold log-loss, then a fit on all rows."""
+    best: Fitted | None = None
+    for fitted in logistic_path(X, ids, Yg, rng):
+        if best is not None and fitted.loss >= best.loss:
+            break
+        best = fitted
+    assert best is not None
+    return finish_logistic(best, X, ids)
+
+
+def logistic_path(
+    X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState
+) -> Iterator[Fitted]:
+    """Out-of-fold posteriors for one penalty after the other, from strong to weak; the models still lack weights."""
     center, spread = X.mean(axis=0, dtype=np.float64), max(float(X.std(dtype=np.float64)), SMALLEST)
     u, c = Yg.shape
     model = LogLinear(center, spread, np.zeros((X.shape[1], c)), np.zeros(u), Yg, 1.0, PENALTIES[0])
     Z, fold = model.scaled(X), _folds(ids, rng)
     start = [(model.weights, model.bias)] * N_FOLDS
-    best: Fitted | None = None
     for penalty in PENALTIES:
         S = np.empty((len(ids), u), dtype=np.float32)
         for k in range(N_FOLDS):
@@ -143,14 +155,16 @@ def _fit_logistic(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng
             start[k] = _minimise(Z[seen], ids[seen], Yg, penalty, *start[k], max_iter=30)
             S[~seen] = _logits(Z[~seen], *start[k], Yg)
         temperature, loss = _calibrate(S, ids)
-        if best is not None and loss >= best.loss:
-            break
-        best = Fitted(replace(model, temperature=temperature, penalty=penalty), softmax(temperature * S), loss)
-    assert best is not None
-    chosen = best.model
-    assert isinstance(chosen, LogLinear)
-    weights, bias = _minimise(Z, ids, Yg, chosen.penalty, model.weights, model.bias, max_iter=60)
-    return replace(best, model=replace(chosen, weights=weights, bias=bias))
+        yield Fitted(replace(model, temperature=temperature, penalty=penalty), softmax(temperature * S), loss)
+
+
+def finish_logistic(fitted: Fitted, X: Features, ids: NDArray[np.intp]) -> Fitted:
+    """The model of a step of the path, with its weights, learned from all rows."""
+    model = fitted.model
+    assert isinstance(model, LogLinear)
+    start = model.weights, model.bias
+    weights, bias = _minimise(model.scaled(X), ids, model.label_rows, model.penalty, *start, max_iter=60)
+    return replace(fitted, model=replace(model, weights=weights, bias=bias))
 
 
 def _fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState) -> Fitted:

@@ -18,7 +18,7 @@ from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph_codebook import anneal_codebook
 from shorthash.learners.eaph_table import ap_table
 
-__all__ = ["Design", "design_codes", "refine_table"]
+__all__ = ["Design", "best_rows", "design_codes", "refine_table"]
 
 Posteriors = NDArray[np.float32]
 
@@ -90,7 +90,7 @@ def refine_table(
         table = ap_table(_masses(P, z, 2**n_bits), background, rel)
         T = table.query + table.database
         history.append(table.value)
-        better = _best_cells(P, T)
+        better = best_rows(P, T)
         if table.value > best_value:
             best, best_T, best_value = better, T, table.value
         share = 0.5 if iteration < n_iter // 2 else 0.25  # damping: all at once would oscillate
@@ -154,8 +154,8 @@ def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
     return M / len(P)
 
 
-def _best_cells(P: Posteriors, T: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The cell of largest gain for every row, in blocks."""
+def best_rows(P: Posteriors, T: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The row of a table with the largest gain, for every posterior; in blocks."""
     block = max(1, BLOCK // len(T))
-    parts = [np.argmax(P[start : start + block] @ T.T, axis=1) for start in range(0, len(P), block)]
+    parts = [np.argmax(P[start : start + block] @ T.T, axis=1) for start in range(0, max(len(P), 1), block)]
     return np.concatenate(parts).astype(np.int64)

@@ -58,7 +58,8 @@ class FSSH(SampleHasher):
 
     Attributes
     ----------
-    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
+    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) for every label set, the bits that most of its samples have

@@ -37,7 +37,8 @@ class LFH(SampleHasher):
     - :math:`b = \beta / L` is the variance of the prior.
 
     A step draws L samples and moves the factors of all others to the maximum of a quadratic bound, given those L; no
-    step lowers the posterior of the sampled columns. The hash function regresses the factors on the features.
+    step lowers the posterior of the sampled columns. The hash function regresses the factors on the features. Most
+    pairs are dissimilar and all count the same, which costs dimensions: at short lengths classes collide.
 
     Parameters
     ----------
@@ -56,7 +57,8 @@ class LFH(SampleHasher):
 
     Attributes
     ----------
-    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
+    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) for every label set, the bits that most of its samples have

@@ -22,6 +22,7 @@ from shorthash.learners.supervision import LabelGram
 __all__ = ["POSH"]
 
 EPS = np.finfo(float).eps  # keeps the weight of a row of P that is 0 finite
+BLOCK_ROWS = 512  # rows whose distances to all anchors are held at once
 
 
 class POSH(SampleHasher):
@@ -68,7 +69,8 @@ class POSH(SampleHasher):
 
     Attributes
     ----------
-    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
+    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
@@ -191,10 +193,12 @@ def _nearest(samples: Samples, anchors: Floats, k: int) -> tuple[Any, Floats]:
     squares = np.empty((samples.n, k))
     lengths = np.sum(anchors**2, axis=1)
     for part, batch in samples.X.rows:
-        X = batch.astype(np.float64)
-        distances = np.maximum(np.sum(X**2, axis=1)[:, None] + lengths - 2 * (X @ anchors.T), 0.0)
-        some = np.argpartition(distances, k - 1, axis=1)[:, :k]
-        order = np.argsort(np.take_along_axis(distances, some, axis=1), axis=1, kind="stable")
-        nearest[part] = np.take_along_axis(some, order, axis=1)
-        squares[part] = np.take_along_axis(distances, nearest[part], axis=1)
+        for start in range(0, len(batch), BLOCK_ROWS):
+            X = batch[start : start + BLOCK_ROWS].astype(np.float64)
+            here = slice(part.start + start, part.start + start + len(X))
+            distances = np.maximum(np.sum(X**2, axis=1)[:, None] + lengths - 2 * (X @ anchors.T), 0.0)
+            some = np.argpartition(distances, k - 1, axis=1)[:, :k]
+            order = np.argsort(np.take_along_axis(distances, some, axis=1), axis=1, kind="stable")
+            nearest[here] = np.take_along_axis(some, order, axis=1)
+            squares[here] = np.take_along_axis(distances, nearest[here], axis=1)
     return nearest, squares

@@ -21,6 +21,7 @@ from shorthash._validation import check_choice, check_count, check_n_bits, check
 from shorthash.errors import GuardWarning
 from shorthash.features.rows import Rows
 from shorthash.learners.boosting import STRATEGIES, select_bits
+from shorthash.learners.codebook_starts import STARTS
 from shorthash.learners.rslh_onepass import solve_one_pass
 from shorthash.learners.rslh_persample import solve_per_sample
 from shorthash.learners.rslh_steps import Convergence, Problem, Run, Weights
@@ -75,8 +76,20 @@ class RSLH(SumHasher):
         balanced per position, or not at all.
     n_runs : int, default=3
         Runs to choose from (T); ignored without boosting.
-    init : {"random"}, default="random"
-        Where the codewords start.
+    init : {"random", "distinct", "balanced", "separated", "polar", "annealed"}, default="random"
+        Where the codewords start, and, with one label per row and the published weights, remain:
+
+        - "random": independent bits (the paper's); codewords may be equal;
+        - "distinct": random, but all different as long as there are enough codes;
+        - "balanced": every bit splits the classes in halves; the best separated of 200 draws;
+        - "separated": the best separated of up to 4 000 draws of distinct codewords;
+        - "polar": the alternation of polar factor and sign on the centred similarity, from class sizes alone; the best
+          separated of ten;
+        - "annealed": confused classes get close codes, by annealing the expected tie-aware mAP of codewords; which
+          classes are confused is estimated from the sums (confusion.py), so no further pass over the rows is needed.
+
+        Every run draws its own start. Bits chosen between runs do not form the codebook of any one of them, so all but
+        the first are best used with ``boosting=None``.
     ridge : float, default=1e-5
         Penalty of the final projection.
     constraint : {"I", "nI"}, default="I"
@@ -96,7 +109,8 @@ class RSLH(SumHasher):
 
     Attributes
     ----------
-    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
+    intercept_ : (n_bits,) 0, or the bit itself where all classes share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) the learned code of every label set; of every class, for single-label data
@@ -236,7 +250,7 @@ class RSLH(SumHasher):
         """Validate every parameter before anything is computed."""
         check_choice(self.similarity, "similarity", "RSLH", ["G", "S"])
         check_choice(self.boosting, "boosting", "RSLH", [*STRATEGIES, None])
-        check_choice(self.init, "init", "RSLH", ["random"])
+        check_choice(self.init, "init", "RSLH", STARTS)
         check_choice(self.constraint, "constraint", "RSLH", ["I", "nI"])
         check_choice(self.variant, "variant", "RSLH", ["paper", "authors-code"])
         check_choice(self.solver, "solver", "RSLH", ["one-pass", "per-sample"])
@@ -250,5 +264,6 @@ class RSLH(SumHasher):
             constraint=self.constraint,
             shared_projection=bool(self.shared_projection),
             variant=self.variant,
+            init=self.init,
             **numbers,
         )

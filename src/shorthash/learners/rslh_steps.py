@@ -26,12 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from shorthash._types import Codes, Floats
+from shorthash.learners.codebook_starts import BLIND_STARTS, annealed_codebook, polar_codebook
+from shorthash.learners.confusion import expected_confusion
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.supervision import FullSimilarity, ReducedSimilarity, Similarity
 
@@ -56,6 +59,7 @@ class Weights:
     shared_projection: bool
     variant: str
     max_iter: int
+    init: str = "random"
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,11 @@ class Problem:
     def n(self) -> int:
         """Number of samples."""
         return self.statistics.n_samples
+
+    @cached_property
+    def confusion(self) -> Floats:
+        """Expected mass of label sets among rows classified as each of them, (u, u); from the sums."""
+        return expected_confusion(self.statistics)
 
     @property
     def scale(self) -> float:
@@ -152,11 +161,24 @@ def settled(values: Sequence[float] | Floats, *, unchanged: bool) -> bool:
 
 
 def start(problem: Problem, rng: np.random.RandomState) -> tuple[Codes, Floats]:
-    """Random codewords (u, L) and, for the authors' variant, the random W they start from (L, c)."""
+    """First codewords (u, L) and, for the authors' variant, the W that comes before them (L, c).
+
+    Random codewords have a random W. Others have the W that regresses them on the labels: the authors' first H-step
+    then returns them, where every row has one label.
+    """
     u, c = problem.Yg.shape
-    C = (2 * rng.randint(0, 2, size=(u, problem.weights.n_bits)) - 1).astype(np.int8)
-    W = rng.uniform(-0.5, 0.5, size=(problem.weights.n_bits, c))
-    return C, W
+    init, n_bits = problem.weights.init, problem.weights.n_bits
+    if init == "random":
+        C = (2 * rng.randint(0, 2, size=(u, n_bits)) - 1).astype(np.int8)
+        return C, rng.uniform(-0.5, 0.5, size=(n_bits, c))
+    if init == "annealed":
+        C = annealed_codebook(problem.statistics.rows, problem.confusion, n_bits, rng)
+    elif init == "polar":
+        C = polar_codebook(problem.statistics.rows, problem.N, n_bits, rng)
+    else:
+        C = BLIND_STARTS[init](u, n_bits, rng)
+    EtH = problem.N[:, None] * C
+    return C, _divide((problem.Yg.T @ EtH).T, problem.label_gram, 1.0, 0.0)
 
 
 def w_step(problem: Problem, EtB: Floats, EtH: Floats) -> tuple[Floats, Floats]:

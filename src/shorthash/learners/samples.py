@@ -126,7 +126,8 @@ class SampleHasher(SupervisedHasher):
 
     Attributes
     ----------
-    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_)``
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
+    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred
     codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
@@ -165,7 +166,7 @@ class SampleHasher(SupervisedHasher):
         kept = rows if groups.kept is None else rows.keep(groups.kept)
         samples = Samples.of(kept, groups)
         outcome = self._solve(samples, check_random_state(self.random_state))
-        self.projection_ = outcome.projection
+        self._set_hash_function(outcome.projection, outcome.codes)
         self.codes_ = outcome.codes
         self.codewords_ = sign(samples.Et @ outcome.codes)
         self.label_sets_ = groups.rows

@@ -145,7 +145,7 @@ class SumHasher(SupervisedHasher):
         codes: Codes | None,
     ) -> None:
         """Set what every learner of sums leaves behind; ``codes`` are those of the rows, where they are at hand."""
-        self.projection_ = projection
+        self._set_hash_function(projection, codewords if codes is None else codes)
         self.codewords_ = codewords
         self.label_sets_ = seen.rows
         self.offset_ = offset

@@ -17,6 +17,7 @@ ESTIMATORS = {
     "CCAITQ": "shorthash.learners.ccaitq:CCAITQ",
     "COSDISH": "shorthash.learners.cosdish:COSDISH",
     "ClassifierCode": "shorthash.learners.classifier:ClassifierCode",
+    "CodewordHasher": "shorthash.learners.encoders:CodewordHasher",
     "EAPH": "shorthash.learners.eaph:EAPH",
     "FSDH": "shorthash.learners.fsdh:FSDH",
     "FSSH": "shorthash.learners.fssh:FSSH",
@@ -48,11 +49,14 @@ DATACLASSES = {
     "GroupStatistics": "shorthash.learners.statistics:GroupStatistics",
     "KernelRidge": "shorthash.learners.eaph_posteriors:KernelRidge",
     "LogLinear": "shorthash.learners.eaph_posteriors:LogLinear",
+    "LogPosterior": "shorthash.learners.class_scores:LogPosterior",
+    "RidgeScores": "shorthash.learners.class_scores:RidgeScores",
 }
 """Dataclasses among fitted attributes: saved field by field."""
 
 INDEXES = {
     "BucketIndex": "shorthash.index.buckets:BucketIndex",
+    "FaissIndex": "shorthash.index.faiss_index:FaissIndex",
     "ScanIndex": "shorthash.index.scan:ScanIndex",
 }
 """Indexes: saved by their own ``export_state``."""

@@ -1,0 +1,65 @@
+"""Expected-AP hashing where the database is the training set: codes that may remember.
+
+A row that was learned from is coded more surely than a row that was not, and if exactly those rows are searched, a
+model that memorises them is the better one, though it is no better on queries. Choosing it by log-loss would be wrong,
+and by the queries dishonest. The rule here: every penalty of the logistic model, with the codewords and with the refined
+table, is judged by the mAP of out-of-fold queries against in-sample database codes, each row's own item left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash._labels import LabelGroups
+from shorthash._types import Features, Floats
+from shorthash.codes.levels import level_blocks
+from shorthash.codes.ties import expected_average_precision
+from shorthash.learners.eaph_posteriors import Fitted, finish_logistic, logistic_path
+from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
+
+__all__ = ["design_for_training_rows", "searched_map"]
+
+
+def design_for_training_rows(
+    X: Features, groups: LabelGroups, rel: Floats | None, n_bits: int, rng: np.random.RandomState, **options: Any
+) -> tuple[Fitted, Design, float]:
+    """Posteriors and table of the best estimated mAP, and the estimate."""
+    best: tuple[Fitted, Design, float] | None = None
+    for step in logistic_path(X, groups.ids, groups.rows, rng):
+        fitted = finish_logistic(step, X, groups.ids)
+        inside = fitted.model.predict(X)
+        for refine in (False, True) if options["refine"] else (False,):
+            design = design_codes(fitted.oof, rel, n_bits, rng, **{**options, "refine": refine})
+            value = searched_map(
+                design.cells[best_rows(fitted.oof, design.table)],
+                design.cells[best_rows(inside, design.table)],
+                groups,
+                n_bits,
+            )
+            if best is None or value > best[2]:
+                best = fitted, design, value
+    assert best is not None
+    return best
+
+
+def searched_map(
+    queries: NDArray[np.unsignedinteger[Any]],
+    items: NDArray[np.unsignedinteger[Any]],
+    groups: LabelGroups,
+    n_bits: int,
+) -> float:
+    """Tie-aware mAP of packed query codes against packed item codes of the same rows, a row's own item left out."""
+    own = np.bitwise_count(queries ^ items)
+    total, count = 0.0, 0
+    for block in level_blocks(queries, groups, items, groups, n_bits):
+        everyone, relevant = block.total.copy(), block.relevant.copy()
+        here = np.arange(len(everyone)), own[block.rows]
+        everyone[here] -= 1
+        relevant[here] -= 1
+        precision = expected_average_precision(everyone, relevant)
+        scored = ~np.isnan(precision)
+        total, count = total + float(precision[scored].sum()), count + int(scored.sum())
+    return total / count if count else float("nan")

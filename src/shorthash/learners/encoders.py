@@ -1,0 +1,325 @@
+"""Encoders for any learner with codewords: what a linear hash function wastes, and what can be made of it.
+
+The linear hash function of a learner with codewords C is ``sign(s(x) C)``, s(x) being class scores by ridge
+regression: with many classes the small scores of the wrong ones outvote the right one. The encoders here use the same
+codewords, the same features and the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse, special
+from scipy.optimize import minimize_scalar
+from sklearn.base import clone
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from shorthash._labels import LabelGroups, shared_label
+from shorthash._types import Codes, Floats
+from shorthash._validation import check_choice, check_weight
+from shorthash.codes.packing import pack, unpack
+from shorthash.codes.signs import sign
+from shorthash.codes.ties import leave_one_out_map
+from shorthash.errors import InvalidInput
+from shorthash.features.rows import Rows
+from shorthash.learners.base import BaseHasher
+from shorthash.learners.boosting import seeded_clone
+from shorthash.learners.class_scores import SCORES
+from shorthash.learners.eaph_refinement import best_rows
+from shorthash.learners.eaph_table import ap_table
+
+__all__ = ["ENCODERS", "CodewordHasher"]
+
+ENCODERS = ["linear", "soft", "nearest", "expected-ap"]
+"""Encoders by name."""
+
+RIDGE = 1e-5  # penalty where the learner has none
+TABLE_BITS = 16  # the longest code for which all cells are held in a table
+TEMPERATURES = (1e-2, 1e4)  # between which the calibrated one is sought
+FACTORS = np.exp2(np.arange(-5, 6))  # temperatures tried for "soft", in units of the calibrated one
+TRIED_ROWS = 5000  # training rows on which they are tried
+ROUNDS = 5  # times the training rows are encoded anew for "expected-ap"
+BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision
+BLOCK = 1 << 22  # gains held at once
+
+
+class CodewordHasher(BaseHasher):
+    r"""The codewords of a learner, with a hash function that makes more of them.
+
+    .. math::
+        h(x) = \mathrm{sgn}\bigl(s(x) C\bigr) \ \text{(linear)},\quad
+        \mathrm{sgn}\bigl(p(x) (C - \bar C)\bigr) \ \text{(soft)},\quad
+        C_{\arg\max_k s_k(x)} \ \text{(nearest)},\quad
+        \arg\max_z\ p(x) \cdot A_z \ \text{(expected-ap)}
+
+    where
+
+    - :math:`C` (u, L) are the learner's codewords, one per label set, and :math:`\bar C` is their mean,
+    - :math:`s(x)` are scores of the label sets, from the same features,
+    - :math:`p(x) = \mathrm{softmax}(\tau s(x))` with the temperature :math:`\tau`,
+    - :math:`A_{zk}` is the expected tie-aware average precision of a query of label set k at code z.
+
+    "linear" is the learner's own hash function where that is a ridge regression of its codes. "soft" tends to "linear"
+    for small :math:`\tau` (if the scores of a row sum to 0, as those of centred features do) and to "nearest" for large
+    :math:`\tau`. "expected-ap" starts from the nearest codewords and encodes the training rows anew five times, each
+    time for the masses in cells that the time before left behind; it takes the table with the largest expected mAP.
+    Queries and database are encoded by the same rule. It is ``EAPH`` without what an item does to the precision of
+    others.
+
+    Parameters
+    ----------
+    estimator : BaseHasher
+        The learner of the codewords; cloned. Any that leaves ``codewords_``, one per label set. In a pipeline,
+        ``CodewordHasher`` stands where the learner stood, behind the front end, which should centre.
+    encoder : {"linear", "soft", "nearest", "expected-ap"}, default="soft"
+        How scores become codes; "expected-ap" is for codes of up to 16 bits.
+    scores : {"ridge", "logistic"}, default="ridge"
+        - "ridge": ridge regression of the label sets, without intercept;
+        - "logistic": log-posteriors of a log-linear model, which chooses its own penalty out of fold.
+    temperature : float or None, default=None
+        :math:`\tau`. None chooses it on held-out scores of the training rows: for "soft" by the leave-one-out mAP of
+        their codes, for "expected-ap" by log-loss.
+    ridge : float or None, default=None
+        Penalty of the ridge scores; None is that of the learner (its parameter ``ridge``), 1e-5 if it has none.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the folds and the learner; None leaves the learner's own seeds as they are.
+
+    Attributes
+    ----------
+    estimator_ : the fitted learner
+    classes_ : (c,) the classes
+    label_sets_ : (u, c) the label rows that occurred
+    codewords_ : (u, n_bits) the learner's codewords; for "expected-ap", the code of an item that surely has a label set
+    codes_ : (n_samples, n_bits) codewords of the training rows by their labels
+    scores_ : the fitted scores
+    temperature_ : float, the temperature; for "soft" and "expected-ap"
+    cells_ : (m, n_bits) the codes in use; for "expected-ap"
+    table_ : (m, u) float32, the rows of A for them; for "expected-ap"
+    n_dropped_ : int, rows without label
+
+    References
+    ----------
+    A. Sablayrolles, M. Douze, N. Usunier, H. Jegou. How Should We Evaluate Supervised Hashing? ICASSP 2017 ("nearest",
+    as a baseline). The other two are ours.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shorthash.learners.rslh import RSLH
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hasher = CodewordHasher(RSLH(n_bits=4, init="separated", boosting=None), encoder="nearest", random_state=0)
+    >>> codes = hasher.fit(X - X.mean(axis=0), y).transform(X - X.mean(axis=0))
+    >>> codes.shape, hasher.codewords_.shape
+    ((150, 4), (3, 4))
+    """
+
+    codes_: Codes
+    _limit: ClassVar[tuple[str, str]] = (
+        "its expected precisions fill a table of all codes",
+        "use fewer bits, or encoder='soft'",
+    )
+
+    def __init__(
+        self,
+        estimator: BaseHasher,
+        encoder: str = "soft",
+        scores: str = "ridge",
+        temperature: float | None = None,
+        ridge: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.encoder = encoder
+        self.scores = scores
+        self.temperature = temperature
+        self.ridge = ridge
+        self.random_state = random_state
+
+    @property
+    def n_bits(self) -> int:  # type: ignore[override]
+        """Code length: that of the learner."""
+        return self.estimator.n_bits
+
+    def max_bits(self, n_features: int, n_classes: int | None = None) -> int:
+        """What the learner can learn, and the encoder encode."""
+        longest = self.estimator.max_bits(n_features, n_classes)
+        return min(longest, TABLE_BITS) if self.encoder == "expected-ap" else longest
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn codewords, scores, and what the encoder needs beyond them.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) training rows
+        y : labels, as the learner takes them
+        """
+        ridge = self._check_params()
+        rows = self._training_rows(X)
+        rng = check_random_state(self.random_state)
+        learner = clone(self.estimator) if self.random_state is None else seeded_clone(self.estimator, rng)
+        self._check_table_length(learner)
+        learner.fit(rows.X, y)
+        groups = _label_sets_of(learner, y, len(rows))
+        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        scores = SCORES[self.scores](kept, groups, ridge, rng)
+        self.estimator_, self.scores_ = learner, scores.model
+        self.classes_, self.label_sets_ = learner.classes_, groups.rows
+        self.codewords_ = np.asarray(learner.codewords_)
+        self.n_dropped_ = len(rows) - len(kept)
+        if self.encoder in ("soft", "expected-ap"):
+            self._prepare(scores.of_training_rows(), groups, rng)
+        self.codes_ = self.codewords_[groups.ids]
+        return self
+
+    def project(self, X: ArrayLike) -> Floats:
+        """Scores of the bits, (n_samples, n_bits).
+
+        Their signs are the code. For "nearest" and "expected-ap", the magnitude is what the best codeword, or code,
+        with the other bit would lose.
+        """
+        check_is_fitted(self)
+        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        bits = np.empty((len(values), self.codewords_.shape[1]))
+        for part, batch in Rows(values, "CodewordHasher"):
+            S = self.scores_.predict(batch)
+            if self.encoder == "linear":
+                bits[part] = _linear(S, self.codewords_)
+            elif self.encoder == "soft":
+                bits[part] = _soft(S, self.codewords_, self.temperature_)
+            elif self.encoder == "nearest":
+                bits[part] = _margins(S, np.eye(S.shape[1]), self.codewords_)
+            else:
+                bits[part] = _margins(special.softmax(self.temperature_ * S, axis=1), self.table_, self.cells_)
+        return bits
+
+    def _prepare(self, S: Floats, groups: LabelGroups, rng: np.random.RandomState) -> None:
+        """Temperature and, for "expected-ap", the table; from held-out scores of the training rows."""
+        tau = float(self.temperature) if self.temperature is not None else _calibrated(S, groups.ids)
+        if self.encoder == "soft" and self.temperature is None:
+            tau = _best_temperature(tau, S, self.codewords_, groups, rng)
+        self.temperature_ = tau
+        if self.encoder == "expected-ap":
+            cells, self.table_ = _expected_ap_table(special.softmax(tau * S, axis=1), self.codewords_, groups)
+            self.cells_ = unpack(cells, self.codewords_.shape[1])
+            self.codewords_ = self.cells_[self.table_.argmax(axis=0)]
+
+    def _check_params(self) -> float:
+        if not isinstance(self.estimator, BaseHasher):
+            raise InvalidInput(
+                f"The 'estimator' parameter of CodewordHasher must be a hasher. Got {self.estimator!r} instead; in a "
+                "pipeline, put CodewordHasher behind the front end, around the hasher."
+            )
+        check_choice(self.encoder, "encoder", "CodewordHasher", ENCODERS)
+        check_choice(self.scores, "scores", "CodewordHasher", list(SCORES))
+        if self.temperature is not None:
+            check_weight(self.temperature, "temperature", "CodewordHasher", positive=True)
+        given = getattr(self.estimator, "ridge", RIDGE) if self.ridge is None else self.ridge
+        return check_weight(given, "ridge", "CodewordHasher")
+
+    def _check_table_length(self, learner: BaseHasher) -> None:
+        """Raise if a table would be too large; lengths that the learner cannot learn are its own to refuse."""
+        n_bits, known = self.n_bits, isinstance(self.n_bits, int)
+        if self.encoder == "expected-ap" and known and TABLE_BITS < n_bits <= learner.max_bits(self.n_features_in_):
+            self._check_length(self.n_features_in_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.codewords_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if isinstance(self.estimator, BaseHasher):
+            tags.target_tags = get_tags(self.estimator).target_tags
+        return tags
+
+
+def _label_sets_of(learner: Any, y: ArrayLike, n_samples: int) -> LabelGroups:
+    """The label set of every row; the codewords of the learner stand in the same order."""
+    if not hasattr(learner, "codewords_"):
+        raise InvalidInput(
+            f"CodewordHasher needs a learner that leaves one codeword per class, but {type(learner).__name__} leaves "
+            "none (no attribute 'codewords_'); use one that does, such as RSLH."
+        )
+    groups: LabelGroups = learner._training_groups(
+        y, n_samples, drop_unlabelled=bool(getattr(learner, "drop_unlabelled", False))
+    )
+    assert len(learner.codewords_) == len(groups.rows)
+    return groups
+
+
+def _linear(S: Floats, C: Codes) -> Floats:
+    """Score-weighted sums of the codewords; a bit that all of them share stays that bit."""
+    return np.where(_shared(C), C[0], S @ C)
+
+
+def _soft(S: Floats, C: Codes, tau: float) -> Floats:
+    """Posterior-weighted sums of the codewords, about their mean; a bit that all of them share stays that bit."""
+    center = np.where(_shared(C), 0.0, C.mean(axis=0))
+    return np.asarray(special.softmax(tau * S, axis=1) @ (C - center))
+
+
+def _shared(C: Codes) -> NDArray[np.bool_]:
+    """Which bits all codewords share, (L,)."""
+    return np.asarray(np.abs(C.sum(axis=0, dtype=np.int64)) == len(C))
+
+
+def _margins(P: Floats, table: NDArray[Any], words: Codes) -> Floats:
+    """Signs of the word of largest gain P T', and by how much the best word with the other bit falls behind it."""
+    bits = np.empty((len(P), words.shape[1]))
+    block = max(1, BLOCK // len(words))
+    for start in range(0, len(P), block):
+        gain = P[start : start + block] @ table.T  # (b, m)
+        best = words[gain.argmax(axis=1)]
+        for bit, column in enumerate(words.T):
+            sides = [gain[:, column == side] for side in (1, -1)]
+            lead = sides[0].max(axis=1) - sides[1].max(axis=1) if all(s.size for s in sides) else np.ptp(gain, axis=1)
+            magnitude = np.maximum(np.abs(lead), np.finfo(float).tiny)  # a bit keeps its sign even where words tie
+            bits[start : start + block, bit] = best[:, bit] * magnitude
+    return bits
+
+
+def _calibrated(S: Floats, ids: NDArray[np.intp]) -> float:
+    """The temperature of least log-loss, which is convex in it."""
+    own = S[np.arange(len(ids)), ids]
+
+    def loss(log_tau: float) -> float:
+        tau = np.exp(log_tau)
+        return float(np.mean(special.logsumexp(tau * S, axis=1) - tau * own))
+
+    found = minimize_scalar(loss, bounds=tuple(np.log(TEMPERATURES)), method="bounded", options={"xatol": 0.01})
+    return float(np.exp(found.x))
+
+
+def _best_temperature(tau: float, S: Floats, C: Codes, groups: LabelGroups, rng: np.random.RandomState) -> float:
+    """Of some temperatures around ``tau`` the one whose codes retrieve best among the training rows."""
+    tried = np.sort(rng.permutation(len(S))[:TRIED_ROWS])
+    Y = groups.rows[groups.ids[tried]]
+    values = [leave_one_out_map(sign(_soft(S[tried], C, tau * factor)), Y) for factor in FACTORS]
+    return tau * float(FACTORS[int(np.nanargmax(values))]) if np.isfinite(values).any() else tau
+
+
+def _expected_ap_table(P: Floats, C: Codes, groups: LabelGroups) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Cells in use and their rows of A, from held-out posteriors P (n, u) of the training rows."""
+    n, n_cells = len(P), 2 ** C.shape[1]
+    rel = None if groups.single else shared_label(groups.rows, groups.rows).astype(np.float64)
+    background = BACKGROUND * P.mean(axis=0)
+    rows = P.astype(np.float32)
+    z = pack(C).astype(np.int64)[P.argmax(axis=1)]
+
+    def precisions(z: NDArray[np.int64]) -> tuple[NDArray[np.float32], float]:
+        inside: Any = sparse.csr_array((np.full(n, 1 / n), (z, np.arange(n))), shape=(n_cells, n))
+        table = ap_table(inside @ P, background, rel)
+        return table.query, table.value
+
+    A, _ = precisions(z)
+    best: tuple[float, NDArray[np.int64], NDArray[np.float32]] | None = None
+    for _ in range(ROUNDS):
+        z, used_table = best_rows(rows, A), A
+        A, value = precisions(z)
+        if best is None or value > best[0]:
+            best = value, np.unique(z), used_table
+    assert best is not None
+    return best[1], best[2][best[1]]

@@ -1,0 +1,11 @@
+"""Codes in a database: durable, shared by processes, with classes, metadata and vectors.
+
+In: codes as an index takes them. Out: what an index gives; ``open_store`` turns a URL into a store.
+"""
+
+from shorthash.store.base import Store
+from shorthash.store.items import Items
+from shorthash.store.reranking import RerankResult
+from shorthash.store.sqlite import SQLiteStore
+
+__all__ = ["Items", "RerankResult", "SQLiteStore", "Store"]

@@ -1,0 +1,295 @@
+"""Expected-AP hashing: the table against loops and finite differences, the steps, the estimator."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import train_test_split
+
+from shorthash.codes import hamming_distances, unpack
+from shorthash.codes.ties import expected_average_precision, leave_one_out_map
+from shorthash.errors import CollisionWarning, InvalidInput
+from shorthash.learners import eaph_posteriors
+from shorthash.learners.classifier import ClassifierCode
+from shorthash.learners.eaph import EAPH
+from shorthash.learners.eaph_codebook import anneal_codebook
+from shorthash.learners.eaph_posteriors import fit_posteriors
+from shorthash.learners.eaph_refinement import _masses, refine_table
+from shorthash.learners.eaph_table import ap_table
+from shorthash.learners.rslh import RSLH
+
+
+def loop_ap(h, database, rel, relevant_mass):
+    """A by loops over cells, distances and label sets, in float64, with the divisor given."""
+    Z, u = database.shape
+    n_bits = Z.bit_length() - 1
+    A = np.zeros((Z, u))
+    for z in range(Z):
+        for s in range(u):
+            N = R = total = 0.0
+            for t in range(n_bits + 1):
+                ring = [y for y in range(Z) if (y ^ z).bit_count() == t]
+                n = sum(database[y].sum() for y in ring)
+                f = sum(database[y] @ rel[:, s] for y in ring)
+                rho = f / n
+                total += rho * (f + (R - rho * N) * (np.log((N + n) / N) if N else 0.0))
+                N, R = N + n, R + f
+            A[z, s] = total / relevant_mass[s]
+    return A
+
+
+@pytest.fixture(params=["single", "multi"])
+def masses(request, seed):
+    rng = np.random.default_rng(seed)
+    h = rng.random((8, 4)) ** 3
+    rel = np.eye(4)
+    if request.param == "multi":
+        rel = np.maximum(np.triu(rng.random((4, 4)) < 0.5), np.eye(4))
+        rel = np.maximum(rel, rel.T)
+    return h / h.sum(), rel
+
+
+def test_the_table_equals_loops(masses):
+    h, rel = masses
+    background = 0.01 * h.sum(axis=0)
+    full = h + background / 8
+    table = ap_table(h, background, rel)
+    expected = loop_ap(h, full, rel, (full @ rel).sum(axis=0))
+    assert np.allclose(table.query, expected, atol=1e-6)
+    assert table.value == pytest.approx(np.sum(h * expected), abs=1e-6)
+
+
+def test_the_database_side_equals_finite_differences(masses):
+    h, rel = masses
+    background = 0.01 * h.sum(axis=0)
+    full = h + background / 8
+    divisor = (full @ rel).sum(axis=0)  # its own derivative is constant over cells and decides nothing
+    D = ap_table(h, background, rel).database
+    step = 1e-6
+    for z in range(8):
+        for s in range(4):
+            up, down = full.copy(), full.copy()
+            up[z, s] += step
+            down[z, s] -= step
+            slope = np.sum(h * (loop_ap(h, up, rel, divisor) - loop_ap(h, down, rel, divisor))) / (2 * step)
+            assert D[z, s] == pytest.approx(slope, abs=2e-4)
+
+
+def test_without_relevance_matrix_sets_are_relevant_to_themselves_alone(masses):
+    h, _ = masses
+    background = 0.01 * h.sum(axis=0)
+    plain, explicit = ap_table(h, background), ap_table(h, background, np.eye(4))
+    assert np.allclose(plain.query, explicit.query)
+    assert np.allclose(plain.database, explicit.database, atol=1e-6)
+
+
+def test_the_table_is_the_limit_of_the_exact_tie_aware_precision(seed):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 200, size=(16, 3))
+    codes = np.arange(16)
+    distance = hamming_distances(codes, codes, 4)
+    gaps = []
+    for scale in (10, 1000):
+        exact = np.zeros((16, 3))
+        for z in range(16):
+            total = np.array([[(scale * counts[distance[z] == t]).sum() for t in range(5)]])
+            for s in range(3):
+                relevant = np.array([[(scale * counts[distance[z] == t, s]).sum() for t in range(5)]])
+                exact[z, s] = expected_average_precision(total, relevant)[0]
+        A = ap_table(counts / counts.sum(), np.zeros(3)).query
+        gaps.append(np.abs(A - exact).max())
+    assert gaps[1] < 1e-4 < gaps[0] * 10
+    assert gaps[1] < gaps[0] / 10
+
+
+def test_class_blocks_change_nothing(masses, monkeypatch):
+    from shorthash.learners import eaph_table
+
+    h, rel = masses
+    whole = ap_table(h, 0.01 * h.sum(axis=0), rel)
+    monkeypatch.setattr(eaph_table, "BLOCK_FLOATS", 1)
+    blocks = ap_table(h, 0.01 * h.sum(axis=0), rel)
+    assert np.allclose(whole.query, blocks.query, atol=1e-7)
+    assert np.allclose(whole.database, blocks.database, atol=1e-7)
+
+
+def confused_masses(seed, n_groups=6):
+    M = np.random.default_rng(seed).random((n_groups, n_groups)) ** 6 + 3 * np.eye(n_groups)
+    return M / M.sum()
+
+
+def test_annealing_reports_the_value_of_the_table(seed):
+    M = confused_masses(seed)
+    z, value = anneal_codebook(M, M, 4, np.random.RandomState(seed), n_proposals=3000, heat=4e-3, swap=0.9)
+    h = np.zeros((16, 6))
+    np.add.at(h, z, M)
+    assert value == pytest.approx(ap_table(h, 1e-9 * M.sum(axis=0)).value, abs=1e-5)
+
+
+def test_annealing_beats_random_codebooks_and_keeps_codewords_apart(seed):
+    M = confused_masses(seed)
+    z, value = anneal_codebook(M, M, 3, np.random.RandomState(seed), n_proposals=20_000, heat=4e-3, swap=0.9)
+    rng = np.random.default_rng(seed)
+    best_random = -1.0
+    for _ in range(200):
+        h = np.zeros((8, 6))
+        h[rng.permutation(8)[:6]] = M
+        best_random = max(best_random, ap_table(h, 1e-9 * M.sum(axis=0)).value)
+    assert value >= best_random - 1e-6
+    assert len(set(z.tolist())) == 6
+
+
+@pytest.mark.parametrize("change", ["permute", "complement"])
+def test_the_value_does_not_care_for_names_of_bits(seed, change):
+    h = np.random.default_rng(seed).random((16, 3))
+    h /= h.sum()
+    bits = unpack(np.arange(16), 4)
+    moved = bits[:, [2, 0, 3, 1]] if change == "permute" else bits * np.array([1, -1, -1, 1])
+    cells = ((moved > 0) @ (2 ** np.arange(4))).astype(int)
+    other = np.empty_like(h)
+    other[cells] = h
+    one, two = ap_table(h, 0.01 * h.sum(axis=0)), ap_table(other, 0.01 * h.sum(axis=0))
+    assert one.value == pytest.approx(two.value, rel=1e-6)
+    assert np.allclose(one.database, two.database[cells], atol=1e-6)
+
+
+def test_refinement_ascends_but_for_the_damping(digits, seed):
+    X, y = digits
+    oof = fit_posteriors("logistic", X.astype(np.float32), y, np.eye(10, dtype=np.uint8), np.random.RandomState(0)).oof
+    oof = eaph_posteriors.softmax(0.4 * np.log(oof + 1e-6))  # blurred, so that there is something to gain
+    start = np.random.RandomState(seed).permutation(64)[:10][oof.argmax(axis=1)]
+    design = refine_table(oof, None, start.astype(np.int64), 6, np.random.RandomState(seed), 16)
+    assert design.value > design.history[0] + 0.01
+    assert np.all(np.diff(design.history) > -0.01)
+    assert design.value == design.history.max()
+
+
+def test_masses_are_sums_of_posteriors(seed):
+    rng = np.random.default_rng(seed)
+    P, group = rng.random((50, 3)).astype(np.float32), rng.integers(0, 7, size=50)
+    group[group == 4] = 0  # an empty group
+    expected = np.array([P[group == g].sum(axis=0) if (group == g).any() else np.zeros(3) for g in range(7)]) / 50
+    assert np.allclose(_masses(P, group, 7), expected, atol=1e-7)
+
+
+def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):
+    """Out-of-fold logits of a fold stay when its labels are shuffled (at a fixed penalty)."""
+    X, y = blobs[0].astype(np.float32), blobs[1]
+    fold = np.arange(len(y)) % 5
+    monkeypatch.setattr(eaph_posteriors, "_folds", lambda *_: fold)
+    monkeypatch.setattr(eaph_posteriors, "PENALTIES", (0.03,))
+    monkeypatch.setattr(eaph_posteriors, "_calibrate", lambda *_: (1.0, 0.0))
+    shuffled = y.copy()
+    shuffled[fold == 2] = np.random.default_rng(0).permutation(y[fold == 2])
+    eye = np.eye(5, dtype=np.uint8)
+    one, two = (fit_posteriors("logistic", X, labels, eye, np.random.RandomState(0)).oof for labels in (y, shuffled))
+    assert np.array_equal(one[fold == 2], two[fold == 2])
+    assert not np.array_equal(one[fold == 1], two[fold == 1])
+
+
+def test_the_log_linear_model_of_one_label_is_logistic_regression(blobs):
+    X, y = blobs[0].astype(np.float32), blobs[1]
+    eye = np.eye(5, dtype=np.uint8)
+    W, b = eaph_posteriors._minimise(X, y, eye, 0.1, np.zeros((12, 5)), np.zeros(5), max_iter=500)
+    sklearn = LogisticRegression(C=1 / (0.1 * len(X)), max_iter=5000, tol=1e-8).fit(X, y)
+    ours = eaph_posteriors.softmax(X @ W + b)
+    assert np.allclose(ours, sklearn.predict_proba(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("posterior", ["logistic", "ridge", "combo", LogisticRegression(max_iter=500)])
+def test_posteriors_are_calibrated_probabilities(digits, posterior):
+    X, y = digits[0][:600].astype(np.float32), digits[1][:600]
+    fitted = fit_posteriors(posterior, X, y, np.eye(10, dtype=np.uint8), np.random.RandomState(0))
+    for P in (fitted.oof, fitted.model.predict(digits[0][600:700].astype(np.float32))):
+        assert np.allclose(P.sum(axis=1), 1, atol=1e-5)
+        assert P.min() >= 0
+    assert fitted.loss == pytest.approx(-np.mean(np.log(fitted.oof[np.arange(600), y])), rel=1e-3)
+    assert (fitted.oof.argmax(axis=1) == y).mean() > 0.85
+
+
+def test_better_than_rslh_and_the_classifier_code_at_the_same_length(digits):
+    X, y = digits
+    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=800, random_state=0)
+    blur = np.random.default_rng(0).normal(scale=6, size=X_train.shape), np.random.default_rng(1)
+    X_train, X_test = X_train + blur[0], X_test + blur[1].normal(scale=6, size=X_test.shape)  # classes overlap
+    ours = EAPH(5, posterior="logistic", random_state=0).fit(X_train, y_train).score(X_test, y_test)
+    simple = ClassifierCode(LogisticRegression(C=1e-3, max_iter=2000), n_bits=5, random_state=0).fit(X_train, y_train)
+    assert ours > RSLH(5, random_state=0).fit(X_train - X_train.mean(axis=0), y_train).score(
+        X_test - X_train.mean(axis=0), y_test
+    )
+    assert ours > simple.score(X_test, y_test)
+
+
+def test_several_labels(tagged):
+    X, Y = tagged
+    hasher = EAPH(6, posterior="logistic", random_state=0).fit(X[:200], Y[:200])
+    theirs = RSLH(6, max_iter=50, random_state=0).fit(X[:200], Y[:200]).score(X[200:], Y[200:])
+    assert hasher.score(X[200:], Y[200:]) > theirs
+    assert len(hasher.codewords_) == len(hasher.label_sets_)
+
+
+def test_distinct_codewords_in_as_few_bits_as_there_can_be(digits):
+    X, y = digits
+    hasher = EAPH(4, posterior="logistic", random_state=0).fit(X, y)
+    assert len(np.unique(hasher.codewords_, axis=0)) == 10
+
+
+def test_more_classes_than_codes_share_them_well(digits):
+    X, y = digits
+    with pytest.warns(CollisionWarning, match="some must collide"):
+        hasher = EAPH(2, posterior="logistic", random_state=0).fit(X, y)
+    random_sharing = np.mean(
+        [leave_one_out_map(unpack(np.random.default_rng(s).integers(0, 4, 10)[y], 2), y) for s in range(20)]
+    )
+    assert hasher.score(X, y) > random_sharing
+
+
+@pytest.mark.parametrize("n_bits", [13, 20, 33, 64])
+def test_a_longer_code_is_not_worse_than_its_prefix(blobs, n_bits):
+    X, y = blobs  # 300 rows: up to 11 bits compete
+    hasher = EAPH(n_bits, posterior="logistic", random_state=0).fit(X, y)
+    short = EAPH(11, posterior="logistic", random_state=0).fit(X, y)
+    assert hasher.codes_.shape == (300, n_bits)
+    assert np.array_equal(hasher.codes_[:, :11], short.codes_)
+    assert leave_one_out_map(hasher.codes_, y) >= leave_one_out_map(short.codes_, y) - 1e-12
+
+
+def test_new_classes_keep_to_codewords(digits):
+    X, y = digits
+    hasher = EAPH(6, posterior="logistic", expect_new_classes=True, random_state=0).fit(X, y)
+    words = {tuple(word) for word in hasher.codewords_.tolist()}
+    assert {tuple(code) for code in hasher.transform(X).tolist()} <= words
+
+
+def test_few_rows_fall_back_to_codewords(blobs):
+    X, y = blobs[0][:40], blobs[1][:40]
+    hasher = EAPH(6, posterior="logistic", random_state=0).fit(X, y)
+    assert len(hasher.cells_) == 5
+
+
+def test_codebooks_by_name(digits):
+    X, y = digits[0][:500], digits[1][:500]
+    for codebook in ("annealed", "balanced", "binary", "random"):
+        hasher = EAPH(6, posterior="logistic", codebook=codebook, refine=False, random_state=0).fit(X, y)
+        assert len(np.unique(hasher.codewords_, axis=0)) == 10
+
+
+def test_project_tells_how_firm_a_bit_is(digits):
+    X, y = digits
+    hasher = EAPH(6, posterior="logistic", random_state=0).fit(X, y)
+    scores = hasher.project(X[:200])
+    assert np.array_equal(np.where(scores >= 0, 1, -1), hasher.transform(X[:200]))
+    assert np.all(scores != 0)
+
+
+def test_bad_input(blobs, tagged):
+    X, y = blobs
+    with pytest.raises(InvalidInput, match=r"'combo', 'logistic', 'ridge'|'logistic', 'ridge', 'combo'"):
+        EAPH(posterior="bayes").fit(X, y)
+    with pytest.raises(InvalidInput, match="classifier with predict_proba"):
+        EAPH(posterior=RidgeClassifier()).fit(X, y)
+    with pytest.raises(InvalidInput, match="needs one label per row"):
+        EAPH(posterior=LogisticRegression()).fit(*tagged)
+    with pytest.raises(InvalidInput, match="'codebook' parameter of EAPH"):
+        EAPH(codebook="polar").fit(X, y)
+    with pytest.raises(InvalidInput, match="'n_iter'"):
+        EAPH(n_iter=0).fit(X, y)
