@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# tests run side by side, each on one thread: many small matrices gain nothing from more
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help install demo test lint docs bench wheel lock clean
+.PHONY: help install demo test faults lint docs bench records wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,7 +25,10 @@ demo: $(READY)  ## learn, search, evaluate and report on scikit-learn's digits
 	$(BIN)/shorthash demo
 
 test: $(READY)  ## run the whole test suite
-	$(BIN)/python -m pytest
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+
+faults: $(READY)  ## kill saves and writes at 50 random moments each, and look at what is left
+	SHORTHASH_FAULTS=50 $(BIN)/python -m pytest -m faults
 
 lint: $(READY)  ## ruff, mypy, spelling, generated pages
 	$(BIN)/ruff check .
@@ -37,8 +42,20 @@ docs: $(READY)  ## regenerate the generated pages and build the site into site/
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
-bench: $(READY)  ## print the figures of benchmarks/
+bench: $(READY)  ## print the figures of benchmarks/: fitting, evaluation, search
 	$(BIN)/python benchmarks/fit.py
+	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/search.py
+
+records: $(READY)  ## measure again what README and docs quote (needs SHORTHASH_DATA; about an hour)
+	$(BIN)/shorthash demo > docs/data/demo.txt
+	$(BIN)/python benchmarks/fit.py --record
+	$(BIN)/python benchmarks/evaluate.py --record
+	$(BIN)/python benchmarks/cifar10.py
+	$(BIN)/python benchmarks/which_map.py
+	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python benchmarks/beyond.py
+	$(MAKE) docs
 
 wheel: $(READY)  ## build wheel and sdist, install the wheel without extras, ask for help
 	bash .ci/wheel

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shorthash.store import SQLiteStore
-PostgresStore=QdrantStore=SQLiteStore
+from shorthash.store import PostgresStore, QdrantStore, SQLiteStore
 
 NOBODY = 65534
 numbers = itertools.count()

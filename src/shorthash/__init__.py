@@ -22,35 +22,44 @@ if TYPE_CHECKING:
     from shorthash.index.buckets import BucketIndex
     from shorthash.index.scan import ScanIndex
     from shorthash.kernels.rbf import AnchorRBF
+    from shorthash.learners.eaph import EAPH
     from shorthash.learners.rslh import RSLH
     from shorthash.persistence import load, save
     from shorthash.recipes import HasherPipeline, make_hasher
+    from shorthash.store.sqlite import SQLiteStore
+    from shorthash.store.urls import open_store
 
 __all__ = [
+    "EAPH",
     "RSLH",
     "AnchorRBF",
     "BucketIndex",
     "HasherPipeline",
+    "SQLiteStore",
     "ScanIndex",
     "Scores",
     "evaluate",
     "load",
     "make_hasher",
+    "open_store",
     "save",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "EAPH": "shorthash.learners.eaph",
     "RSLH": "shorthash.learners.rslh",
     "AnchorRBF": "shorthash.kernels.rbf",
     "BucketIndex": "shorthash.index.buckets",
     "HasherPipeline": "shorthash.recipes",
+    "SQLiteStore": "shorthash.store.sqlite",
     "ScanIndex": "shorthash.index.scan",
     "Scores": "shorthash.evaluation.scores",
     "evaluate": "shorthash.evaluation.scores",
     "load": "shorthash.persistence",
     "make_hasher": "shorthash.recipes",
+    "open_store": "shorthash.store.urls",
     "save": "shorthash.persistence",
 }
 

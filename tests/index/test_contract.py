@@ -10,7 +10,7 @@ from shorthash.codes import unpack
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, FaissIndex, ScanIndex
 
-INDEXES = [ScanIndex, BucketIndex, *EVERY_STORE]
+INDEXES = [ScanIndex, BucketIndex, FaissIndex, *EVERY_STORE]
 every_index = pytest.mark.parametrize("make", INDEXES)
 POLICIES = ["id", "insertion", "shuffle"]
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans, SpectralClustering
 
 from shorthash.errors import InvalidInput
@@ -76,6 +77,22 @@ def test_too_many_clusters_leave_the_most_balanced_bits():
     H = np.sign(np.random.default_rng(0).normal(size=(99, 6)))
     picked = select_bits(H.T @ H, H.sum(axis=0), 2, "mb", np.random.RandomState(0), DBSCAN(eps=1e-9, min_samples=2))
     assert picked.tolist() == chosen(H, 2, "ob")  # every bit is noise, so every bit stands alone
+
+
+class Fixed(ClusterMixin, BaseEstimator):
+    """A clusterer that has made up its mind."""
+
+    def __init__(self, labels=()):
+        self.labels = labels
+
+    def fit_predict(self, X, y=None):
+        return np.array(self.labels)
+
+
+def test_bits_that_belong_nowhere_stand_alone():
+    balance = np.array([0, 1, 5, 6])
+    picked = select_bits(np.eye(4), balance, 3, "mb", np.random.RandomState(0), Fixed(labels=(0, 0, -1, -1)))
+    assert picked.tolist() == [0, 2, 3]
 
 
 @pytest.mark.parametrize(

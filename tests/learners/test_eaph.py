@@ -5,6 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import train_test_split
 
+from shorthash import evaluate
+from shorthash._labels import group_labels
 from shorthash.codes import hamming_distances, unpack
 from shorthash.codes.ties import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
@@ -12,6 +14,7 @@ from shorthash.learners import eaph_posteriors
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph import EAPH
 from shorthash.learners.eaph_codebook import anneal_codebook
+from shorthash.learners.eaph_memory import searched_map
 from shorthash.learners.eaph_posteriors import fit_posteriors
 from shorthash.learners.eaph_refinement import _masses, refine_table
 from shorthash.learners.eaph_table import ap_table
@@ -293,3 +296,40 @@ def test_bad_input(blobs, tagged):
         EAPH(codebook="polar").fit(X, y)
     with pytest.raises(InvalidInput, match="'n_iter'"):
         EAPH(n_iter=0).fit(X, y)
+
+
+def test_update_codes_equals_fit_at_another_length(digits):
+    X, y = digits[0][:600], digits[1][:600]
+    updated = EAPH(8, posterior="logistic", random_state=0).fit(X, y).set_params(n_bits=5).update_codes()
+    fitted = EAPH(5, posterior="logistic", random_state=0).fit(X, y)
+    assert np.array_equal(updated.transform(X), fitted.transform(X))
+    assert updated.expected_map_ == fitted.expected_map_
+
+
+def test_codes_for_searching_the_training_rows_may_remember_them(digits):
+    X, y = digits
+    rng = np.random.default_rng(0)
+    X = X + rng.normal(scale=6, size=X.shape)
+    train, query = slice(0, 1000), slice(1000, None)
+    scores = {}
+    for database in ("disjoint", "training"):
+        hasher = EAPH(6, posterior="logistic", database=database, random_state=0).fit(X[train], y[train])
+        scores[database] = evaluate(hasher.transform(X[query]), y[query], hasher.transform(X[train]), y[train]).map
+    assert scores["training"] > scores["disjoint"]
+    assert hasher.searched_map_ == pytest.approx(scores["training"], abs=0.06)
+    with pytest.raises(InvalidInput, match="needs database='disjoint'"):
+        hasher.update_codes()
+
+
+def test_a_rows_own_item_is_left_out():
+    groups = group_labels([0, 0, 1, 1], owner="test")
+    queries, items = np.array([0, 1, 2, 3], dtype=np.uint8), np.array([0, 0, 3, 3], dtype=np.uint8)
+    values = []
+    for i in range(4):
+        others = [j for j in range(4) if j != i]
+        distances = [int(queries[i] ^ items[j]).bit_count() for j in others]
+        total = np.array([[distances.count(t) for t in range(3)]])
+        hits = [d for d, j in zip(distances, others, strict=True) if groups.ids[j] == groups.ids[i]]
+        relevant = np.array([[hits.count(t) for t in range(3)]])
+        values.append(expected_average_precision(total, relevant)[0])
+    assert searched_map(queries, items, groups, 2) == pytest.approx(np.mean(values))

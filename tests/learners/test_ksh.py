@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import linalg
@@ -5,7 +7,7 @@ from scipy.optimize import approx_fprime
 
 from shorthash._labels import group_labels
 from shorthash.errors import InvalidInput
-from shorthash.learners.ksh import KSH, _ascend, _leading_direction, _Residual, _smooth, _whitening
+from shorthash.learners.ksh import KSH, _ascend, _leading_direction, _Residual, _smooth, _smooth_value, _whitening
 
 
 def dense_similarity(Y):
@@ -30,8 +32,10 @@ def problem(request, seed):
     return K - K.mean(axis=0), residual, 5 * dense_similarity(Y) - H @ H.T
 
 
-def test_products_equal_those_with_the_full_matrix(problem):
+@pytest.mark.parametrize("held", [True, False])
+def test_products_equal_those_with_the_full_matrix(problem, held):
     K, residual, S = problem
+    residual = residual if held else replace(residual, T=None)
     assert np.allclose(residual.times(K), S @ K)
     assert np.allclose(residual.form(K), K.T @ S @ K)
     assert residual.value(K[:, 0]) == pytest.approx(K[:, 0] @ S @ K[:, 0])
@@ -47,6 +51,7 @@ def test_the_gradient_is_that_of_the_smooth_value(problem, seed):
 
     here, gradient = _smooth(K, residual, a)
     assert here == pytest.approx(value(a))
+    assert _smooth_value(K, residual, a) == pytest.approx(value(a))
     assert np.allclose(gradient, approx_fprime(a, value, 1e-7), atol=1e-3)
 
 

@@ -18,6 +18,7 @@ from shorthash.cli.fit import fit
 from shorthash.cli.info import info
 from shorthash.cli.methods import methods
 from shorthash.cli.search import search
+from shorthash.cli.sql import sql
 from shorthash.cli.warned import warnings_as_lines
 from shorthash.errors import ShorthashError
 
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, methods, fit, encode, search, evaluate, info):
+for verb in (demo, methods, fit, encode, search, evaluate, info, sql):
     app.command()(verb)
 
 

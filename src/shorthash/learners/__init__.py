@@ -9,6 +9,7 @@ from shorthash.learners.ccaitq import CCAITQ
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.cosdish import COSDISH
 from shorthash.learners.eaph import EAPH
+from shorthash.learners.encoders import CodewordHasher
 from shorthash.learners.fsdh import FSDH
 from shorthash.learners.fssh import FSSH
 from shorthash.learners.hcsdh import HCSDH
@@ -52,6 +53,7 @@ __all__ = [
     "BaseHasher",
     "BitBoost",
     "ClassifierCode",
+    "CodewordHasher",
     "SumHasher",
     "SupervisedHasher",
 ]

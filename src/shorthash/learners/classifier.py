@@ -54,13 +54,14 @@ class ClassifierCode(SupervisedHasher):
         :math:`0.01 v \|w\|^2`, where :math:`v` is the mean variance of the features, so their scale does not matter.
     n_bits : int, default=8
         Code length, 1 to 64.
-    codebook : {"balanced", "binary", "random"} or (n_classes, n_bits) array of signs, default="balanced"
+    codebook : {"balanced", "binary", "random", "separated"} or (n_classes, n_bits) array of signs, default="balanced"
         - "balanced": every bit splits the classes in halves; of 200 draws the one with the largest smallest distance;
         - "binary": the number of the class in binary;
         - "random": random codewords;
+        - "separated": of up to 4 000 draws of random codewords the least crowded one;
         - an array: its rows are the codewords, in the order of the sorted classes.
 
-        The codewords of the first three are distinct; with more classes than codes some share one, with a warning.
+        The codewords of the first four are distinct; with more classes than codes some share one, with a warning.
     random_state : int, RandomState instance or None, default=None
         Draws the codebook and seeds the classifier.
 

@@ -65,7 +65,7 @@ def annealed_codebook(rows: NDArray[np.uint8], confusion: Floats, n_bits: int, r
     Parameters
     ----------
     rows : (u, c) the label sets
-    confusion : (u, u) mass of every label set (columns) among items taken for every label set
+    confusion : (u, u) how often items of one label set are taken for another; sums to 1
     n_bits : code length
     rng : source of start and moves
     """

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shorthash._labels import LabelGroups, shared_label
+from shorthash._labels import shared_label
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes.packing import pack, packed_dtype, unpack
@@ -90,6 +90,8 @@ class EAPH(SupervisedHasher):
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred
     posterior_ : the fitted posterior model
+    oof_posteriors_ : (n_samples, u) float32, out-of-fold posteriors of the training rows
+    label_set_ids_ : (n_samples,) their label sets
     cells_ : (m,) the codes in use, packed
     table_ : (m, u) float32, rows of T for them
     codewords_ : (u, n_bits) the code of an item that surely has a label set
@@ -145,7 +147,7 @@ class EAPH(SupervisedHasher):
         X : (n_samples, n_features) features as they are; no kernel is needed
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
-        n_bits = self._check_params()
+        self._check_params()
         rows = self._training_rows(X)
         check_finite(rows.X, "EAPH")
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
@@ -156,35 +158,70 @@ class EAPH(SupervisedHasher):
             )
         self._warn_of_collisions(len(groups.classes))
         values = rows.X if groups.kept is None else rows.X[groups.kept]
+        kept = np.asarray(values, dtype=np.float32)
         rng = check_random_state(self.random_state)
-        fitted, design = self._design(np.asarray(values, dtype=np.float32), groups, n_bits, rng)
-        short = unpack(design.cells[best_rows(fitted.oof, design.table)], design.n_bits)
-        order = _extension(short, groups.rows[groups.ids], n_bits)
-        self.classes_, self.label_sets_ = groups.classes, groups.rows
-        self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
-        self._set_table(design, order)
-        self.codes_ = _extend(short, order)
-        self.n_dropped_ = len(rows) - len(values)
-        return self
+        self._seed = int(rng.randint(np.iinfo(np.int32).max))
+        self.classes_, self.label_sets_, self.label_set_ids_ = groups.classes, groups.rows, groups.ids
+        self.n_dropped_ = len(rows) - len(kept)
+        if self.database == "training":
+            rel, options = self._relevance(), self._options()
+            bits, table_rng = self._table_bits(len(kept)), np.random.RandomState(self._seed)
+            fitted, design, self.searched_map_ = design_for_training_rows(kept, groups, rel, bits, table_rng, **options)
+            self._keep_posterior(fitted)
+            return self._keep_table(design)
+        self._keep_posterior(fit_posteriors(self.posterior, kept, groups.ids, groups.rows, rng))
+        return self.update_codes()
 
-    def _design(
-        self, X: NDArray[np.float32], groups: LabelGroups, n_bits: int, rng: np.random.RandomState
-    ) -> tuple[Fitted, Design]:
-        """Posteriors and table."""
-        rel = None if groups.single else shared_label(groups.rows, groups.rows).astype(np.float64)
-        table_bits = min(n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * len(X)))))
-        options: dict[str, Any] = {
-            "n_classes": len(groups.classes),
+    def update_codes(self) -> Self:
+        """Design the codes anew from the posteriors as they are, for instance after ``set_params(n_bits=10)``.
+
+        The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again.
+        """
+        check_is_fitted(self, "oof_posteriors_")
+        self._check_params()
+        if self.database == "training" and hasattr(self, "table_"):
+            raise InvalidInput(
+                "update_codes of EAPH needs database='disjoint': where the training rows are searched, posteriors and "
+                "codes are chosen together; call fit."
+            )
+        oof = self.oof_posteriors_
+        rng = np.random.RandomState(self._seed)
+        design = design_codes(oof, self._relevance(), self._table_bits(len(oof)), rng, **self._options())
+        return self._keep_table(design)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "n_classes": len(self.classes_),
             "codebook": self.codebook,
             "refine": self.refine and not self.expect_new_classes,
             "n_starts": self.n_starts,
             "n_iter": self.n_iter,
         }
-        if self.database == "training":
-            fitted, design, self.searched_map_ = design_for_training_rows(X, groups, rel, table_bits, rng, **options)
-            return fitted, design
-        fitted = fit_posteriors(self.posterior, X, groups.ids, groups.rows, rng)
-        return fitted, design_codes(fitted.oof, rel, table_bits, rng, **options)
+
+    def _table_bits(self, n_rows: int) -> int:
+        return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))))
+
+    def _relevance(self) -> Floats | None:
+        """Which label sets share a label; None where each is relevant to itself alone."""
+        rows = self.label_sets_
+        return None if (rows.sum(axis=1) == 1).all() else shared_label(rows, rows).astype(np.float64)
+
+    def _keep_posterior(self, fitted: Fitted) -> None:
+        self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
+        self.oof_posteriors_ = fitted.oof
+
+    def _keep_table(self, design: Design) -> Self:
+        """Keep the codes in use, as codes of full length."""
+        short = unpack(design.cells[best_rows(self.oof_posteriors_, design.table)], design.n_bits)
+        order = _extension(short, self.label_sets_[self.label_set_ids_], self.n_bits)
+        codes = _extend(unpack(design.cells, design.n_bits), order)
+        self.n_features_out_ = len(order)
+        self.cells_: PackedCodes = pack(codes).astype(packed_dtype(len(order)))
+        self.table_ = design.table
+        self.codewords_ = codes[design.table.argmax(axis=0)]
+        self.codes_ = _extend(short, order)
+        self.expected_map_, self.objective_ = design.value, design.history
+        return self
 
     def project(self, X: ArrayLike) -> Floats:
         """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
@@ -219,16 +256,7 @@ class EAPH(SupervisedHasher):
     def _codebook(self) -> Codes:
         return unpack(self.cells_, self.n_features_out_)
 
-    def _set_table(self, design: Design, order: NDArray[np.intp]) -> None:
-        """Keep the codes in use, as codes of full length."""
-        codes = _extend(unpack(design.cells, design.n_bits), order)
-        self.n_features_out_ = len(order)
-        self.cells_: PackedCodes = pack(codes).astype(packed_dtype(len(order)))
-        self.table_ = design.table
-        self.codewords_ = codes[design.table.argmax(axis=0)]
-        self.expected_map_, self.objective_ = design.value, design.history
-
-    def _check_params(self) -> int:
+    def _check_params(self) -> None:
         if isinstance(self.posterior, str):
             check_choice(self.posterior, "posterior", "EAPH", list(POSTERIORS))
         elif not hasattr(self.posterior, "predict_proba"):
@@ -240,7 +268,7 @@ class EAPH(SupervisedHasher):
         check_choice(self.database, "database", "EAPH", ["disjoint", "training"])
         check_count(self.n_starts, "n_starts", "EAPH")
         check_count(self.n_iter, "n_iter", "EAPH")
-        return check_n_bits(self.n_bits, "EAPH")
+        check_n_bits(self.n_bits, "EAPH")
 
     @property
     def _n_features_out(self) -> int:

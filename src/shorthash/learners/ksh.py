@@ -25,6 +25,7 @@ from shorthash.learners.supervision import similar_sums
 
 __all__ = ["KSH"]
 
+HELD_GROUPS = 1024  # label sets up to which their pairwise similarity is held: 8 MB
 DOUBLINGS = 50  # of the Lipschitz guess, at most, as in the authors' code
 RANK_TOLERANCE = 1e-10  # directions with less than this share of the largest variance are left out
 
@@ -155,6 +156,7 @@ class _Residual:
     label_rows: NDArray[np.uint8]  # (u, c)
     ids: NDArray[np.intp]  # (n,) group of every row
     Et: Any  # (u, n) sparse, the indicator of the groups
+    T: Floats | None  # (u, u) similarity of groups; None where there are too many to hold it
     H: Floats  # (n, l)
 
     @classmethod
@@ -162,26 +164,31 @@ class _Residual:
         present, ids = np.unique(groups.ids[chosen], return_inverse=True)
         n, u = len(chosen), len(present)
         Et = sparse.csr_array((np.ones(n), (ids.reshape(-1), np.arange(n))), shape=(u, n))
-        return cls(n_bits, groups.rows[present], ids.reshape(-1), Et, np.empty((n, 0)))
+        T = similar_sums(groups.rows[present], np.eye(u)) if u <= HELD_GROUPS else None
+        return cls(n_bits, groups.rows[present], ids.reshape(-1), Et, T, np.empty((n, 0)))
 
     def times(self, V: Floats) -> Floats:
         """S_l V, (n, k), for V (n, k)."""
-        similar = similar_sums(self.label_rows, self.Et @ V)[self.ids]
-        product: Floats = self.scale * similar - self.H @ (self.H.T @ V)
+        product: Floats = self.scale * self._similar(self.Et @ V)[self.ids] - self.H @ (self.H.T @ V)
         return product
 
     def value(self, v: Floats) -> float:
         """v'S_l v."""
-        return float(v @ self.times(v[:, None])[:, 0])
+        Etv, Htv = self.Et @ v[:, None], self.H.T @ v
+        return float(self.scale * (Etv * self._similar(Etv)).sum() - Htv @ Htv)
 
     def form(self, K: Floats) -> Floats:
         """K'S_l K, (d, d)."""
         V, HtK = np.asarray(self.Et @ K), self.H.T @ K
-        return np.asarray(self.scale * (V.T @ similar_sums(self.label_rows, V)) - HtK.T @ HtK)
+        return np.asarray(self.scale * (V.T @ self._similar(V)) - HtK.T @ HtK)
 
     def without(self, h: Floats) -> _Residual:
         """S_l - h h'."""
         return replace(self, H=np.column_stack([self.H, h]))
+
+    def _similar(self, V: Floats) -> Floats:
+        """T V, (u, k)."""
+        return similar_sums(self.label_rows, V) if self.T is None else self.T @ V
 
 
 def _solve(K: Floats, residual: _Residual, n_bits: int, max_iter: int, tol: float) -> tuple[Floats, Floats, int]:
@@ -222,7 +229,7 @@ def _ascend(K: Floats, residual: _Residual, a: Floats, max_iter: int, tol: float
     """Nesterov's gradient on the smooth value, steps shrunk by halves until they are safe, and their number."""
     n = len(K)
     before, inertia, steepness = a, (0.0, 1.0), 1.0
-    value = _smooth(K, residual, a)[0]
+    value = _smooth_value(K, residual, a)
     steps = 0
     while steps < max_iter:
         steps += 1
@@ -231,7 +238,7 @@ def _ascend(K: Floats, residual: _Residual, a: Floats, max_iter: int, tol: float
         squared = float(gradient @ gradient)
         for _ in range(DOUBLINGS):
             after = v + gradient / steepness
-            there = _smooth(K, residual, after)[0]
+            there = _smooth_value(K, residual, after)
             if there >= here + squared / (2.0 * steepness):
                 break
             steepness *= 2.0
@@ -243,8 +250,13 @@ def _ascend(K: Floats, residual: _Residual, a: Floats, max_iter: int, tol: float
     return a, steps
 
 
+def _smooth_value(K: Floats, residual: _Residual, a: Floats) -> float:
+    """s(Ka)'S_l s(Ka) with s(t) = 2 / (1 + e^-t) - 1 = tanh(t / 2)."""
+    return residual.value(np.tanh(K @ a / 2.0))
+
+
 def _smooth(K: Floats, residual: _Residual, a: Floats) -> tuple[float, Floats]:
-    """s(Ka)'S_l s(Ka) with s(t) = 2 / (1 + e^-t) - 1 = tanh(t / 2), and its gradient in a."""
+    """The same, and its gradient in a."""
     s = np.tanh(K @ a / 2.0)
     Ss = residual.times(s[:, None])[:, 0]
     return float(s @ Ss), K.T @ (Ss * (1.0 - s**2))

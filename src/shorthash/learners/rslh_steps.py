@@ -84,7 +84,7 @@ class Problem:
 
     @cached_property
     def confusion(self) -> Floats:
-        """Expected mass of label sets among rows classified as each of them, (u, u); from the sums."""
+        """How often rows of one label set are taken for another, (u, u); from the sums."""
         return expected_confusion(self.statistics)
 
     @property

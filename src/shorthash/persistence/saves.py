@@ -9,7 +9,9 @@ from typing import Any
 
 from shorthash import __version__
 from shorthash.errors import DamagedFile, PersistenceError
-from shorthash.persistence.folder import FORMAT_VERSION, read_arrays, read_meta, write_folder
+from shorthash.persistence.file import check_arrays, is_save, read_file, read_header, write_file
+from shorthash.persistence.folder import read_arrays, read_meta, write_folder
+from shorthash.persistence.meta import FORMAT_VERSION
 from shorthash.persistence.registry import ESTIMATORS, INDEXES, registered_name
 from shorthash.persistence.values import Decoder, Encoder
 
@@ -19,21 +21,22 @@ SUMMARISED = ("n_features_in_", "n_samples_seen_")  # fitted attributes worth a 
 
 
 def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> Path:
-    """Save a fitted model, a pipeline or an index as a folder.
+    """Save a fitted model or pipeline as a folder, an index as one file.
 
     An older save at the same path is replaced in one step: a crash leaves the old one or the new one. Anything else at
-    that path is left alone and an error says so.
+    that path is left alone and an error says so. What killed saves to this path have left behind is removed. An index
+    opened with ``mmap=True`` is first checked against the checksums of its file.
 
     Parameters
     ----------
     obj : an estimator or pipeline of shorthash, or an index
-    path : the folder to write
+    path : the folder or file to write
     statistics : whether to save the sums a learner keeps for learning on (``statistics_``); without them the save is
         small, encodes all the same, and cannot go on learning
 
     Returns
     -------
-    path : the folder
+    path : the folder or file
 
     Examples
     --------
@@ -48,6 +51,8 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
     if name is None:
         kinds = ", ".join(sorted([*ESTIMATORS, *INDEXES]))
         raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
+    if hasattr(obj, "verify"):
+        obj.verify()  # damage must not be written anew under a checksum that fits it
     encoder = Encoder(leave_out=() if statistics else ("statistics_",))
     meta = {
         "format": "shorthash",
@@ -59,43 +64,49 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         "summary": _summary(obj),
         "value": encoder.encode(obj, name),
     }
-    write_folder(Path(path), meta, encoder.arrays)
+    write = write_file if meta["kind"] == "index" else write_folder
+    write(Path(path), meta, encoder.arrays)
     return Path(path)
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
-    """Load what ``save`` wrote. No code in the folder is ever run.
+    """Load what ``save`` wrote. No code in it is ever run.
 
     Parameters
     ----------
-    path : the folder
+    path : the folder or file
     mmap : leave the arrays on disk and read them as they are needed: opening takes milliseconds whatever the size, and
         only the table of contents is checked (``verify`` checks the rest); changes stay in memory
     """
     place = Path(path)
     meta, arrays = _read(place, mmap=mmap)
     try:
-        return Decoder(arrays, thorough=not mmap).decode(meta["value"])
+        loaded = Decoder(arrays, thorough=not mmap).decode(meta["value"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise DamagedFile(
             f"{place} cannot be read back: {type(error).__name__}: {error}; it was written by shorthash "
             f"{meta['shorthash_version']}, so try that version, or build and save it again."
         ) from error
+    if mmap and "checksums" in meta and hasattr(loaded, "verify"):
+        loaded._check_source = lambda: check_arrays(place, meta, arrays)
+    return loaded
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a save holds, from ``meta.json`` alone.
+    """What a save holds, without reading its arrays.
 
     Returns
     -------
     description : kind ("index", "model" or "pipeline"), class, shorthash_version, format_version, statistics (whether
         it can go on learning), bytes, params, and n_bits, n_items, n_features_in, n_samples_seen where they apply
     """
-    meta = read_meta(Path(path))
+    place = Path(path)
+    meta = read_header(place) if place.is_file() and is_save(place) else read_meta(place)
+    n_bytes = meta["arrays"]["n_bytes"] if "arrays" in meta else place.stat().st_size
     kept = ("kind", "class", "shorthash_version", "format_version", "statistics")
     return {
         **{key: meta[key] for key in kept},
-        "bytes": meta["arrays"]["n_bytes"],
+        "bytes": n_bytes,
         **meta["summary"],
         "params": _plain(meta["value"].get("params", {})),
     }
@@ -108,6 +119,8 @@ def verify(path: str | os.PathLike[str]) -> None:
 
 def _read(place: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Meta and arrays that belong together, even if the save is being replaced meanwhile."""
+    if place.is_file() and is_save(place):
+        return read_file(place, mmap=mmap)
     meta = read_meta(place)
     while True:
         try:
@@ -127,7 +140,8 @@ def _kind(obj: Any) -> str:
 def _summary(obj: Any) -> dict[str, int]:
     """Sizes that a reader wants to see first."""
     if registered_name(obj, INDEXES):
-        return {"n_bits": obj.n_bits, "n_items": len(obj)}
+        dimension = {} if obj.dimension is None else {"dimension": obj.dimension}
+        return {"n_bits": obj.n_bits, "n_items": len(obj), **dimension}
     steps = [step for _, step in getattr(obj, "steps", [("", obj)])]
     found = {"n_bits": getattr(steps[-1], "n_bits", None)}
     for name in SUMMARISED:

@@ -13,12 +13,23 @@ from shorthash._types import PackedCodes
 from shorthash._validation import check_choice, check_count
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
+from shorthash.index.base import HammingIndex
 from shorthash.index.ids import AnyIds, as_ids, check_same_kind, check_unique, number_on, tie_order
-from shorthash.index.results import RadiusResult, SearchResult
+from shorthash.index.results import RadiusResult, RerankResult, SearchResult
 from shorthash.store import ranking
 from shorthash.store.conditions import Allowed, StoreWhere
-from shorthash.store.items import Items, Rows, as_ids_array, as_vectors, check_rows, from_signed, to_signed
-from shorthash.store.reranking import METRICS, RerankResult, best
+from shorthash.store.items import (
+    Items,
+    Rows,
+    as_ids_array,
+    as_vectors,
+    check_rows,
+    from_signed,
+    index_items,
+    merged_items,
+    to_signed,
+)
+from shorthash.store.reranking import METRICS, Ranked, best_by_codes, best_by_vectors, rerank_result
 from shorthash.store.session import Session
 from shorthash.store.versions import Versions, search_result
 
@@ -84,6 +95,7 @@ class Store(Versions):
             if n:
                 self._check_new(session, wanted)
                 _insert(session, rows, wanted)
+        self._after_writing(n)
         return self
 
     def upsert(
@@ -105,6 +117,7 @@ class Store(Versions):
                 known = session.known(wanted) if session.collection.id_kind == wanted.dtype.kind else []
                 session.delete(as_ids_array(known))
                 _insert(session, rows, wanted)
+        self._after_writing(len(rows))
         return self
 
     def items(self, ids: ArrayLike) -> Items:
@@ -143,10 +156,11 @@ class Store(Versions):
         Parameters
         ----------
         codes : the queries, signs of shape (n_queries, n_bits) or packed integers of shape (n_queries,)
-        vectors : (n_queries, dimension) vectors of the queries
+        vectors : (n_queries, dimension) vectors of the queries, or (n_queries, n_bits) real scores for
+            ``metric="asymmetric"``
         k : number of items wanted, at least 1
         radius : largest Hamming distance (inclusive)
-        metric : "cosine", "dot" or "euclidean"
+        metric : "cosine", "dot" or "euclidean" of vectors, or "asymmetric": real scores against the signs of the codes
         where : only these items may be found
         """
         owner = f"{type(self).__name__}.rerank"
@@ -158,15 +172,15 @@ class Store(Versions):
                 f"The 'vectors' of {owner} must be as many as the codes. Got {len(asked)} for {len(queries)} codes."
             )
         with self._reading() as session:
-            dimension = session.collection.dimension
-            if dimension != asked.shape[1]:
+            expected = self.n_bits if metric == "asymmetric" else session.collection.dimension
+            if asked.shape[1] != expected:
                 raise InvalidInput(
-                    f"The 'vectors' of {owner} must have the dimension of those in the store, {dimension}"
-                    f"{'' if dimension else ' (it has none)'}. Got {asked.shape[1]} instead."
+                    f"The 'vectors' of {owner} must have dimension {expected} for metric={metric!r} in this store "
+                    f"(0: it has no vectors). Got {asked.shape[1]} instead."
                 )
             allowed = self._allowed(session, where)
             rows = [self._best(session, q, v, k, radius, metric, allowed) for q, v in zip(queries, asked, strict=True)]
-            return RerankResult.from_rows(rows, session.collection.id_kind)
+            return rerank_result(rows, session.collection.id_kind)
 
     def _best(
         self,
@@ -177,10 +191,35 @@ class Store(Versions):
         radius: int,
         metric: str,
         allowed: Allowed,
-    ) -> tuple[list[Any], list[float]]:
+    ) -> Ranked:
         """Ids and scores of one query; stores that can rank by themselves do."""
+        if metric == "asymmetric":
+            hits = ranking.ball(session, self._version, query, radius, allowed, "any")
+            return best_by_codes(hits, self.n_bits, vector, k)
         hits = ranking.ball(session, self._version, query, radius, allowed, "vectors")
-        return best([hit[0] for hit in hits], session.vectors_of(hits), vector, k, metric)
+        return best_by_vectors(hits, session.vectors_of(hits), vector, k, metric)
+
+    def merge(self, *others: HammingIndex) -> Self:
+        """Take in all items of other indexes or stores with all they hold, all or none; ids must not collide.
+
+        Of a store, the items of its opened version are taken.
+        """
+        filled = self._mergeable(others)
+        if not filled:
+            return self
+        parts = [other.items(other.ids) if isinstance(other, Store) else index_items(other) for other in filled]
+        merged = merged_items(parts)
+        return self.add(
+            merged.codes, merged.ids, classes=merged.classes, metadata=merged.metadata, vectors=merged.vectors
+        )
+
+    def drop(self) -> None:
+        """Delete the collection with all its items and versions."""
+        with self._writing() as session:
+            session.drop()
+
+    def _after_writing(self, n_items: int) -> None:
+        """What a database needs after many items were written."""
 
     def _has(self, ids: AnyIds) -> bool:
         with self._reading() as session:
@@ -323,10 +362,12 @@ def _insert(session: Session, rows: Rows, ids: AnyIds) -> None:
         )
     if kind != known.id_kind:
         session.set_id_kind(kind)
+    if dimension and not known.dimension:
+        session.set_dimension(dimension)
     last_id = max(known.last_id, int(ids.max())) if kind == "i" else known.last_id
     n_slots = 0 if rows.vectors is None else len(rows)
     changed = replace(
-        known,
+        session.collection,
         id_kind=kind,
         last_id=last_id,
         next_place=known.next_place + len(rows),

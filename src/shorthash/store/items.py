@@ -13,11 +13,24 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._types import PackedCodes
 from shorthash.codes import packed_dtype
 from shorthash.errors import InvalidInput
+from shorthash.index.base import HammingIndex
 from shorthash.index.ids import AnyIds
 
-__all__ = ["Items", "Rows", "as_ids_array", "as_vectors", "check_rows", "from_signed", "to_signed"]
+__all__ = [
+    "Items",
+    "Rows",
+    "as_ids_array",
+    "as_vectors",
+    "check_rows",
+    "from_signed",
+    "index_items",
+    "merged_items",
+    "to_signed",
+]
 
 Class = int | str | None
+
+LONGEST = 500  # bytes of an id or a class; B-trees take keys of some 2,700
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,7 @@ def check_rows(
     return Rows(
         _check_text(ids, owner),
         {version: to_signed(values).tolist() for version, values in codes.items()},
-        [None] * n if classes is None else [_class(value, owner) for value in classes],
+        _classes(classes, n, owner),
         [None] * n if metadata is None else [_metadata(value, owner) for value in metadata],
         None if vectors is None else as_vectors(vectors, owner),
     )
@@ -104,6 +117,30 @@ def as_vectors(vectors: ArrayLike, owner: str) -> NDArray[np.float32]:
         row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
         raise InvalidInput(f"The 'vectors' of {owner} must be finite in float32, but row {row} is not; drop such rows.")
     return values
+
+
+def index_items(index: HammingIndex) -> Items:
+    """The items of an index in memory."""
+    vectors = getattr(index, "vectors", None)
+    n = len(index)
+    known = None if vectors is None else as_vectors(vectors, "merge")
+    return Items(index.ids, index.codes, [None] * n, [None] * n, known)
+
+
+def merged_items(parts: Sequence[Items]) -> Items:
+    """Items of several shards together; either all of them have vectors, or none."""
+    vectors = [part.vectors for part in parts if part.vectors is not None]
+    if vectors and (len(vectors) < len(parts) or any(np.isnan(part).any() for part in vectors)):
+        raise InvalidInput("Items with and without vectors cannot be merged; give all of them vectors, or none.")
+    if len({part.shape[1] for part in vectors}) > 1:
+        raise InvalidInput("Items whose vectors differ in dimension cannot be merged; use one kind of vectors.")
+    return Items(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.codes for part in parts]),
+        [value for part in parts for value in part.classes],
+        [value for part in parts for value in part.metadata],
+        np.concatenate(vectors) if vectors else None,
+    )
 
 
 def to_signed(codes: NDArray[Any]) -> NDArray[np.int64]:
@@ -133,12 +170,21 @@ def _check_text(ids: AnyIds, owner: str) -> list[Any]:
     values: list[Any] = ids.tolist()
     if ids.dtype.kind == "U":
         for value in values:
-            if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+            if not _storable(value):
                 raise InvalidInput(
-                    f"The 'ids' of {owner} must be text that a database can hold, without NUL and lone surrogates. "
-                    f"Got {value!r}; encode such ids first."
+                    f"The 'ids' of {owner} must be text that a database can hold: at most {LONGEST} bytes of UTF-8 "
+                    f"without NUL. Got {value[:50]!r}; encode or shorten such ids."
                 )
     return values
+
+
+def _classes(classes: Sequence[Any] | NDArray[Any] | None, n: int, owner: str) -> list[Class]:
+    if classes is None:
+        return [None] * n
+    if isinstance(classes, np.ndarray) and classes.dtype.kind == "i" and classes.ndim == 1:
+        numbers: list[Class] = classes.tolist()
+        return numbers
+    return [_class(value, owner) for value in classes]
 
 
 def _class(value: Any, owner: str) -> Class:
@@ -147,14 +193,18 @@ def _class(value: Any, owner: str) -> Class:
     if value is None or (isinstance(value, int | str) and not isinstance(value, bool) and _storable(value)):
         return value
     raise InvalidInput(
-        f"The 'classes' of {owner} must be integers that fit int64, strings or None. Got {value!r} instead."
+        f"The 'classes' of {owner} must be integers that fit int64, strings of at most {LONGEST} bytes, or None. "
+        f"Got {value!r} instead."
     )
 
 
 def _storable(value: int | str) -> bool:
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
-    return "\0" not in value
+    try:
+        return "\0" not in value and len(value.encode()) <= LONGEST
+    except UnicodeEncodeError:
+        return False
 
 
 def _metadata(value: Any, owner: str) -> str | None:

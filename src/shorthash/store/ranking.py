@@ -20,7 +20,7 @@ from shorthash.store.conditions import Allowed
 from shorthash.store.items import as_ids_array, to_signed
 from shorthash.store.session import Hit, Session, Version
 
-__all__ = ["ball", "ball_codes", "count", "distances_of", "nearest", "rings", "sorted_hits"]
+__all__ = ["ball", "ball_codes", "count", "distances_of", "nearest", "rings", "sorted_hits", "worth_probing"]
 
 ALWAYS_PROBED = 512  # codes that are cheap to probe however few items there are
 NEVER_PROBED = 100_000  # codes that are too many for a statement however many items there are
@@ -39,8 +39,9 @@ def rings(
     """(distance, items) by increasing distance, only distances that occur; about ``k`` items in all are enough."""
     wanted = k
     for distance in range(version.n_bits + 1):
-        if not _worth_probing(session, comb(version.n_bits, distance)):
-            hits = session.scan(version, query, distance, version.n_bits, allowed, ties, skip)
+        if not _few(session, comb(version.n_bits, distance)):
+            reach = range(distance, version.n_bits + 1)
+            hits = session.scan(version, query, reach, allowed, ties, None if ties == "shuffle" else wanted, skip)
             yield from _by_distance(hits, query, ties, seed)
             return
         codes = _ring(version.n_bits, distance) ^ query
@@ -71,8 +72,8 @@ def nearest(
 
 def ball(session: Session, version: Version, query: int, radius: int, allowed: Allowed, order: str) -> list[Hit]:
     """All items within ``radius``, not yet sorted; ``order`` as for ``Session.probe``."""
-    if not _worth_probing(session, ball_size(version.n_bits, radius)):
-        return session.scan(version, query, 0, radius, allowed, order)
+    if not worth_probing(session, version.n_bits, radius):
+        return session.scan(version, query, range(radius + 1), allowed, order, None)
     return session.probe(version, ball_codes(version.n_bits, radius, query), allowed, order, None)
 
 
@@ -87,8 +88,8 @@ def count(session: Session, version: Version, query: int, radius: int, allowed: 
     """How many items lie within ``radius``."""
     if radius >= version.n_bits:
         return session.count(version, None, allowed)
-    if not _worth_probing(session, ball_size(version.n_bits, radius)):
-        return len(session.scan(version, query, 0, radius, allowed, "any"))
+    if not worth_probing(session, version.n_bits, radius):
+        return len(session.scan(version, query, range(radius + 1), allowed, "any", None))
     return session.count(version, ball_codes(version.n_bits, radius, query), allowed)
 
 
@@ -118,7 +119,12 @@ def _by_distance(hits: list[Hit], query: int, ties: str, seed: int) -> Iterator[
         yield int(distance), sorted_hits(here, ties, seed)
 
 
-def _worth_probing(session: Session, n_codes: int) -> bool:
+def worth_probing(session: Session, n_bits: int, radius: int) -> bool:
+    """Whether to probe the codes within ``radius`` rather than scan all items."""
+    return _few(session, ball_size(n_bits, radius))
+
+
+def _few(session: Session, n_codes: int) -> bool:
     if n_codes <= ALWAYS_PROBED:
         return True
     return n_codes <= NEVER_PROBED and n_codes <= session.collection.next_place

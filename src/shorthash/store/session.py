@@ -57,7 +57,7 @@ class Collection:
     next_number : number of the next version
     next_slot : number of the next vector
     dimension : of the vectors, 0 before the first
-    side_file : where packed vectors are, "" if nowhere
+    vectors_at : where vectors are: the side file (SQLite) or the type of the column (PostgreSQL)
     versions : by name
     """
 
@@ -69,7 +69,7 @@ class Collection:
     next_number: int = 1
     next_slot: int = 0
     dimension: int = 0
-    side_file: str = ""
+    vectors_at: str = ""
     versions: dict[str, Version] = field(default_factory=dict)
 
     def version(self, name: str) -> Version:
@@ -116,9 +116,19 @@ class Session(ABC):
 
     @abstractmethod
     def scan(
-        self, version: Version, query: int, low: int, high: int, allowed: Allowed, order: str, skip: str = ""
+        self,
+        version: Version,
+        query: int,
+        reach: range,
+        allowed: Allowed,
+        order: str,
+        limit: int | None,
+        skip: str = "",
     ) -> list[Hit]:
-        """Items at distances from ``low`` to ``high`` from ``query``, in any order; ``order`` as for ``probe``."""
+        """Items whose distance from ``query`` lies in ``reach``, not yet sorted.
+
+        The nearest ``limit`` are enough, and of those equally near the first in ``order``, which is as for ``probe``.
+        """
 
     @abstractmethod
     def count(self, version: Version, codes: Sequence[int] | None, allowed: Allowed) -> int:
@@ -163,6 +173,10 @@ class Session(ABC):
     @abstractmethod
     def set_id_kind(self, kind: str) -> None:
         """Make ready for ids of another kind; the collection is empty."""
+
+    @abstractmethod
+    def set_dimension(self, dimension: int) -> None:
+        """Make ready for vectors; there are none yet."""
 
     @abstractmethod
     def add_version(self, version: Version) -> None:

@@ -7,7 +7,6 @@ the database names it, and is never changed afterwards, so a crash leaves the ol
 from __future__ import annotations
 
 import secrets
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash import __version__
-from shorthash.persistence.folder import FORMAT_VERSION, read_arrays, read_meta, write_folder
+from shorthash.persistence.file import read_file, write_file
+from shorthash.persistence.meta import FORMAT_VERSION
 
 __all__ = ["SideFile", "remove_others", "side_folder"]
 
@@ -25,11 +25,11 @@ class SideFile:
 
     Parameters
     ----------
-    path : a folder that ``write`` made
+    path : a file that ``write`` made
     """
 
     def __init__(self, path: Path) -> None:
-        arrays = read_arrays(path, read_meta(path), mmap=True)
+        _, arrays = read_file(path, mmap=True)
         self._slots: NDArray[np.int64] = arrays["slots"]
         self._rows: NDArray[np.int64] = arrays["rows"]
         self._vectors: NDArray[np.float32] = arrays["vectors"]
@@ -44,8 +44,8 @@ class SideFile:
 
     @staticmethod
     def write(folder: Path, collection: str, slots: NDArray[np.int64], vectors: NDArray[np.float32]) -> str:
-        """Write vectors in the order given, and return the name of their folder."""
-        name = f"{collection}-{secrets.token_hex(8)}"
+        """Write vectors in the order given, and return the name of the file."""
+        name = f"{collection}-{secrets.token_hex(8)}.safetensors"
         order = np.argsort(slots, kind="stable")
         meta = {
             "format": "shorthash",
@@ -58,7 +58,7 @@ class SideFile:
             "rows": order.astype(np.int64),
             "vectors": np.ascontiguousarray(vectors),
         }
-        write_folder(folder / name, meta, arrays)
+        write_file(folder / name, meta, arrays)
         return name
 
 
@@ -71,4 +71,4 @@ def remove_others(folder: Path, collection: str, kept: set[str]) -> None:
     """Delete the files of a collection that nobody needs any more."""
     for path in folder.glob(f"{collection}-*"):
         if path.name not in kept:
-            shutil.rmtree(path, ignore_errors=True)
+            path.unlink(missing_ok=True)

@@ -36,12 +36,12 @@ CATALOGUE = (
     """CREATE TABLE IF NOT EXISTS shorthash_collections(
         name TEXT PRIMARY KEY, current_version TEXT NOT NULL, id_kind TEXT NOT NULL, last_id BIGINT NOT NULL,
         next_place BIGINT NOT NULL, next_number INTEGER NOT NULL, next_slot BIGINT NOT NULL,
-        dimension INTEGER NOT NULL, side_file TEXT NOT NULL)""",
+        dimension INTEGER NOT NULL, vectors_at TEXT NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS shorthash_versions(
         collection TEXT NOT NULL, name TEXT NOT NULL, number INTEGER NOT NULL, n_bits INTEGER NOT NULL,
         PRIMARY KEY (collection, name))""",
 )
-COLUMNS = "name, current_version, id_kind, last_id, next_place, next_number, next_slot, dimension, side_file"
+COLUMNS = "name, current_version, id_kind, last_id, next_place, next_number, next_slot, dimension, vectors_at"
 SCAN_BLOCK = 1 << 16  # rows held at once while scanning
 
 
@@ -100,7 +100,7 @@ class SQLSession(Session):
         c = collection
         self.run(
             "UPDATE shorthash_collections SET current_version = ?, id_kind = ?, last_id = ?, next_place = ?,"
-            " next_number = ?, next_slot = ?, dimension = ?, side_file = ? WHERE name = ?",
+            " next_number = ?, next_slot = ?, dimension = ?, vectors_at = ? WHERE name = ?",
             [
                 c.current,
                 c.id_kind,
@@ -109,7 +109,7 @@ class SQLSession(Session):
                 c.next_number,
                 c.next_slot,
                 c.dimension,
-                c.side_file,
+                c.vectors_at,
                 c.name,
             ],
         )
@@ -157,15 +157,27 @@ class SQLSession(Session):
         """A query with its rows in order; if ``several`` codes are probed, the B-tree does not give that order."""
 
     def scan(
-        self, version: Version, query: int, low: int, high: int, allowed: Allowed, order: str, skip: str = ""
+        self,
+        version: Version,
+        query: int,
+        reach: range,
+        allowed: Allowed,
+        order: str,
+        limit: int | None,
+        skip: str = "",
     ) -> list[Hit]:
-        """Items at distances from ``low`` to ``high`` from ``query``, in any order."""
+        """Items whose distance from ``query`` lies in ``reach``; what lies beyond the nearest ``limit`` is dropped."""
         clause, values = self._conditions([(f"{version.column} IS NOT NULL", [])], allowed, skip)
         sql = f"SELECT id, {version.column}, {self.extra.get(order, '0')} FROM {self._name} WHERE {clause}"
         hits: list[Hit] = []
+        farthest, counts = reach.stop - 1, np.zeros(version.n_bits + 1, dtype=np.int64)
         for block in self.stream(sql, values, SCAN_BLOCK):
             distances = distances_of(block, query)
-            hits += [block[i] for i in np.flatnonzero((distances >= low) & (distances <= high))]
+            here = np.flatnonzero((distances >= reach.start) & (distances <= farthest))
+            hits += [block[i] for i in here]
+            counts += np.bincount(distances[here], minlength=len(counts))
+            if limit is not None and counts[: farthest + 1].sum() >= limit:
+                farthest = int(np.searchsorted(np.cumsum(counts), limit))
         return hits
 
     def count(self, version: Version, codes: Sequence[int] | None, allowed: Allowed) -> int:

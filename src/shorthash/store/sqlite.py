@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.store.base import Store
+from shorthash.store.session import Version
 from shorthash.store.side_file import SideFile, remove_others, side_folder
 from shorthash.store.sql import read_collection
 from shorthash.store.sqlite_connection import Handle
@@ -52,13 +53,16 @@ class SQLiteStore(Store):
     ) -> None:
         check_name(collection, "collection")
         self._handle = Handle(_existing(os.fspath(path), n_bits))
+        super().__init__(collection, self._open(collection, n_bits, version))
+
+    def _open(self, collection: str, n_bits: int | None, version: str | None) -> Version:
         with self._handle.transaction("BEGIN") as run:
             known = read_collection(run, collection)
         if known is None:
             first = first_version(n_bits, version, collection, type(self).__name__)
             with self._handle.transaction("BEGIN IMMEDIATE") as run:
                 known = read_collection(run, collection) or create_tables(run, collection, first)
-        super().__init__(collection, opened_version(known, n_bits, version))
+        return opened_version(known, n_bits, version)
 
     @property
     def path(self) -> str:
@@ -84,12 +88,12 @@ class SQLiteStore(Store):
         folder = side_folder(self.path)
         name = SideFile.write(folder, self.collection, slots, vectors)
         with self._writing() as session:
-            if session.collection.side_file != before.side_file or not (folder / name).exists():
+            if session.collection.vectors_at != before.vectors_at or not (folder / name).exists():
                 raise PersistenceError("Another process has packed the vectors meanwhile; nothing is left to do.")
             session.forget_vectors(before.next_slot)
-            session.save(replace(session.collection, side_file=name))
+            session.save(replace(session.collection, vectors_at=name))
         with self._writing() as session:
-            remove_others(folder, self.collection, {session.collection.side_file, before.side_file})
+            remove_others(folder, self.collection, {session.collection.vectors_at, before.vectors_at})
 
     @contextmanager
     def _reading(self) -> Iterator[SQLiteSession]:

@@ -87,6 +87,7 @@ class Run:
         self.connection = connection
 
     def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Run a statement with ``?`` for every value, and return its rows."""
         return self.connection.execute(sql, values).fetchall()
 
 

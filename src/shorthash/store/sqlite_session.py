@@ -116,6 +116,9 @@ class SQLiteSession(SQLSession):
     def set_id_kind(self, kind: str) -> None:
         """Nothing to do: a column of SQLite holds both kinds."""
 
+    def set_dimension(self, dimension: int) -> None:
+        """Nothing to do: vectors have a table of their own."""
+
     def add_version(self, version: Version) -> None:
         """Add a column and its B-tree."""
         self.run(f"ALTER TABLE {self._name} ADD COLUMN {version.column} INTEGER")
@@ -155,7 +158,7 @@ class SQLiteSession(SQLSession):
         self.run(f"DELETE FROM {self._name}_vectors WHERE slot < ?", [before])
 
     def _side_file(self) -> SideFile | None:
-        name, opened = self.collection.side_file, self._handle.side_files
+        name, opened = self.collection.vectors_at, self._handle.side_files
         if not name:
             return None
         if name not in opened:

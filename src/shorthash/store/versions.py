@@ -77,6 +77,18 @@ class Versions(HammingIndex):
         with self._reading() as session:
             return session.collection.current
 
+    @abstractmethod
+    def _open(self, collection: str, n_bits: int | None, version: str | None) -> Version:
+        """Find a collection, or make it, and return the version to open."""
+
+    def sibling(self, collection: str, n_bits: int | None = None, version: str | None = None) -> Self:
+        """Another collection in the same database; shares the connection. Arguments are those of the store."""
+        other = copy.copy(self)
+        other._collection = check_name(collection, "collection")
+        other._version = self._open(collection, n_bits, version)
+        other._n_bits = other._version.n_bits
+        return other
+
     def at(self, version: str) -> Self:
         """The same collection in another version; shares the connection."""
         with self._reading() as session:
@@ -97,7 +109,11 @@ class Versions(HammingIndex):
             session.add_version(version)
             versions = {**known.versions, name: version}
             session.save(replace(known, versions=versions, next_number=known.next_number + 1))
+        self._prepare(version)
         return self.at(name)
+
+    def _prepare(self, version: Version) -> None:
+        """What a new version needs outside a transaction."""
 
     def migrate(self, target: str, encode: Callable[[Items], ArrayLike], *, batch_size: int = 10_000) -> int:
         """Give every item of the opened version a code in the version ``target``, batch by batch.
@@ -116,10 +132,12 @@ class Versions(HammingIndex):
         n_items : how many codes were written
         """
         batch_size = check_count(batch_size, "batch_size", f"{type(self).__name__}.migrate")
+        with self._reading() as session:
+            to = session.collection.version(target)
+        self._prepare(to)
         written, after, again = 0, None, 0
         while True:
             with self._reading() as session:
-                to = session.collection.version(target)
                 ids, places = session.lacking(self._version, to, after, batch_size)
                 batch = session.items(self._version, as_ids_array(ids)) if ids else None
             if batch is None and (after is None or not again):

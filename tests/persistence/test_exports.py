@@ -1,0 +1,134 @@
+"""Codes that travel come back the same, in the form of their new home."""
+
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shorthash.errors import DataFileError, InvalidInput, PersistenceError
+from shorthash.index import BucketIndex, ScanIndex
+from shorthash.persistence import export_index, import_index
+
+ENDINGS = [".faiss", ".parquet", ".sql", ".db", ".sqlite", ".sqlite3"]
+
+
+def codes_of(rng, n, n_bits):
+    return rng.integers(0, 2**n_bits - 1, size=n, dtype=np.uint64, endpoint=True)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("n_bits", [1, 7, 12, 16, 33, 64])
+def test_integer_ids_come_back(ending, n_bits, tmp_path):
+    rng = np.random.default_rng(n_bits)
+    index = BucketIndex(n_bits).add(codes_of(rng, 1203, n_bits), ids=rng.permutation(1203) - 600)
+    path = export_index(index, tmp_path / f"codes{ending}")
+    again = import_index(path, n_bits if ending == ".faiss" else None)
+    assert again.n_bits == n_bits
+    assert again.ids.tolist() == index.ids.tolist()
+    assert again.codes.tolist() == index.codes.tolist()
+    assert [p.name for p in tmp_path.iterdir()] == [f"codes{ending}"]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".sql", ".db"])
+@settings(max_examples=25)
+@given(
+    names=st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), unique=True, max_size=8)
+)
+def test_string_ids_come_back(ending, names, tmp_path_factory):
+    path = tmp_path_factory.mktemp("codes") / f"codes{ending}"
+    names = [name for name in names if name]
+    index = ScanIndex(5).add(np.arange(len(names)), ids=np.array(names, dtype=str))
+    again = import_index(export_index(index, path))
+    assert again.ids.tolist() == names
+    assert again.codes.tolist() == list(range(len(names)))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_empty_index_travels(ending, tmp_path):
+    assert len(import_index(export_index(BucketIndex(8), tmp_path / f"codes{ending}"))) == 0
+
+
+def test_parquet_keeps_vectors(tmp_path):
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    index = BucketIndex(4).add(np.array([1, 2, 3]), ids=["a", "b", "c"], vectors=vectors)
+    again = import_index(export_index(index, tmp_path / "codes.parquet"))
+    assert again.vectors.tolist() == vectors.tolist()
+    assert again.vectors.dtype == np.float32
+
+
+def test_faiss_finds_what_we_find(tmp_path):
+    faiss = pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    index = BucketIndex(12).add(codes_of(rng, 500, 12), ids=np.arange(500) * 3)
+    theirs = faiss.read_index_binary(str(export_index(index, tmp_path / "codes.faiss")))
+    query = np.array([int(index.codes[0])], dtype="<u2").view(np.uint8).reshape(1, 2)
+    _, distances, ids = theirs.range_search(query, 3)
+    found = index.within(index.codes[:1], 2)
+    assert sorted(zip(distances.tolist(), ids.tolist(), strict=True)) == (
+        list(zip(found.distances.tolist(), found.ids.tolist(), strict=True))
+    )
+
+
+def test_a_plain_faiss_index_is_numbered(tmp_path):
+    faiss = pytest.importorskip("faiss")
+    flat = faiss.IndexBinaryFlat(8)
+    flat.add(np.array([[5], [6]], dtype=np.uint8))
+    faiss.write_index_binary(flat, str(tmp_path / "plain.faiss"))
+    index = import_index(tmp_path / "plain.faiss")
+    assert (index.n_bits, index.ids.tolist(), index.codes.tolist()) == (8, [0, 1], [5, 6])
+    with pytest.raises(InvalidInput, match="must lie in the range"):
+        import_index(tmp_path / "plain.faiss", 2)
+    hashed = faiss.IndexBinaryHash(8, 8)
+    hashed.add(np.array([[5]], dtype=np.uint8))
+    faiss.write_index_binary(hashed, str(tmp_path / "hash.faiss"))
+    with pytest.raises(DataFileError, match="is a FAISS IndexBinaryHash, which does not keep codes in order"):
+        import_index(tmp_path / "hash.faiss")
+
+
+@pytest.mark.parametrize("n_bits", [12, 64])
+def test_the_sql_of_the_file_answers_in_sqlite(n_bits, tmp_path):
+    rng = np.random.default_rng(0)
+    index = BucketIndex(n_bits).add(codes_of(rng, 300, n_bits))
+    export_index(index, tmp_path / "codes.sql")
+    database = sqlite3.connect(":memory:")
+    database.executescript((tmp_path / "codes.sql").read_text())
+    code = int(index.codes[7].astype(np.uint64).view(np.int64))
+    found = database.execute("SELECT id FROM items WHERE code = ? ORDER BY id", (code,)).fetchall()
+    database.close()
+    assert [i for (i,) in found] == index.within(index.codes[7:8], 0).ids.tolist()
+
+
+def test_a_foreign_script_can_do_nothing_else(tmp_path):
+    target = tmp_path / "stolen.db"
+    script = tmp_path / "evil.sql"
+    script.write_text(f"-- shorthash: codes of 4 bits\nATTACH '{target}' AS other;\nCREATE TABLE other.t (x);\n")
+    with pytest.raises(DataFileError, match=r"evil.sql is not a script of export_index \(not authorized\)"):
+        import_index(script)
+    assert not target.exists()
+
+
+def test_what_cannot_travel_is_said(tmp_path):
+    named = BucketIndex(4).add(np.array([1]), ids=["a"])
+    (tmp_path / "junk.parquet").write_text("junk")
+    (tmp_path / "junk.faiss").write_text("junk")
+    (tmp_path / "junk.db").write_text("junk" * 300)
+    (tmp_path / "plain.sql").write_text("CREATE TABLE items (id, code);")
+    (tmp_path / "none.sql").write_text("CREATE TABLE things (id, code);")
+    for call, error, message in [
+        (lambda: export_index(named, tmp_path / "x.txt"), InvalidInput, r"end in one of .faiss, .parquet, .sql"),
+        (lambda: export_index(named, tmp_path / "x.faiss"), InvalidInput, "FAISS knows integer ids only"),
+        (lambda: export_index(named, tmp_path / "no" / "x.db"), PersistenceError, "Cannot write .*x.db: No such file"),
+        (lambda: import_index(tmp_path / "x.db"), DataFileError, "There is no file .*x.db; check the path"),
+        (lambda: import_index(tmp_path / "junk.parquet"), DataFileError, "not a readable .parquet file"),
+        (lambda: import_index(tmp_path / "junk.faiss"), DataFileError, "is not a binary index of FAISS"),
+        (lambda: import_index(tmp_path / "junk.db"), DataFileError, "has no table items with id and code"),
+        (lambda: import_index(tmp_path / "none.sql"), DataFileError, "has no table items with id and code"),
+        (lambda: import_index(tmp_path / "plain.sql"), InvalidInput, r"how many bits its codes have; pass n_bits="),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+    assert sorted(p.name for p in tmp_path.iterdir()) == (
+        ["junk.db", "junk.faiss", "junk.parquet", "none.sql", "plain.sql"]
+    )
