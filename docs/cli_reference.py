@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -12,9 +14,14 @@ WIDTH = 100
 
 def render() -> str:
     """The help of the group and of every command, in the order in which the group lists them."""
-    commands = list(getattr(get_command(app), "commands", {}))
-    sections = [_section("shorthash", [])] + [_section(f"shorthash {name}", [name]) for name in commands]
-    return "\n".join(sections)
+    return "\n".join(_sections(get_command(app), []))
+
+
+def _sections(command: Any, path: list[str]) -> list[str]:
+    """A command, and the commands inside it."""
+    here = [_section(" ".join(["shorthash", *path]), path)]
+    inside = getattr(command, "commands", {})
+    return here + [section for name in inside for section in _sections(inside[name], [*path, name])]
 
 
 def _section(title: str, arguments: list[str]) -> str:

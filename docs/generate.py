@@ -59,9 +59,12 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/guide/methods.md", "methods", rendered("docs/methods_reference.py")),
     ("docs/guide/methods.md", "own_method", quoted("examples/own_method.py", "python")),
     ("docs/guide/methods-results.md", "methods_results", rendered("benchmarks/methods.py")),
+    ("docs/paper/eaph.md", "ablation", rendered("benchmarks/ablation.py")),
     ("docs/paper/eaph.md", "beyond", rendered("benchmarks/beyond.py")),
+    ("docs/guide/store.md", "store", rendered("benchmarks/store.py")),
     ("docs/guide/evaluation.md", "which_map", rendered("benchmarks/which_map.py")),
     ("docs/guide/evaluation.md", "evaluate", rendered("benchmarks/evaluate.py")),
+    ("docs/guide/index.md", "search", rendered("benchmarks/search.py")),
     ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
 ]
 

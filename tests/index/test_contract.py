@@ -182,6 +182,16 @@ def test_filters_equal_the_model(make, problem, data):
 
 
 @every_index
+@settings(max_examples=20)
+@given(problem=problems())
+def test_buckets_are_the_codes_that_occur(make, problem):
+    n_bits, codes, _ = problem
+    values, counts = filled(make, n_bits, codes, list(range(len(codes)))).buckets()
+    assert dict(zip(values.tolist(), counts.tolist(), strict=True)) == {c: codes.count(c) for c in codes}
+    assert values.tolist() == sorted(values.tolist())
+
+
+@every_index
 def test_signs_and_integers_are_the_same_codes(make):
     signs = np.random.default_rng(0).choice(np.array([-1, 1], dtype=np.int8), size=(50, 9))
     codes = (signs > 0) @ (1 << np.arange(9))

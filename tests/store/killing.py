@@ -128,8 +128,8 @@ def main(scenario, url, attempts, seed):
     for number in range(int(attempts)):
         place = url % number if "%d" in url else url
         collection = f"killed_{os.getpid()}_{number}"
-        counts.append(attempt(*SCENARIOS[scenario], place, collection, chance.uniform(0, 0.6)))
-    print("acknowledged:", counts)
+        counts.append(attempt(*SCENARIOS[scenario], place, collection, chance.uniform(0, 0.35)))
+    sys.stdout.write(f"acknowledged: {counts}\n")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def test_read_only_folders_and_files_are_clear_errors():
         path = Path(folder) / "a.db"
         with SQLiteStore(path, 8) as store:
             store.add(packed([1, 2]))
-        os.chmod(folder, 0o555)
+        Path(folder).chmod(0o555)
         path.chmod(0o444)
         root = os.geteuid() == 0
         if root:
@@ -99,14 +99,14 @@ def test_read_only_folders_and_files_are_clear_errors():
         finally:
             if root:
                 os.seteuid(0)
-            os.chmod(folder, 0o755)
+            Path(folder).chmod(0o755)
             path.chmod(0o644)
         with SQLiteStore(path) as store:
             assert store.ids.tolist() == [0, 1]
 
 
 def test_a_folder_that_does_not_exist_is_a_clear_error(tmp_path):
-    with pytest.raises(PersistenceError, match="unable to open database file.*choose a folder that exists"):
+    with pytest.raises(PersistenceError, match=r"unable to open database file.*choose a folder that exists"):
         SQLiteStore(tmp_path / "nowhere" / "a.db", 8)
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_file_is_noticed(tmp_path):
     octets = bytearray(path.read_bytes())
     octets[4096:] = bytes(len(octets) - 4096)
     path.write_bytes(octets)
-    with pytest.raises(DamagedFile, match="is damaged: .*; restore it from a copy"):
+    with pytest.raises(DamagedFile, match=r"is damaged: .*; restore it from a copy"):
         SQLiteStore(path).search(packed([5]), 10)
 
 
@@ -137,10 +137,10 @@ def test_a_damaged_side_file_is_noticed(tmp_path):
     side_file.write_bytes(side_file.read_bytes()[:-3])
     with SQLiteStore(path) as store:
         assert store.search(packed([1]), 1).ids.tolist() == [[0]]
-        with pytest.raises(DamagedFile, match="is damaged: it has"):
+        with pytest.raises(DamagedFile, match=r"is damaged: it has"):
             store.items([1])
     side_file.unlink()
-    with SQLiteStore(path) as store, pytest.raises(PersistenceError, match="Cannot read .*No such file"):
+    with SQLiteStore(path) as store, pytest.raises(PersistenceError, match=r"Cannot read .*No such file"):
         store.rerank(packed([1]), [[1.0, 2.0]], 1, radius=1)
 
 

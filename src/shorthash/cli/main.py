@@ -11,10 +11,12 @@ import typer
 
 from shorthash import __version__
 from shorthash.cli import output
+from shorthash.cli.advise import advise
 from shorthash.cli.demo import demo
 from shorthash.cli.encode import encode
 from shorthash.cli.evaluate import evaluate
 from shorthash.cli.fit import fit
+from shorthash.cli.index import index
 from shorthash.cli.info import info
 from shorthash.cli.methods import methods
 from shorthash.cli.search import search
@@ -34,8 +36,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, methods, fit, encode, search, evaluate, info, sql):
+for verb in (demo, methods, advise, fit, encode, search, evaluate, info, sql):
     app.command()(verb)
+app.add_typer(index)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -13,7 +13,7 @@ from shorthash.cli.progress import progress
 from shorthash.cli.reading import code_length, read_hasher, read_or_encode
 from shorthash.cli.search_answer import label_names, search_answer
 
-__all__ = ["search"]
+__all__ = ["at_last_distance", "search"]
 
 
 def search(
@@ -54,13 +54,13 @@ def search(
         tell("searching", 0, 0)
         index = BucketIndex(n_bits).add(items, None if ids is None else read_labels(ids))
         found = index.search(wanted, 10 if k is None else k) if radius is None else index.within(wanted, radius)
-        full = None if radius is not None else _at_last_distance(index, wanted, found)
+        full = None if radius is not None else at_last_distance(index, wanted, found)
     names = None if labels is None else label_names(index.ids, read_labels(labels))
     answer = search_answer(found, names, full, n_bits=n_bits, n_database=len(index), show=show)
     output.show(answer, as_json=as_json)
 
 
-def _at_last_distance(index: Any, wanted: Any, found: Any) -> list[int]:
+def at_last_distance(index: Any, wanted: Any, found: Any) -> list[int]:
     """For every query, how many rows are as far as the last one found."""
     import numpy as np
 

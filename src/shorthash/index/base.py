@@ -156,6 +156,11 @@ class HammingIndex(ABC):
             raise InvalidInput(f"{type(self).__name__}.iterate takes one query. Got {len(packed)} instead.")
         return self._iterate(packed)
 
+    def buckets(self) -> tuple[PackedCodes, NDArray[np.int64]]:
+        """The codes that occur, ascending, and how many items have each."""
+        codes, counts = np.unique(self.codes, return_counts=True)
+        return codes, counts.astype(np.int64)
+
     @abstractmethod
     def _has(self, ids: AnyIds) -> bool: ...
 

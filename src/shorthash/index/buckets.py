@@ -130,6 +130,11 @@ class BucketIndex(MemoryIndex):
         offsets, buckets, distances = table.slices(queries.astype(np.uint64), radius)
         return BucketSlices(_read_only(table.order), _read_only(table.bounds), buckets, distances, offsets)
 
+    def buckets(self) -> tuple[PackedCodes, NDArray[np.int64]]:
+        """The codes that occur, ascending, and how many items have each; pending and removed items are settled."""
+        codes, bounds = self._settle().settled.table.occupied
+        return codes.astype(packed_dtype(self.n_bits)), bounds[1:].astype(np.int64) - bounds[:-1]
+
     def _has(self, ids: AnyIds) -> bool:
         return bool(np.all(self._find(ids) >= 0))
 

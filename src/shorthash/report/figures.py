@@ -33,6 +33,7 @@ __all__ = [
     "PALETTE",
     "draw_bucket_map",
     "draw_convergence",
+    "draw_map_by_length",
     "draw_pr_curve",
     "draw_precision_at_k",
     "draw_tie_bounds",
@@ -187,6 +188,25 @@ def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
             axes.minorticks_off()
         axes.set_ylim(0, 1.05)
         axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
+    return _settled(figure)
+
+
+def draw_map_by_length(curves: Mapping[str, Mapping[int, tuple[float, float]]]) -> Figure:
+    """Mean average precision by code length, with the spread over folds or seeds.
+
+    Parameters
+    ----------
+    curves : name -> (mean, standard deviation) by code length
+    """
+    with figure_style():
+        figure, axes = _axes("bits", "mAP", "Expected mAP by code length")
+        for number, (name, curve) in enumerate(curves.items()):
+            means, spreads = zip(*curve.values(), strict=True)
+            axes.errorbar(list(curve), means, yerr=spreads, capsize=3, **_series(number), label=name)
+        every = sorted({n_bits for curve in curves.values() for n_bits in curve})
+        axes.set_xticks(every, [str(n_bits) for n_bits in every])
+        axes.set_ylim(0, 1.05)
+        axes.legend(frameon=False, loc="lower right", labelcolor=PALETTE["ink"])
     return _settled(figure)
 
 

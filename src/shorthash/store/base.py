@@ -264,8 +264,8 @@ class Store(Versions):
             signed = to_signed(queries).tolist()
             order = "insertion" if ties == "insertion" else "any"
             balls = [ranking.ball(session, self._version, query, radius, allowed, order) for query in signed]
-            kind = session.collection.id_kind
-        hits = [hit for found in balls for hit in found]
+            hits = [hit for found in balls for hit in found]
+            kind = "" if hits else session.collection.id_kind
         ids = as_ids_array([hit[0] for hit in hits], kind)
         places = np.array([hit[2] for hit in hits]) if order == "insertion" else np.arange(len(hits))
         none = [np.empty(0, dtype=np.uint8)]

@@ -12,14 +12,17 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._types import PackedCodes
+from shorthash.index.results import SearchResult
 from shorthash.store.base import Store
-from shorthash.store.conditions import Allowed
+from shorthash.store.conditions import Allowed, StoreWhere
+from shorthash.store.items import to_signed
 from shorthash.store.postgres_connection import Handle
 from shorthash.store.postgres_session import PostgresSession, create_index, create_tables
 from shorthash.store.reranking import Ranked
 from shorthash.store.session import Session, Version
 from shorthash.store.sql import read_collection
-from shorthash.store.versions import check_name, first_version, opened_version
+from shorthash.store.versions import check_name, first_version, opened_version, search_result
 
 __all__ = ["PostgresStore"]
 
@@ -61,6 +64,16 @@ class PostgresStore(Store):
                 run("SELECT pg_advisory_xact_lock(?)", [LOCK])
                 known = create_tables(run, collection, first)
         return opened_version(known, n_bits, version)
+
+    def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
+        """Often the first ring is enough; one statement needs no transaction around it."""
+        if len(queries) == 1 and where is None and ties != "shuffle":
+            with self._handle.outside() as run:
+                session = PostgresSession(self._collection, run)
+                hits = session.probe(self._version, to_signed(queries).tolist(), Allowed(), ties, k)
+            if len(hits) == k:
+                return search_result([([hit[0] for hit in hits], [0] * k)], "")
+        return super()._search(queries, k, ties, seed, where)
 
     def _best(
         self,

@@ -52,10 +52,12 @@ class PostgresSession(SQLSession):
     def holds(self, field: str, values: Sequence[Scalar]) -> Clause:
         """A field of the metadata, or the class, has one of some values."""
         texts = [json.dumps(value, ensure_ascii=False) for value in values]
+        one = "?::jsonb" if len(texts) == 1 else "ANY(?::text[]::jsonb[])"
+        given = texts[0] if len(texts) == 1 else texts
         if field == "class":
             nothing = " OR class IS NULL" if None in values else ""
-            return f"(class = ANY(?::text[]::jsonb[]){nothing})", [texts]
-        return "metadata -> ? = ANY(?::text[]::jsonb[])", [field, texts]
+            return f"(class = {one}{nothing})", [given]
+        return f"metadata -> ? = {one}", [field, given]
 
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order; OFFSET 0 keeps the planner from walking the whole table in that order."""

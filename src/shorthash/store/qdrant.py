@@ -61,7 +61,11 @@ class QdrantStore(Store):
         self._lock = threading.RLock()
         self._client = client
         if isinstance(client, str):
-            where = {"location": client} if client == ":memory:" else {"url": client, "api_key": api_key}
+            where = (
+                {"location": client}
+                if client == ":memory:"
+                else {"url": client, "api_key": api_key, "check_compatibility": False}
+            )
             self._client = qdrant.QdrantClient(**where)
         super().__init__(collection, self._open(collection, n_bits, version))
 

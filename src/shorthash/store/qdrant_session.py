@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -152,7 +151,7 @@ class QdrantSession(Session):
             query_filter=condition,
             limit=k,
             with_payload=["id"],
-            search_params=m.SearchParams(exact=True),
+            search_params=None if _in_process(self._client) else m.SearchParams(exact=True),
         ).points
         sign = -1.0 if metric == "euclidean" else 1.0
         ranked = sorted((-sign * point.score, point.payload["id"]) for point in found)
@@ -218,8 +217,7 @@ class QdrantSession(Session):
         """Delete the payload field of a version."""
         m = self._models
         self._client.delete_payload(self._name, keys=[version.column], points=m.Filter(), wait=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the client in memory has no index to delete
+        if not _in_process(self._client):
             self._client.delete_payload_index(self._name, version.column)
 
     def drop(self) -> None:
@@ -349,9 +347,14 @@ def create_collection(client: Any, name: str, version: Version, dimension: int, 
 def _index(client: Any, name: str, version: Version) -> None:
     from qdrant_client import models
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the client in memory does without
+    if not _in_process(client):
         client.create_payload_index(name, version.column, field_schema=models.PayloadSchemaType.INTEGER, wait=True)
+
+
+def _in_process(client: Any) -> bool:
+    """Whether the client does the work itself, exactly and without indexes, and would warn about being told so."""
+    options = client.init_options
+    return options.get("location") == ":memory:" or options.get("path") is not None
 
 
 def _point(item: Any) -> str:

@@ -17,7 +17,12 @@ from shorthash.store.sql import CATALOGUE
 __all__ = ["Handle", "Run"]
 
 BUSY_SECONDS = 30  # how long to wait for another process that writes
-CACHE_KIB = 64 << 10
+SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",  # what is acknowledged survives a power cut
+    "cache_size = -65536",  # KiB
+    "journal_size_limit = 16777216",  # the log shrinks again after a bulk load
+)
 OLDEST = (3, 35)  # DROP COLUMN
 
 
@@ -42,7 +47,7 @@ class Handle:
         )
         self._process = os.getpid()
         weakref.finalize(self, _close_here, self._connection, self._process)
-        for setting in ("journal_mode = WAL", "synchronous = FULL", f"cache_size = -{CACHE_KIB}"):
+        for setting in SETTINGS:
             self._connection.execute(f"PRAGMA {setting}")
 
     def close(self) -> None:

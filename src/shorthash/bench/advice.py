@@ -1,0 +1,206 @@
+"""How many bits do I need? Cross-validated scores by length and method on the user's own rows, and what each costs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shorthash._labels import group_labels
+from shorthash._types import Codes
+from shorthash._validation import check_choice, check_count, check_n_bits
+from shorthash.codes.hamming import ball_size
+from shorthash.errors import AnchorWarning, InvalidInput
+from shorthash.evaluation.scores import evaluate
+from shorthash.index.buckets import BucketIndex
+from shorthash.recipes import make_hasher, recipes
+
+__all__ = ["Advice", "LengthAdvice", "advise"]
+
+LENGTHS = (4, 6, 8, 10, 12, 16)
+METHODS = ("auto", "rslh")
+CLOSE = 0.01  # a shorter code is recommended if it loses no more mAP than this against the best
+
+
+@dataclass(frozen=True)
+class LengthAdvice:
+    """What to expect of one method at one length.
+
+    Attributes
+    ----------
+    method, n_bits : which
+    map, map_std : tie-aware mAP of held-out rows among each other; mean and standard deviation over the folds
+    precision_at_radius, empty_balls : of held-out queries, inside the ball
+    ball_coverage : share of all codes that lie in a ball
+    ball_rows : share of the held-out rows that a ball holds, on average: what a lookup must read
+    occupied : codes in use among the held-out rows
+    bucket_load : rows per bucket in use, for ``n_items`` rows
+    index_bytes : memory of a BucketIndex of ``n_items`` rows, ids included
+    probes : buckets looked up per query
+    """
+
+    method: str
+    n_bits: int
+    map: float
+    map_std: float
+    precision_at_radius: float
+    empty_balls: float
+    ball_coverage: float
+    ball_rows: float
+    occupied: int
+    bucket_load: float
+    index_bytes: int
+    probes: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Scores by length and method, and a recommendation."""
+
+    rows: tuple[LengthAdvice, ...]
+    recommended: LengthAdvice
+    sentence: str
+    n_rows: int
+    n_classes: int
+    n_items: int
+    radius: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, plain."""
+        return {**asdict(self), "rows": [asdict(row) for row in self.rows], "recommended": asdict(self.recommended)}
+
+
+def advise(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    lengths: Sequence[int] = LENGTHS,
+    methods: Sequence[str] = METHODS,
+    n_folds: int = 3,
+    radius: int = 2,
+    n_items: int | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Advice:
+    """Predict by cross-validation what codes of several lengths would retrieve, and say which length to take.
+
+    Every fold is held out once; its rows query each other with codes learned from the other folds, so no row is ever
+    scored by a model that saw it. The recommendation is the shortest code whose mean mAP is within 0.01 of the best.
+
+    Parameters
+    ----------
+    X : (n_samples, n_features) features
+    y : labels: (n_samples,) classes, or an indicator matrix
+    lengths : code lengths to try
+    methods : names of methods, see ``recipes()``
+    n_folds : folds, 2 or more
+    radius : Hamming radius of a lookup
+    n_items : size of the database to plan for; the number of rows if missing
+    seed : seed of folds and methods
+    progress : called with (what, done, total)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> advice = advise(X[:600], y[:600], lengths=(2, 4), methods=("classifier",), n_folds=2)
+    >>> advice.recommended.n_bits
+    4
+    """
+    values = np.asarray(X)
+    labels = np.asarray(y)
+    groups = group_labels(labels, owner="advise", n_samples=len(values))
+    lengths = sorted({check_n_bits(n, "advise") for n in lengths})
+    check_count(n_folds, "n_folds", "advise", low=2, high=len(values) // 2)
+    for name in methods:
+        check_choice(name, "methods", "advise", list(recipes()))
+    if not lengths or not methods:
+        raise InvalidInput("advise needs at least one length and one method to try.")
+    fold = _folds(groups.ids, n_folds, seed)
+    total = len(methods) * n_folds * len(lengths)
+    found: dict[tuple[str, int], list[Codes]] = {}
+    for number, name in enumerate(methods):
+        for k in range(n_folds):
+            for step, (n_bits, codes) in enumerate(_held_out(name, lengths, values, labels, fold, k, seed)):
+                found.setdefault((name, n_bits), []).append(codes)
+                if progress is not None:
+                    progress(f"{name}, {n_bits} bits", (number * n_folds + k) * len(lengths) + step + 1, total)
+    items = len(values) if n_items is None else check_count(n_items, "n_items", "advise")
+    parts = [labels[fold == k] for k in range(n_folds)]
+    rows = tuple(_summarise(name, n_bits, codes, parts, radius, items) for (name, n_bits), codes in found.items())
+    chosen = _recommend(rows)
+    return Advice(rows, chosen, _sentence(rows, chosen, items), len(values), len(groups.classes), items, radius)
+
+
+def _folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np.intp]:
+    """Fold of every row, label sets spread evenly."""
+    order = np.random.default_rng(seed).permutation(len(ids))
+    order = order[np.argsort(ids[order], kind="stable")]
+    fold = np.empty(len(ids), dtype=np.intp)
+    fold[order] = np.arange(len(ids)) % n_folds
+    return fold
+
+
+def _held_out(
+    name: str, lengths: Sequence[int], X: NDArray[Any], y: NDArray[Any], fold: NDArray[np.intp], k: int, seed: int
+) -> list[tuple[int, Codes]]:
+    """Codes of a fold, by length, from models of the other folds; posteriors are learned once where a method can."""
+    seen, rest = fold != k, fold == k
+    out = []
+    hasher = None
+    for n_bits in lengths:
+        if hasher is not None and hasattr(hasher[-1], "update_codes"):
+            hasher[-1].set_params(n_bits=n_bits).update_codes()
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", AnchorWarning)  # a fold has fewer rows than there are anchors
+                hasher = make_hasher(name, n_bits=n_bits, random_state=seed).fit(X[seen], y[seen])
+        out.append((n_bits, hasher.transform(X[rest])))
+    return out
+
+
+def _summarise(
+    name: str, n_bits: int, codes: list[Codes], labels: list[NDArray[Any]], radius: int, n_items: int
+) -> LengthAdvice:
+    """Scores over the folds, and what a database of ``n_items`` would cost."""
+    scores = [evaluate(c, part, radius=radius) for c, part in zip(codes, labels, strict=True)]
+    together = np.concatenate(codes)
+    index = BucketIndex(n_bits).add(together)
+    ball = index.counts(together, radius).mean() / len(together)
+    occupied = len(np.unique(index.codes))
+    return LengthAdvice(
+        method=name,
+        n_bits=n_bits,
+        map=float(np.mean([s.map for s in scores])),
+        map_std=float(np.std([s.map for s in scores], ddof=1)),
+        precision_at_radius=float(np.mean([s.precision_at_radius for s in scores])),
+        empty_balls=float(np.mean([s.empty_balls for s in scores])),
+        ball_coverage=ball_size(n_bits, radius) / 2**n_bits,
+        ball_rows=float(ball),
+        occupied=occupied,
+        bucket_load=n_items / occupied,
+        index_bytes=round(index.nbytes / len(together) * n_items),
+        probes=ball_size(n_bits, radius),
+    )
+
+
+def _recommend(rows: Sequence[LengthAdvice]) -> LengthAdvice:
+    """The shortest code that is nearly the best; of equally short ones, the better."""
+    best = max(row.map for row in rows)
+    close = [row for row in rows if row.map >= best - CLOSE]
+    return min(close, key=lambda row: (row.n_bits, -row.map))
+
+
+def _sentence(rows: Sequence[LengthAdvice], chosen: LengthAdvice, n_items: int) -> str:
+    best = max(rows, key=lambda row: row.map)
+    reason = (
+        "the best of all" if best is chosen else f"within {CLOSE} of the best ({best.map:.3f} at {best.n_bits} bits)"
+    )
+    return (
+        f"Take {chosen.n_bits} bits with {chosen.method}: expected mAP {chosen.map:.3f}, {reason}; a lookup reads "
+        f"{100 * chosen.ball_rows:.1f} % of {n_items} rows in {chosen.probes} buckets."
+    )

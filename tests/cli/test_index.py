@@ -1,0 +1,188 @@
+"""shorthash index, by its whole output; the same commands over a file and over a store."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from shorthash import BucketIndex, load, save
+from shorthash.persistence import import_index
+
+
+@pytest.fixture(params=["file", "store"])
+def place(request, tmp_path):
+    return (
+        ["--index", tmp_path / "items.index"] if request.param == "file" else ["--store", f"sqlite:///{tmp_path}/i.db"]
+    )
+
+
+@pytest.fixture
+def name(place):
+    return str(place[1])
+
+
+FOUND = """\
+query   distance      rows   neighbours
+────────────────────────────────────────────────────────────────────
+    0          0        20   0, 3, 6, 9, 12, 15, 18, 21, ... 12 more
+               1   2 of 40   1, 2
+8 more queries; --show 9 or --json has them all
+"""
+
+RANKED = """\
+query   rank   score   id
+─────────────────────────
+    0      1       3   3
+           2       2   2
+    1      1       3   3
+           2       2   2
+"""
+
+
+def test_build_and_search_with_a_model(run, place, name):
+    built = run("index", "build", "X.npy", "--model", "model", *place)
+    assert (built.status, built.err) == (0, "")
+    assert built.out == f"index  {name}\nadded  60\nitems  60\nbits   2\n"
+    found = run("index", "search", "queries.npz", "--model", "model", "-k", 22, "--show", 1, *place)
+    assert (found.status, found.out, found.err) == (0, FOUND, "")
+
+
+def test_codes_with_ids_added_and_removed(run, place, name, tmp_path):
+    np.save(tmp_path / "more.npy", np.array([0, 1], dtype=np.uint8))
+    np.save(tmp_path / "names.npy", np.array(["x", "y"]))
+    run("index", "build", "codes.npy", "--bits", 2, "--ids", "ids.npy", *place)
+    added = run("index", "add", tmp_path / "more.npy", "--ids", tmp_path / "names.npy", *place, "--json")
+    assert json.loads(added.out) == {"place": name, "n_added": 2, "n_items": 62, "n_bits": 2}
+    assert run("index", "remove", "row0", "y", *place).out == f"index    {name}\nremoved  2\nitems    60\n"
+    said = json.loads(run("index", "search", tmp_path / "more.npy", "--radius", 0, *place, "--json").out)
+    assert [[hit["id"] for hit in r["neighbours"]][:1] for r in said["results"]] == [["x"], ["row11"]]
+    gone = run("index", "remove", "--ids", tmp_path / "names.npy", *place)
+    assert gone.status == 2
+    assert re.fullmatch(r"error: Id 'y' is not in the (index|store); \w+ only ids that were added\.\n", gone.err)
+    assert json.loads(run("index", "stats", *place, "--json").out)["n_items"] == 60
+
+
+def test_rerank(run, place, tmp_path):
+    np.save(tmp_path / "codes.npy", np.array([0, 0, 1, 1], dtype=np.uint8))
+    np.save(tmp_path / "vectors.npy", np.array([[0.0], [1], [2], [3]]))
+    np.save(tmp_path / "asked.npy", np.array([[1.0], [1]]))
+    run("index", "build", tmp_path / "codes.npy", "--bits", 4, "--vectors", tmp_path / "vectors.npy", *place)
+    np.save(tmp_path / "queries.npy", np.array([0, 3], dtype=np.uint8))
+    how = ["--rerank", "dot", "--vectors", tmp_path / "asked.npy", "-k", 2, "--radius", 1]
+    said = json.loads(run("index", "search", tmp_path / "queries.npy", *how, *place, "--json").out)
+    assert [r["neighbours"] for r in said["results"]] == [[{"id": 3, "score": 3.0}, {"id": 2, "score": 2.0}]] * 2
+
+
+def test_ranking_is_a_table_of_scores(run, tmp_path):
+    index = BucketIndex(2).add(np.array([0, 3, 1, 2]), vectors=np.arange(4.0)[:, None])
+    save(index, tmp_path / "index")
+    np.save(tmp_path / "queries.npy", np.array([0, 3], dtype=np.uint8))
+    np.save(tmp_path / "asked.npy", np.array([[1.0], [1]]))
+    ask = ["index", "search", tmp_path / "queries.npy", "--index", tmp_path / "index", "-k", 2, "--radius", 1]
+    found = run(*ask, "--rerank", "dot", "--vectors", tmp_path / "asked.npy")
+    assert found.out == RANKED
+
+
+def test_asymmetric_scores_come_from_the_model(run, tmp_path):
+    run("index", "build", "X.npy", "--model", "model", "--index", tmp_path / "items")
+    ask = [
+        "index",
+        "search",
+        "queries.npz",
+        "--model",
+        "model",
+        "--index",
+        tmp_path / "items",
+        "--rerank",
+        "asymmetric",
+    ]
+    said = json.loads(run(*ask, "-k", 3, "--json").out)
+    assert [hit["id"] for hit in said["results"][3]["neighbours"]] == [1, 4, 7]
+
+
+STATS = """\
+index           NAME
+class           BucketIndex
+items           60
+bits            2
+ids             integers
+codes in use    3 of 4 (75 %)
+largest bucket  20 items
+size            BYTES bytes
+checked         every byte is as it was written
+"""
+
+
+def test_stats_check_every_byte(run, tmp_path):
+    path = tmp_path / "items"
+    run("index", "build", "codes.npy", "--bits", 2, "--index", path)
+    said = run("index", "stats", "--index", path, "--check")
+    assert said.out == STATS.replace("NAME", str(path)).replace("BYTES", str(path.stat().st_size))
+    octets = bytearray(path.read_bytes())
+    octets[-1] ^= 1
+    path.write_bytes(octets)
+    assert run("index", "stats", "--index", path).status == 0
+    said = run("index", "stats", "--index", path, "--check")
+    assert said.status == 2
+    assert said.err.startswith(f"error: {path} is damaged: the checksum of its array 'BucketIndex.order' differs; ")
+
+
+def test_shards_are_merged(run, tmp_path):
+    for i in range(2):
+        save(BucketIndex(4).add(np.array([i, 7]), ids=[10 * i, 10 * i + 1]), tmp_path / f"shard-{i}")
+    said = run("index", "add", tmp_path / "shard-1", "--index", tmp_path / "shard-0", "--json")
+    assert json.loads(said.out)["n_added"] == 2
+    assert load(tmp_path / "shard-0").ids.tolist() == [0, 1, 10, 11]
+    octets = bytearray((tmp_path / "shard-1").read_bytes())
+    octets[-1] ^= 1
+    (tmp_path / "shard-1").write_bytes(octets)
+    assert "is damaged" in run("index", "add", tmp_path / "shard-1", "--index", tmp_path / "shard-0").err
+
+
+def test_export(run, place, tmp_path):
+    run("index", "build", "codes.npy", "--bits", 2, *place)
+    said = run("index", "export", tmp_path / "codes.parquet", *place)
+    assert said.out == f"output  {tmp_path / 'codes.parquet'}\nitems   60\nbits    2\n"
+    assert import_index(tmp_path / "codes.parquet").ids.tolist() == list(range(60))
+
+
+def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):
+    build = ["index", "build", "codes.npy", "--bits", 2, *place]
+    assert run(*build).status == 0
+    again = run(*build)
+    assert again.status == 2
+    assert "add to it with shorthash index add" in again.err
+    assert run(*build, "--replace").status == (0 if place[0] == "--index" else 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build", "codes.npy"], "Invalid value for --index: give --index or --store, one of the two"),
+        (["stats", "--index", "a", "--store", "sqlite:///b"], "give --index or --store, one of the two"),
+        (["stats", "--index", "model"], "model holds HasherPipeline, but an index is needed; make one with"),
+        (["stats", "--store", "sqlite:///b", "--check"], "--check looks at the file of an --index"),
+        (["stats", "--store", "redis://b"], "must begin with one of"),
+        (["build", "codes.npy", "--index", "new"], "are packed integers, whose length cannot be seen"),
+        (["remove", "--index", "index"], "Give ids to remove, or --ids FILE"),
+        (["remove", "a", "--index", "index"], "The ids of this index are integers. Got a instead"),
+        (["search", "codes.npy", "--index", "index", "-k", "1", "--radius", "1"], "give -k or --radius, not both"),
+        (["search", "codes.npy", "--index", "index", "--vectors", "X.npy"], "vectors are used with --rerank only"),
+        (["search", "codes.npy", "--index", "index", "--rerank", "dot"], "give the --vectors of the queries"),
+        (["export", "codes.txt", "--index", "index"], "end in one of .faiss, .parquet"),
+        ([], "Missing command"),
+    ],
+)
+def test_mistakes_are_one_line(run, arguments, message):
+    outcome = run("index", *arguments)
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.out == ""
+
+
+def test_passwords_are_not_repeated():
+    from shorthash.cli.index_place import place_name
+
+    assert place_name(None, "postgresql://me:secret@host/items?sslkey=x") == "postgresql://host/items"

@@ -1,0 +1,183 @@
+"""Exact ranking inside a ball by stored vectors, the same in every store."""
+
+import numpy as np
+import pytest
+from stores import Maker, make_postgres, numbers, postgres_connection, postgres_url, qdrant_client
+
+from shorthash import BucketIndex
+from shorthash.errors import InvalidInput, PersistenceError
+from shorthash.store import PostgresStore, QdrantStore, SQLiteStore
+
+RNG = np.random.default_rng(0)
+CODES = RNG.integers(0, 64, 200).astype(np.uint64)
+VECTORS = RNG.integers(-3, 4, (200, 4)).astype(np.float32)  # many equal scores
+VECTORS[5] = 0
+QUERIES, ASKED = CODES[:3], RNG.normal(size=(3, 4)).astype(np.float32)
+
+
+def packed(codes):
+    return np.array(codes, dtype=np.uint64)
+
+
+def with_pgvector(n_bits):
+    """A database with the extension, where it can be installed."""
+    import psycopg
+
+    with psycopg.connect(postgres_url(), autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone():
+            pytest.skip("pgvector cannot be installed here")
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'with_vector'").fetchone():
+            connection.execute("CREATE DATABASE with_vector")
+    url = postgres_url().replace("/postgres?", "/with_vector?")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    return PostgresStore(url, n_bits, collection=f"c{next(numbers)}")
+
+
+def in_a_file(tmp_path_factory):
+    return SQLiteStore(tmp_path_factory.mktemp("store") / "a.db", 6)
+
+
+def make_packed(tmp_path_factory):
+    """Some vectors in the side file, some in the database."""
+    store = in_a_file(tmp_path_factory)
+    store.add(CODES[:150], vectors=VECTORS[:150])
+    store.pack_vectors()
+    return store.add(CODES[150:], vectors=VECTORS[150:])
+
+
+STORES = {
+    "sqlite": lambda factory, metric: in_a_file(factory).add(CODES, vectors=VECTORS),
+    "sqlite, packed": lambda factory, metric: make_packed(factory),
+    "postgres": lambda factory, metric: make_postgres(6).add(CODES, vectors=VECTORS),
+    "pgvector": lambda factory, metric: with_pgvector(6).add(CODES, vectors=VECTORS),
+    "qdrant": lambda factory, metric: QdrantStore(
+        qdrant_client(), 6, collection=f"c{next(numbers)}", dimension=4, metric=metric
+    ).add(CODES, vectors=VECTORS),
+}
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("kind", STORES)
+def test_reranking_equals_the_index(kind, metric, tmp_path_factory):
+    store = STORES[kind](tmp_path_factory, metric)
+    truth = BucketIndex(6).add(CODES, vectors=VECTORS)
+    for radius, k, where in [(0, 5, None), (2, 10, None), (6, 500, None), (2, 7, {1, 2, 3, *range(50, 120)})]:
+        found = store.rerank(QUERIES, ASKED, k, radius=radius, metric=metric, where=where)
+        expected = truth.rerank(QUERIES, ASKED, k, radius=radius, metric=metric, where=where)
+        assert found.offsets.tolist() == expected.offsets.tolist()
+        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-5)
+        if kind not in ("qdrant", "pgvector"):  # their rounding differs in the last bit, and with it the order of ties
+            assert found.ids.tolist() == expected.ids.tolist()
+        for ids, _ in found:
+            assert len(set(ids.tolist())) == len(ids)
+    asymmetric = RNG.normal(size=(3, 6))
+    found = store.rerank(QUERIES, asymmetric, 9, radius=3, metric="asymmetric")
+    expected = truth.rerank(QUERIES, asymmetric, 9, radius=3, metric="asymmetric")
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+    store.close() if kind not in ("postgres", "qdrant") else store.drop()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "qdrant"])
+def test_vectors_come_back_and_follow_their_items(kind, tmp_path_factory):
+    store = STORES[kind](tmp_path_factory, "dot")
+    assert np.array_equal(store.items(range(200)).vectors, VECTORS)
+    store.update([3], packed([63])).upsert(packed([1]), [4], vectors=[[9, 9, 9, 9]]).upsert(packed([1]), [5]).remove(
+        [6]
+    )
+    assert np.array_equal(store.items([3]).vectors, VECTORS[[3]])
+    assert store.items([4]).vectors.tolist() == [[9, 9, 9, 9]]
+    assert np.isnan(store.items([5]).vectors).all()
+    top = store.rerank(packed([1]), [[1.0, 1, 1, 1]], 300, radius=6, metric="dot")
+    assert top.ids[0] == 4
+    assert sorted(top.ids.tolist()) == [i for i in range(200) if i not in (5, 6)]
+    if kind.startswith("sqlite"):
+        store.pack_vectors()
+        again = store.rerank(packed([1]), [[1.0, 1, 1, 1]], 300, radius=6, metric="dot")
+        assert again.ids.tolist() == top.ids.tolist()
+        assert np.isnan(store.items([5]).vectors).all()
+        store.add(packed([1]), ids=[1000], vectors=[[9.5, 9, 9, 9]])
+        assert store.rerank(packed([1]), [[1.0, 1, 1, 1]], 1, radius=0, metric="dot").ids.tolist() == [1000]
+    store.close() if kind != "postgres" else store.drop()
+
+
+def test_migrations_see_vectors(tmp_path_factory):
+    store = make_packed(tmp_path_factory)
+    store.add_version("v2", 4)
+    store.migrate("v2", lambda items: np.where(items.vectors > 0, 1, -1).astype(np.int8), batch_size=64)
+    expected = ((VECTORS > 0) @ (1 << np.arange(4))).tolist()
+    assert store.at("v2").items(range(200)).codes.tolist() == expected
+    new = store.switch("v2")
+    new.pack_vectors()
+    assert np.array_equal(new.items(range(200)).vectors, VECTORS)
+    new.close()
+
+
+@pytest.mark.parametrize(
+    "make", [Maker(SQLiteStore, lambda n: SQLiteStore(":memory:", n)), Maker(PostgresStore, make_postgres)]
+)
+def test_refused_vectors_change_nothing(make):
+    store = make(6).add(CODES[:3], vectors=VECTORS[:3])
+    for call, message in [
+        (lambda: store.add(packed([1]), vectors=[[1, 2]]), "have dimension 4. Got 2 instead"),
+        (lambda: store.rerank(packed([1]), [[1, 2]], 1, radius=1), "must have dimension 4 for metric='cosine' in this"),
+        (lambda: store.rerank(packed([1]), [[1, 2, 3, 4]] * 2, 1, radius=1), "Got 2 for 1 codes"),
+        (lambda: store.rerank(packed([1]), [[1, 2, 3, 4]], 0, radius=1), "The 'k' parameter"),
+        (lambda: store.rerank(packed([1]), [[1, 2, 3, 4]], 1, radius=-1), "The 'radius' parameter"),
+        (lambda: store.rerank(packed([1]), [[1, 2, 3, 4]], 1, radius=1, metric="l1"), "must be one of 'cosine', 'dot'"),
+        (lambda: store.rerank(packed([1]), [[1, 2]], 1, radius=1, metric="asymmetric"), "must have dimension 6"),
+        (lambda: make(6).rerank(packed([1]), [[1, 2]], 1, radius=1), r"dimension 0 .*\(0: it has no vectors\)"),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            call()
+    assert store.ids.tolist() == [0, 1, 2]
+    assert store.add(packed([1])).rerank(packed([1]), [[1, 2, 3, 4]], 9, radius=6).ids.tolist() != [3]
+
+
+def test_qdrant_knows_its_vectors_beforehand():
+    store = QdrantStore(qdrant_client(), 6, collection="plain")
+    with pytest.raises(
+        InvalidInput, match=r"was made without vectors; make another one with QdrantStore\(..., dimension=2"
+    ):
+        store.add(packed([1]), vectors=[[1, 2]])
+    store = QdrantStore(qdrant_client(), 6, collection="dotted", dimension=2, metric="dot")
+    store.add(packed([1]), vectors=[[1, 2]])
+    with pytest.raises(InvalidInput, match="was made with metric='dot'"):
+        store.rerank(packed([1]), [[1, 2]], 1, radius=0)
+    with pytest.raises(InvalidInput, match="'metric' parameter of QdrantStore must be one of"):
+        QdrantStore(qdrant_client(), 6, collection="other", metric="l1")
+
+
+def test_memory_cannot_be_packed():
+    with pytest.raises(InvalidInput, match="in memory cannot be packed"):
+        SQLiteStore(":memory:", 6).pack_vectors()
+
+
+def test_packers_do_not_undo_each_other(tmp_path):
+    first = SQLiteStore(tmp_path / "a.db", 6).add(CODES, vectors=VECTORS)
+    second = SQLiteStore(tmp_path / "a.db")
+    write = SQLiteStore.pack_vectors.__globals__["SideFile"].write
+
+    def meanwhile(*args):
+        name = write(*args)
+        second.add(packed([1]), ids=[500], vectors=[[1, 2, 3, 4]])
+        SQLiteStore.pack_vectors.__globals__["SideFile"].write = staticmethod(write)
+        second.pack_vectors()
+        return name
+
+    SQLiteStore.pack_vectors.__globals__["SideFile"].write = staticmethod(meanwhile)
+    with pytest.raises(PersistenceError, match="Another process has packed the vectors meanwhile"):
+        first.pack_vectors()
+    assert np.array_equal(first.items(range(200)).vectors, VECTORS)
+    assert first.items([500]).vectors.tolist() == [[1, 2, 3, 4]]
+    first.pack_vectors()
+    assert second.items([500]).vectors.tolist() == [[1, 2, 3, 4]]
+    for store in (first, second):
+        store.close()
+
+
+def test_nothing_is_needed_from_pgvector():
+    assert postgres_connection().collection.startswith("first")
+    store = make_postgres(6).add(CODES, vectors=VECTORS)
+    with store._reading() as session:
+        assert session.collection.vectors_at == "bytea"
