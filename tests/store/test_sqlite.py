@@ -181,6 +181,8 @@ def test_a_busy_database_is_a_clear_error(tmp_path, monkeypatch):
     connection = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     assert store.search(packed([1]), 1).ids.shape == (1, 0)
+    with SQLiteStore(tmp_path / "a.db") as another:  # who only reads does not wait, not even to open
+        assert len(another) == 0
     with pytest.raises(PersistenceError, match="another process has been writing for 0 seconds; nothing was changed"):
         store.add(packed([1]))
     connection.execute("ROLLBACK")

@@ -69,6 +69,6 @@ def side_folder(database: str) -> Path:
 
 def remove_others(folder: Path, collection: str, kept: set[str]) -> None:
     """Delete the files of a collection that nobody needs any more."""
-    for path in folder.glob(f"{collection}-*"):
+    for path in [*folder.glob(f"{collection}-*"), *folder.glob(f".{collection}-*")]:  # those with a dot were never done
         if path.name not in kept:
             path.unlink(missing_ok=True)
