@@ -24,6 +24,8 @@ def start_server(settings=FOR_TESTS):
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         os.chown(folder, NOBODY, NOBODY)
         who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        if not _may_run(programs / "postgres", who):  # they stand in a folder that is closed to others
+            programs = _copied(programs, folder / "copy")
     made = subprocess.run(
         [programs / "initdb", "-D", folder / "data", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"],
         **who,
@@ -55,6 +57,23 @@ def find_programs():
     if packaged is not None:
         found = [*sorted(Path(packaged.origin).parent.glob("pginstall*/bin"), reverse=True), *found]
     return next((folder for folder in found if (folder / "initdb").exists()), None)
+
+
+def _copied(programs, place):
+    """The same programs elsewhere; those of the package index keep their libraries in a folder beside the package."""
+    package = programs.parents[1]
+    shutil.copytree(programs.parent, place / package.name / programs.parent.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, place / libraries.name, symlinks=True)
+    return place / package.name / programs.parent.name / programs.name
+
+
+def _may_run(program, who):
+    try:
+        return subprocess.run([program, "--version"], **who, cwd="/", capture_output=True, check=False).returncode == 0
+    except PermissionError:
+        return False
 
 
 def _stop(server):

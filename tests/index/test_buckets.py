@@ -7,7 +7,8 @@ import pytest
 
 from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
-from shorthash.index import BucketIndex, ScanIndex
+from shorthash.index import BucketIndex, ScanIndex, planning
+from shorthash.index import table as tables
 from shorthash.index.table import BucketTable
 
 
@@ -59,6 +60,26 @@ def test_batches_shared_by_threads_equal_single_queries(n_bits):
         assert batch[i][1].tolist() == single.distances.tolist()
         assert nearest.ids[i].tolist() == index.search(queries[i : i + 1], 50).ids[0].tolist()
     assert index.counts(queries, 3).tolist() == batch.counts.tolist()
+
+
+@pytest.mark.parametrize("n_bits", [6, 10, 30])
+@pytest.mark.parametrize("removed", [False, True])
+def test_one_call_and_many_threads_give_the_same(n_bits, removed, monkeypatch):
+    rng = np.random.default_rng(n_bits)
+    codes = random_codes(rng, 5000, n_bits)
+    index = BucketIndex(n_bits).add(codes, ids=rng.permutation(5000))
+    if removed:
+        index.remove(rng.choice(5000, size=600, replace=False))
+    queries = codes[:37]
+    asked = [(radius, ties) for radius in (0, 2, 4) for ties in ("id", "insertion", "any")]
+    quick = [index.within(queries, radius, ties=ties) for radius, ties in asked]
+    monkeypatch.setattr(tables, "WORTH_THREADS", 0)
+    monkeypatch.setattr(planning, "WORTH_THREADS", 1)
+    monkeypatch.setattr(planning, "_n_threads", lambda: 3)
+    for (radius, ties), one in zip(asked, quick, strict=True):
+        many = index.within(queries, radius, ties=ties)
+        same(one, many)
+        assert one.offsets.tolist() == many.offsets.tolist()
 
 
 @pytest.mark.parametrize("n_bits", [1, 4, 11])
@@ -185,6 +206,13 @@ def test_contradictory_arrays_are_refused(damage):
     state = BucketIndex(2).add(np.array([1, 1])).export_state()
     with pytest.raises(InvalidInput, match="contradict each other; build the index again"):
         BucketIndex.from_state(2, state | damage)
+
+
+def test_bounds_that_fall_are_refused_even_when_opening_quickly():
+    state = BucketIndex(2).add(np.array([1, 1])).export_state()
+    falling = {"bounds": np.array([0, 9, 1, 2, 2], dtype=np.uint32)}
+    with pytest.raises(InvalidInput, match="contradict each other; build the index again"):
+        BucketIndex.from_state(2, state | falling, thorough=False)
 
 
 def test_ids_of_the_wrong_length_are_refused():

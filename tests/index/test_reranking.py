@@ -192,6 +192,24 @@ def test_vectors_are_merged_copied_and_read_only(make):
     assert whole.vectors is None
 
 
+@every_index
+def test_an_emptied_index_begins_anew(make):
+    index = make(4).add(np.array([1, 2]), vectors=np.eye(2, dtype=np.float32))
+    for settle in (True, False):
+        index.remove(index.ids)
+        if settle:
+            index.export_state()
+        assert index.vectors is None
+        assert index.dimension is None
+        with pytest.raises(InvalidInput, match="Id 1 is not in the index"):
+            index.update([1], np.array([3]))
+        index.add(np.array([1, 2]), vectors=np.eye(2, 3, dtype=np.float16))
+        assert index.vectors.tolist() == np.eye(2, 3).tolist()
+    index.add(np.array([3]), vectors=np.full((1, 3), 0.5, dtype=np.float64))
+    assert index.vectors.dtype == np.float16  # the type of the first
+    assert index.vectors[-1].tolist() == [0.5, 0.5, 0.5]
+
+
 class Interleavings(RuleBasedStateMachine):
     """Vectors stay with their items whatever happens."""
 

@@ -68,7 +68,7 @@ class Interleavings(RuleBasedStateMachine):
         gone = data.draw(st.sampled_from([i for i in self.gone if i not in self.model]))
         for index in self.indexes:
             assert gone not in index
-            with pytest.raises(InvalidInput, match="is not in the (index|store)"):
+            with pytest.raises(InvalidInput, match=r"is not in the (index|store)"):
                 index.remove([gone])
 
     @precondition(lambda self: self.model)
@@ -86,7 +86,7 @@ class Interleavings(RuleBasedStateMachine):
     def refuse_a_known_id(self, data):
         known = data.draw(st.sampled_from(list(self.model)))
         for index in self.indexes:
-            with pytest.raises(InvalidInput, match="already in the (index|store)"):
+            with pytest.raises(InvalidInput, match=r"already in the (index|store)"):
                 index.add(np.array([0], dtype=np.uint64), ids=[known])
 
     @rule()

@@ -122,6 +122,7 @@ def test_a_fitted_pipeline_encodes_and_learns_on_as_before(hasher, tmp_path):
     assert same(load(tmp_path / "hasher", mmap=True).transform(X), pipeline.transform(X))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_every_method_comes_back(name, hasher, tmp_path):
     _, X, y = hasher

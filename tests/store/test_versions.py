@@ -167,6 +167,27 @@ def test_dual_search_finds_every_item_once_all_the_way(make):
 
 
 @every_store
+def test_a_dropped_version_takes_no_more_items(make):
+    """Not even if another version has got its name."""
+    store = filled(make, 5)
+    store.add_version("v2", 9)
+    store.migrate("v2", lambda items: new_codes(items.ids))
+    new = store.switch("v2").drop_version("v1")
+    for _ in range(2):
+        for call in (
+            lambda: store.add(packed([1])),
+            lambda: store.upsert(packed([1]), [1]),
+            lambda: store.update([1], packed([1])),
+            lambda: store.items([1]),
+        ):
+            with pytest.raises(InvalidInput, match="Version 'v1' was dropped meanwhile; open the store again"):
+                call()
+        if "v1" not in new.versions:
+            new.add_version("v1", 6)
+    assert new.codes.tolist() == new_codes(range(5)).tolist()
+
+
+@every_store
 def test_refused_steps_change_nothing(make):
     store = filled(make, 3)
     store.add_version("v2", 9)

@@ -99,7 +99,8 @@ for name in sys.argv[1:]:
 sys.exit(len(failed))
 """
     # the heavy third-party packages are loaded once, before forking; our own modules are not
-    preload = "import numpy, scipy.linalg, scipy.sparse, sklearn.pipeline, sklearn.cluster, numba\n"
+    preload = "import numpy, scipy.linalg, scipy.sparse, scipy.optimize, scipy.stats, numba, typer, rich.table\n"
+    preload += "import sklearn.pipeline, sklearn.cluster, sklearn.linear_model, sklearn.preprocessing, sqlite3\n"
     done = subprocess.run(
         [sys.executable, "-c", preload + script, *MODULES], capture_output=True, text=True, check=False
     )

@@ -107,7 +107,7 @@ def advise(
     --------
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> advice = advise(X[:600], y[:600], lengths=(2, 4), methods=("classifier",), n_folds=2)
+    >>> advice = advise(X[:600], y[:600], lengths=(4, 5), methods=("classifier",), n_folds=2)
     >>> advice.recommended.n_bits
     4
     """

@@ -82,7 +82,7 @@ class BucketIndex(MemoryIndex):
     def vectors(self) -> Vectors | None:
         """Vectors of all items in insertion order, (n_items, dimension), read-only; None if items have none."""
         state = self._snapshot
-        if state.vectors is None:
+        if state.vectors is None or not state.n_alive:
             return None
         whole = state.n_alive == state.n_positions
         return _read_only(state.vectors.all_rows() if whole else state.vectors.take(state.positions()))
@@ -90,7 +90,8 @@ class BucketIndex(MemoryIndex):
     @property
     def dimension(self) -> int | None:
         """Columns of the vectors; None if items have none."""
-        return None if self._snapshot.vectors is None else self._snapshot.vectors.dimension
+        state = self._snapshot
+        return None if state.vectors is None or not state.n_alive else state.vectors.dimension
 
     @property
     def nbytes(self) -> int:
@@ -157,7 +158,8 @@ class BucketIndex(MemoryIndex):
         with self._writing:
             known = self._snapshot.vectors
             if vectors is None and known is not None:
-                vectors = known.take(self._find(ids))
+                positions = self._find(ids)
+                vectors = known.take(positions[positions >= 0])  # a missing id is an error below
             elif vectors is not None:
                 self._check_vectors(vectors)
             self._snapshot = self._with(self._without(self._snapshot, ids), codes, ids, vectors)
@@ -214,7 +216,7 @@ class BucketIndex(MemoryIndex):
             "order": table.order,
             "ids": state.settled.ids,
             "next_id": state.next_id,
-            "vectors": None if state.vectors is None else state.vectors.all_rows(),
+            "vectors": None if state.vectors is None or not state.n_alive else state.vectors.all_rows(),
         }
 
     @classmethod
@@ -301,7 +303,7 @@ class BucketIndex(MemoryIndex):
 
     def _with(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> Snapshot:
         """``state`` with new items at its end; None numbers them."""
-        if not state.n_alive and state.n_positions:
+        if not state.n_alive:  # begin anew, perhaps with other ids and vectors
             self._reset_buffers()
             state = empty_snapshot(self.n_bits, state.next_id)
         if ids is None:

@@ -29,11 +29,11 @@ Hits = tuple[NDArray[np.int64], Distances, NDArray[np.int64]]
 class MemoryIndex(HammingIndex):
     """An index that can keep a vector with every item and order what it finds by real-valued scores.
 
-    Either every item has a vector or none has; all have the same dimension. ``ties="scores"`` orders items at equal
-    distance by a score (best first, then smallest id), ``rerank`` orders a whole ball by it. The score compares the
-    vector given with a query, in the ``metric`` "cosine", "dot" or "euclidean", with those of the items; or, in the
-    metric "asymmetric", the real scores of the query (``hasher.project(X)``) with the signs of the codes, for which
-    the index needs no vectors.
+    Either every item has a vector or none has; all have the dimension and the type of the first. ``ties="scores"``
+    orders items at equal distance by a score (best first, then smallest id), ``rerank`` orders a whole ball by it. The
+    score compares the vector given with a query, in the ``metric`` "cosine", "dot" or "euclidean", with those of the
+    items; or, in the metric "asymmetric", the real scores of the query (``hasher.project(X)``) with the signs of the
+    codes, for which the index needs no vectors.
     """
 
     _check_source: Callable[[], None] | None = None

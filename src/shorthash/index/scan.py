@@ -86,7 +86,7 @@ class ScanIndex(MemoryIndex):
                 )
         known = self._vectors if len(self) else None
         if vectors is not None:
-            vectors = vectors.copy() if known is None else np.concatenate([known, vectors])
+            vectors = vectors.copy() if known is None else np.concatenate([known, vectors.astype(known.dtype)])
         self._vectors = vectors
         self._ids = np.concatenate([self._ids, ids]) if len(self) else ids.copy()
         self._codes = np.concatenate([self._codes, codes])
@@ -101,7 +101,7 @@ class ScanIndex(MemoryIndex):
             raise InvalidInput(f"Id {missing[0].item()!r} is not in the index; remove only ids that were added.")
         kept = ~np.isin(self._ids, ids)
         self._ids, self._codes = self._ids[kept], self._codes[kept]
-        self._vectors = None if self._vectors is None else self._vectors[kept]
+        self._vectors = None if self._vectors is None or not kept.any() else self._vectors[kept]
 
     def _update_rows(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
         if vectors is not None:

@@ -38,6 +38,7 @@ ALWAYS_DIRECT = 4096  # ... or this many in all
 BISECTION = 8  # one bisection costs about as much as looking at this many codes
 MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it looks at every code instead
 MERGE = 64  # steps that one item of a top-k search costs
+QUICKLY_READ = (1 << 16) + 1  # bounds that are checked even where opening must be quick
 FEW_CODES = 4096  # up to this many occupied codes are looked at one by one rather than in parts
 
 
@@ -91,6 +92,8 @@ class BucketTable:
         )
         if fits and every_entry:
             fits = self._check_entries()
+        elif fits and len(self.bounds) <= QUICKLY_READ:  # then no search leaves the arrays, whatever else is damaged
+            fits = bool(np.all(self.bounds[1:] >= self.bounds[:-1]))
         if not fits:
             raise InvalidInput("The arrays of a bucket table contradict each other; build the index again.")
 

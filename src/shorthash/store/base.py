@@ -325,7 +325,10 @@ class Store(Versions):
         return number_on(session.collection.last_id + 1, n)
 
     def _check_kind(self, session: Session, ids: AnyIds) -> None:
+        """Raise unless the opened version is still there and the ids are of its kind."""
         kind = session.collection.id_kind
+        if session.collection.versions.get(self.version) != self._version:
+            raise InvalidInput(f"Version {self.version!r} was dropped meanwhile; open the store again.")
         if ids.dtype.kind != kind and not session.is_empty():
             check_same_kind(ids, np.empty(0, dtype=np.int64 if kind == "i" else np.str_), type(self).__name__)
 

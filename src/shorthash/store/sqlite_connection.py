@@ -121,4 +121,6 @@ def _explanation(error: sqlite3.DatabaseError, path: str) -> PersistenceError:
             f"Cannot open or write {path}: {error}; nothing was changed; choose a folder that exists and that you may "
             "write to (SQLite writes beside its file, even to read)."
         )
-    return PersistenceError(f"The store {path} failed: {error}; check that no other program changes its tables.")
+    return PersistenceError(
+        f"The store {path} failed: {error}; check that no other program changes its tables, and open it again."
+    )

@@ -129,7 +129,7 @@ class Versions(HammingIndex):
 
         Returns
         -------
-        n_items : how many codes were written
+        n_items : how many codes were made
         """
         batch_size = check_count(batch_size, "batch_size", f"{type(self).__name__}.migrate")
         with self._reading() as session:
