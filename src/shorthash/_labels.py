@@ -219,7 +219,7 @@ def _group_indicator(
 
 
 def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Distinct values, ascending, and where each value stands among them; integers of a narrow range without sorting."""
+    """Distinct values, ascending, and where each value stands among them; small integers without sorting."""
     if values.dtype.kind in "iu" and len(values):
         low, high = int(values.min()), int(values.max())
         if high - low <= 4 * len(values) and high < 2**62 and low > -(2**62):
