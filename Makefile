@@ -42,10 +42,12 @@ docs: $(READY)  ## regenerate the generated pages and build the site into site/
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
-bench: $(READY)  ## print the figures of benchmarks/: fitting, evaluation, search
+bench: $(READY)  ## print the figures of benchmarks/: command line, fitting, evaluation, search, stores
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/fit.py
 	$(BIN)/python benchmarks/evaluate.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/store.py
 
 records: $(READY)  ## measure again what README and docs quote (needs SHORTHASH_DATA; about an hour)
 	$(BIN)/shorthash demo > docs/data/demo.txt
@@ -54,7 +56,10 @@ records: $(READY)  ## measure again what README and docs quote (needs SHORTHASH_
 	$(BIN)/python benchmarks/cifar10.py
 	$(BIN)/python benchmarks/which_map.py
 	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python benchmarks/ablation.py --record
 	$(BIN)/python benchmarks/beyond.py
+	$(BIN)/python benchmarks/search.py --record
+	$(BIN)/python benchmarks/store.py --record
 	$(MAKE) docs
 
 wheel: $(READY)  ## build wheel and sdist, install the wheel without extras, ask for help
