@@ -1,4 +1,4 @@
-"""Evaluation speed and memory: ``python benchmarks/evaluate.py [--items N] [--queries N] [--json FILE]``.
+"""Evaluation speed and memory: ``python benchmarks/evaluate.py [--items N] [--queries N] [--record]``.
 
 Ours scores every query exactly, ties included, in a process of its own whose peak memory is read at the end. The usual
 way (distances to the whole database, a stable argsort and a running precision, query by query) is timed on a sample of
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--sample", type=int, default=100, help="queries on which the usual ways are timed")
-    parser.add_argument("--json", type=Path, help=f"write the figures here, for instance to {RESULTS.name}")
+    parser.add_argument("--record", action="store_true", help=f"store the figures in {RESULTS.name}")
     parser.add_argument("--ours", type=int, nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.ours:
@@ -175,8 +175,8 @@ def main() -> None:
         compare(n, items, 16, sample),
         compare(max(1, n // 10), items, 64, sample),
     ]
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if arguments.record:
+        RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 def render(path: Path = RESULTS) -> str:

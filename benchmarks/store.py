@@ -1,4 +1,4 @@
-"""Stores beside each other, in one run: ``python benchmarks/store.py [--items N] [--json FILE]``.
+"""Stores beside each other, in one run: ``python benchmarks/store.py [--items N] [--record]``.
 
 The same items (sparse ids, 12-bit codes, 100 classes) go into SQLite, into PostgreSQL, and into PostgreSQL again as
 pgvector's ``bit(12)`` searched with ``<~>``, where that can be installed. Latencies are of single queries, one after
@@ -307,12 +307,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--reranked", type=int, default=100_000)
-    parser.add_argument("--json", type=Path, help="where to store the record")
+    parser.add_argument("--record", action="store_true", help=f"store the figures in {RESULTS.name}")
     arguments = parser.parse_args()
     record = run(arguments.items, arguments.reranked)
     print(json.dumps(record, indent=1))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    if arguments.record:
+        RESULTS.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
