@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 
 import shorthash.learners
-from shorthash import RSLH, AnchorRBF, HasherPipeline, make_hasher
-from shorthash.errors import AnchorWarning, InvalidInput
+from shorthash import RSLH, AnchorRBF, HasherPipeline, load, make_hasher, save
+from shorthash.errors import AnchorWarning, InvalidInput, ShorthashWarning
 from shorthash.learners import BaseHasher
 from shorthash.recipes import RECIPES, method_facts, recipes
 
@@ -282,3 +282,52 @@ def test_an_installed_package_can_offer_a_method(digits):
 @pytest.mark.usefixtures("own_method")
 def test_names_of_the_house_cannot_be_taken():
     assert type(make_hasher("rslh")[-1]) is RSLH
+
+
+def test_a_fit_that_fails_leaves_the_fitted_pipeline_alone(hasher, digits):
+    X, y = digits
+    before = hasher.fit(X, y).transform(X)
+    broken = X[::-1] * 5
+    broken[-1, 0] = np.nan
+    for rows, labels in ((X[::-1] * 5, y[:-1]), (broken, y), (X * 5, np.zeros(len(X)))):
+        with pytest.raises(InvalidInput, match=r"inconsistent|NaN|one class"):
+            hasher.fit(rows, labels)
+        assert np.array_equal(hasher.transform(X), before)
+        assert hasher[-1].classes_.tolist() == list(range(10))
+    with pytest.raises(InvalidInput, match="not announced"):
+        hasher.partial_fit(X, y + 20)
+    assert np.array_equal(hasher.transform(X), before)
+
+
+def test_a_first_batch_that_is_refused_does_not_fix_the_anchors(hasher, digits):
+    X, y = digits
+    with pytest.raises(InvalidInput, match="not announced"):
+        hasher.partial_fit(X[:100], y[:100], classes=[0, 1])
+    assert not hasattr(hasher[0], "anchors_")
+
+
+def test_set_output_reaches_the_codes(hasher, digits):
+    X, y = digits
+    frame = pd.DataFrame(X, columns=[f"p{i}" for i in range(64)], index=np.arange(len(X)) + 7)
+    codes = hasher.set_output(transform="pandas").fit(frame, y).transform(frame)
+    assert codes.columns.tolist() == [f"rslh{i}" for i in range(8)]
+    assert codes.index.tolist() == frame.index.tolist()
+    assert hasher.fit_transform(frame, y).equals(codes)
+    assert hasher.score(frame, y) > 0.5
+
+
+def test_a_broken_package_takes_nothing_with_it(monkeypatch):
+    broken = EntryPoints([EntryPoint(name="broken", value="no_such_module:RECIPE", group="shorthash.methods")])
+    monkeypatch.setattr("shorthash.recipes.entry_points", lambda group: broken.select(group=group))
+    assert make_hasher("sdh", n_bits=4)[-1].n_bits == 4
+    with pytest.warns(ShorthashWarning, match=r"method 'broken' .* cannot be loaded .*no_such_module"):
+        names = list(recipes())
+    assert names == list(RECIPES)
+
+
+@pytest.mark.usefixtures("own_method")
+def test_a_method_of_ones_own_is_saved_and_loaded(digits, tmp_path):
+    X, y = digits
+    hasher = make_hasher("halves", n_bits=4, front_end=FRONT).fit(X, y)
+    save(hasher, tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").transform(X), hasher.transform(X))

@@ -63,6 +63,7 @@ def group_labels(
     n_samples: int | None = None,
     classes: ArrayLike | None = None,
     drop_unlabelled: bool = False,
+    allow_unlabelled: bool = False,
 ) -> LabelGroups:
     """Group samples by label row.
 
@@ -73,6 +74,7 @@ def group_labels(
     n_samples : how many samples there must be
     classes : the classes known beforehand (for an indicator matrix: one name per column)
     drop_unlabelled : drop samples without any label instead of raising
+    allow_unlabelled : keep them, in a group of their own
     """
     values = _as_label_array(y, owner)
     if n_samples is not None and len(values) != n_samples:
@@ -82,7 +84,7 @@ def group_labels(
         )
     if values.ndim == 1:
         return _group_classes(values, classes, owner)
-    return _group_indicator(label_matrix(values, owner), classes, owner, drop_unlabelled)
+    return _group_indicator(label_matrix(values, owner), classes, owner, drop_unlabelled, allow_unlabelled)
 
 
 def group_label_pair(y: ArrayLike, z: ArrayLike, *, owner: str) -> tuple[LabelGroups, LabelGroups]:
@@ -209,8 +211,10 @@ def _group_indicator(
         if not drop_unlabelled:
             raise InvalidInput(
                 f"The label matrix of {owner} has {n_bare} all-zero rows (first: {int(np.argmin(labelled))}), but "
-                "every sample needs at least one label; drop those rows or set drop_unlabelled=True."
+                "every sample needs at least one label; drop those rows (a learner does so with drop_unlabelled=True)."
             )
+        if not labelled.any():
+            raise InvalidInput(f"No row of the label matrix of {owner} has a label; give labels to learn from.")
         kept, Y = labelled, Y[labelled]
     packed = np.packbits(Y, axis=1)  # big-endian bits keep the lexicographic order
     distinct, ids = np.unique(packed, axis=0, return_inverse=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Self
@@ -11,14 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._set_output import _wrap_data_with_container
+from sklearn.utils.validation import check_is_fitted
 
+from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice
+from shorthash._validation import check_choice, check_same_length
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
-from shorthash.errors import InvalidInput
-from shorthash.features.rows import BATCH_ROWS, Rows
+from shorthash.errors import InvalidInput, ShorthashWarning
+from shorthash.features.rows import BATCH_ROWS, Rows, validated
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.sums import SumHasher
@@ -41,12 +45,11 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         if not self._streams():
             super().fit(X, y, **params)
             return self
-        front, learner = self._front, self._learner
-        learner._check_params()  # before anything is drawn or computed
+        front, learner = self._copies(y, X)
         rows = front.fit_anchors(X)
         learner.n_features_in_ = len(front.anchors_)
         learner.fit_rows(rows.through(front.features()), y, center=front.center)
-        return self._adopt_mean()
+        return self._adopt(front, learner)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from more rows.
@@ -54,11 +57,12 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         The front end is fitted at the first call, on the rows of that call, and stays: give a first batch that stands
         for the whole, or fit the front end beforehand (``pipeline[0].fit(sample)``).
         """
-        front, learner = self._streaming_steps("partial_fit")
+        self._streaming_steps("partial_fit")
+        front, learner = self._copies(y, X)
         rows = self._rows(X) if hasattr(front, "anchors_") else front.fit_anchors(X)
         learner.n_features_in_ = len(front.anchors_)
         learner.partial_fit_rows(rows.through(front.features()), y, classes, center=front.center)
-        return self._adopt_mean()
+        return self._adopt(front, learner)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take back rows learned before."""
@@ -93,7 +97,8 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         """Codes, (n_samples, n_bits), int8, -1 or +1, computed batch by batch."""
         if not isinstance(self.steps[-1][1], BaseHasher):
             return np.asarray(super().transform(X))
-        return sign(self.project(X))
+        codes = sign(self.project(X))
+        return _wrap_data_with_container("transform", codes, X, self.steps[-1][1])  # type: ignore[no-any-return]
 
     def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Codes:
         """``fit``, then ``transform``."""
@@ -101,7 +106,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: None = None, **params: Any) -> float:  # noqa: ARG002
         """Tie-aware mean average precision on ``X``: every row queries all the others."""
-        return leave_one_out_map(self.transform(X), y)
+        return leave_one_out_map(sign(self.project(X)), y)
 
     def _mapped_batches(self, X: ArrayLike) -> Iterator[Any]:
         """What the front end makes of the rows, batch by batch; the whole is validated first, names included."""
@@ -139,8 +144,23 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
     def _rows(self, X: ArrayLike) -> Rows:
         """Validated rows for a fitted kernel."""
-        values = validate_data(self._front, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self._front, X, reset=False)
         return Rows(values, "AnchorRBF")
+
+    def _copies(self, y: ArrayLike | None, X: ArrayLike) -> tuple[AnchorRBF, SumHasher]:
+        """Front end and learner to work on, so that a call that fails leaves the fitted ones as they were."""
+        front, learner = copy.copy(self._front), copy.copy(self._learner)
+        learner._check_params()  # before anything is drawn or computed
+        if y is None:
+            group_labels(None, owner=type(learner).__name__)
+        check_same_length(X, y, type(learner).__name__)
+        return front, learner
+
+    def _adopt(self, front: AnchorRBF, learner: SumHasher) -> Self:
+        """Take over what the copies have learned."""
+        for mine, theirs in ((self._front, front), (self._learner, learner)):
+            mine.__dict__ = theirs.__dict__
+        return self._adopt_mean()
 
     def _adopt_mean(self) -> Self:
         """The learner's pass gave the mean of the kernel features; the front end subtracts it from now on."""
@@ -159,8 +179,20 @@ FRONT_STEPS = {
 
 def recipes() -> dict[str, Recipe]:
     """Every method by name: ours, and those that installed packages offer under ``shorthash.methods``."""
-    offered = {point.name: point for point in entry_points(group="shorthash.methods") if point.name not in RECIPES}
-    return {**RECIPES, **{name: point.load() for name, point in sorted(offered.items())}}
+    found = dict(RECIPES)
+    for point in sorted(entry_points(group="shorthash.methods"), key=lambda point: point.name):
+        if point.name in RECIPES:
+            continue
+        try:
+            found[point.name] = point.load()
+        except Exception as error:  # whatever a stranger's package does wrong must not take ours with it
+            warnings.warn(
+                f"The method {point.name!r} that an installed package offers cannot be loaded ({error!r}) and is left "
+                "out; mend or uninstall the package.",
+                ShorthashWarning,
+                stacklevel=2,
+            )
+    return found
 
 
 def method_facts(name: str) -> dict[str, Any]:
@@ -217,7 +249,7 @@ def make_hasher(
     >>> hasher[0].n_anchors, hasher[-1].n_bits, hasher[-1].boosting
     (100, 6, 'ob')
     """
-    known = recipes()
+    known = RECIPES if name in RECIPES else recipes()  # ours need nobody else's
     check_choice(name, "name", "make_hasher", list(known))
     recipe = known[name]
     check_choice(preset, "preset", f"make_hasher({name!r})", ["paper", *recipe.presets])

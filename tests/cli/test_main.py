@@ -131,11 +131,11 @@ BAD = {
         ["fit", "X.npy", "unlabelled.npy", "-o", "m", "--anchors", "9"],
         (
             "The label matrix of RSLH has 1 all-zero rows (first: 7), but every sample needs at least one label; "
-            "drop those rows or set drop_unlabelled=True."
+            "drop those rows (a learner does so with drop_unlabelled=True)."
         ),
     ),
     "refused by scikit-learn": (
-        ["fit", "single.csv", "names.npy", "-o", "m"],
+        ["fit", "single.csv", "one.csv", "-o", "m"],
         "Found array with 1 sample(s) (shape=(1, 4)) while a minimum of 2 is required by AnchorRBF.",
     ),
     "other features": (
@@ -195,6 +195,7 @@ def bad_files(files):
     (files / "empty.csv").touch()
     (files / "text.csv").write_text("a,b\n1,2\n3,cat\n")
     (files / "single.csv").write_text("1,2,3,4\n")
+    (files / "one.csv").write_text("ant\n")
     (files / "folder").mkdir(exist_ok=True)
     (files / "folder" / "note.txt").touch()
 

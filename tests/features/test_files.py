@@ -289,3 +289,9 @@ def test_parquet_without_the_extra(tmp_path, monkeypatch):
     message = r"Reading \.parquet files needs pyarrow, which is not installed; .* pip install 'shorthash\[tables\]'"
     with pytest.raises(MissingExtra, match=message):
         read_features(path)
+
+
+def test_a_header_of_column_numbers_is_no_row(tmp_path):
+    path = tmp_path / "frame.csv"
+    path.write_text("0,1,2\n4.5,5,6\n7,8,9\n")
+    assert read_features(path).tolist() == [[4.5, 5, 6], [7, 8, 9]]

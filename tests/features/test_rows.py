@@ -52,3 +52,17 @@ def test_constant_rows_are_refused():
         Rows(X, "test").check_varied()
     X[-1, 0] = 2
     Rows(X, "test").check_varied()
+
+
+def test_kept_rows_are_read_in_batches_and_numbered_as_they_were():
+    X = np.arange(2.0 * (2 * BATCH_ROWS)).reshape(-1, 2)
+    mask = np.arange(len(X)) % 3 != 0
+    rows = Rows(X, "test").keep(mask)
+    assert len(rows) == mask.sum()
+    assert np.array_equal(np.concatenate([batch for _, batch in rows]), X[mask])
+    assert np.array_equal(rows.take(np.array([0, 5])), X[mask][[0, 5]])
+    assert np.array_equal(next(iter(rows.keep(np.arange(len(rows)) < 2)))[1], X[mask][:2])
+    broken = X.copy()
+    broken[7, 1] = np.nan
+    with pytest.raises(InvalidInput, match="row 7, column 1"):
+        list(Rows(broken, "test").keep(mask))

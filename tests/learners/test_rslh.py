@@ -1,5 +1,7 @@
 """RSLH as an estimator: what it learns, adds, takes back, refuses."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -272,3 +274,46 @@ def test_a_bit_that_all_classes_share_is_constant_and_no_rounding_noise():
         assert not hasher.projection_[:, constant].any()
         assert np.array_equal(hasher.transform(X)[:, constant], hasher.codes_[:, constant])
     assert shared > 0
+
+
+def test_a_fit_that_fails_leaves_classes_and_sums_alone(blobs):
+    X, y = blobs
+    hasher = RSLH(n_bits=4, random_state=0).fit(X, y)
+    broken = X.copy()
+    broken[-1, 0] = np.nan
+    with pytest.raises(InvalidInput, match="NaN"):
+        hasher.fit(broken, y.astype(str))
+    expected = RSLH(n_bits=4, random_state=0).partial_fit(X, y).partial_fit(X[:50], y[:50])
+    same(hasher.partial_fit(X[:50], y[:50]), expected)
+
+
+def test_announced_classes_are_checked(blobs):
+    X, y = blobs
+    with pytest.raises(InvalidInput, match="must name 2 classes or more"):
+        RSLH(n_bits=4).partial_fit(X, np.zeros(300), classes=[0])
+    hasher = RSLH(n_bits=4, random_state=0).partial_fit(X, y, classes=np.arange(5))
+    hasher.partial_fit(X, y, classes=[4, 3, 2, 1, 0])
+    with pytest.raises(InvalidInput, match=r"must be those of the first call, \[0, 1, 2, 3, 4\]"):
+        hasher.partial_fit(X, y, classes=np.arange(6))
+
+
+def test_no_row_has_a_label(tagged):
+    X, Y = tagged
+    with pytest.raises(InvalidInput, match="No row of the label matrix of RSLH has a label"):
+        RSLH(drop_unlabelled=True).fit(X, np.zeros_like(Y))
+
+
+def test_dropping_unlabelled_rows_copies_nothing_of_the_size_of_the_data(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "X.npy", rng.normal(size=(60_000, 50)).astype(np.float32))
+    X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    Y = np.eye(4, dtype=np.int8)[rng.integers(4, size=len(X))]
+    Y[5] = 0
+    hasher = RSLH(n_bits=4, drop_unlabelled=True, random_state=0)
+    hasher.fit(X[:1000], Y[:1000])
+    tracemalloc.start()
+    hasher.fit(X, Y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert hasher.n_dropped_ == 1
+    assert peak < 0.9 * X.nbytes

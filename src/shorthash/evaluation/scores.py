@@ -82,7 +82,7 @@ class Scores:
     def by_class(self, query_labels: ArrayLike, score: str = "map") -> dict[Any, float]:
         """Mean of a score over the queries of every class; a query with several labels counts for each."""
         check_choice(score, "score", "Scores.by_class", BY_QUERY)
-        groups = group_labels(query_labels, owner="Scores.by_class")
+        groups = group_labels(query_labels, owner="Scores.by_class", allow_unlabelled=True)
         if groups.n_samples != self.n_queries:
             raise InvalidInput(
                 f"Scores.by_class needs one label per query: there are {self.n_queries} queries, but "

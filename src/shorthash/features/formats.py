@@ -71,9 +71,13 @@ def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def header_lines(path: Path) -> int:
-    """How many lines of a .csv file come before the numbers: those up to a first line without any number."""
+    """How many lines of a .csv file come before the numbers: those up to a first line without any number.
+
+    A first line 0, 1, 2, ... is a header too: data frames without column names write it.
+    """
     number, first = next(_lines(path), (0, []))
-    return 0 if any(is_number(cell) for cell in first) else number
+    counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
+    return number if counted or not any(is_number(cell) for cell in first) else 0
 
 
 def text_rows(path: Path) -> Iterator[list[str]]:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 
 from shorthash._types import Features
 from shorthash._validation import check_finite
 from shorthash.errors import InvalidInput
 
-__all__ = ["BATCH_ROWS", "Rows"]
+__all__ = ["BATCH_ROWS", "Rows", "validated"]
 
 BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: small beside d x d sums, large enough for BLAS
 
@@ -34,44 +36,55 @@ class Rows:
     [[[0.0, 10.0], [20.0, 30.0], [40.0, 50.0]]]
     """
 
-    def __init__(self, X: NDArray[Any], owner: str, maps: tuple[Callable[[Features], Features], ...] = ()) -> None:
+    def __init__(
+        self,
+        X: NDArray[Any],
+        owner: str,
+        maps: tuple[Callable[[Features], Features], ...] = (),
+        kept: NDArray[np.intp] | None = None,
+    ) -> None:
         self.X = X
         self.owner = owner
         self.maps = maps
+        self.kept = kept  # numbers of the rows to read, ascending; None for all
 
     def __len__(self) -> int:
-        return len(self.X)
+        return len(self.X) if self.kept is None else len(self.kept)
 
     def __iter__(self) -> Iterator[tuple[slice, Features]]:
         """Yield every batch with the slice of rows it covers; batches are finite and real."""
         for start in range(0, len(self), BATCH_ROWS):
             part = slice(start, min(start + BATCH_ROWS, len(self)))
-            yield part, self._read(self.X[part], range(part.start, part.stop))
-            _give_back(self.X, part)
+            if self.kept is None:
+                yield part, self._read(self.X[part], range(part.start, part.stop))
+                _give_back(self.X, part)
+            else:
+                yield part, self.take(np.arange(part.start, part.stop))
 
     def take(self, indices: NDArray[np.intp]) -> Features:
         """Some rows, mapped, as one array, in ascending order of their number."""
-        ascending = np.sort(indices)
+        ascending = np.sort(indices) if self.kept is None else self.kept[np.sort(indices)]
         picked = self._read(self.X[ascending], ascending.tolist())
-        _give_back(self.X, slice(0, len(self)))
+        _give_back(self.X, slice(0, len(self.X)))
         return picked
 
     def through(self, function: Callable[[Features], Features]) -> Rows:
         """The same rows, passed through one more row-wise map."""
-        return Rows(self.X, self.owner, (*self.maps, function))
+        return Rows(self.X, self.owner, (*self.maps, function), self.kept)
 
     def keep(self, mask: NDArray[np.bool_]) -> Rows:
-        """The rows where ``mask`` is true (copies them)."""
-        return Rows(self.X[mask], self.owner, self.maps)
+        """The rows where ``mask`` is true; nothing is copied."""
+        chosen = np.flatnonzero(mask)
+        return Rows(self.X, self.owner, self.maps, chosen if self.kept is None else self.kept[chosen])
 
     def check_varied(self) -> None:
         """Raise if all rows are equal; reads no further than the first row that differs."""
         first = self.X[0]
-        for start in range(0, len(self), BATCH_ROWS):
+        for start in range(0, len(self.X), BATCH_ROWS):
             if (self.X[start : start + BATCH_ROWS] != first).any():
                 return
         raise InvalidInput(
-            f"All {len(self)} rows of X of {self.owner} are equal (constant features), so there is nothing to learn "
+            f"All {len(self.X)} rows of X of {self.owner} are equal (constant features), so there is nothing to learn "
             "from; check how the features were made."
         )
 
@@ -81,6 +94,21 @@ class Rows:
         for function in self.maps:
             batch = function(batch)
         return batch
+
+
+def validated(estimator: BaseEstimator, X: ArrayLike, *, reset: bool, min_samples: int = 1) -> NDArray[Any]:
+    """scikit-learn's checks of ``X`` for an estimator, but for NaN, which is looked for batch by batch.
+
+    What scikit-learn says of a wrong number of features ends without a way out; it gets one here.
+    """
+    options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": min_samples}
+    try:
+        return np.asarray(validate_data(estimator, X, reset=reset, **options))
+    except ValueError as error:
+        if "features as input" not in str(error):
+            raise
+        hint = "give rows made the same way as those it was fitted on, or fit it anew"
+        raise InvalidInput(f"{str(error).rstrip('.')}; {hint}.") from error
 
 
 def _give_back(X: NDArray[Any], part: slice) -> None:

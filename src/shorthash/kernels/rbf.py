@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._types import Features, Floats
 from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.errors import AnchorWarning
-from shorthash.features.rows import Rows
+from shorthash.features.rows import Rows, validated
 
 __all__ = ["AnchorRBF"]
 
@@ -74,6 +74,8 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     (50, 10)
     """
 
+    _n_features_out: int
+
     def __init__(
         self,
         n_anchors: int = 1000,
@@ -112,7 +114,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             check_choice(self.bandwidth, "bandwidth", "AnchorRBF", list(_RULES))
         else:
             check_weight(self.bandwidth, "bandwidth", "AnchorRBF", positive=True)
-        values = validate_data(self, X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2)
+        values = validated(self, X, reset=True, min_samples=2)
         rows = Rows(values, "AnchorRBF")
         rows.check_varied()
         n = len(rows)
@@ -126,19 +128,19 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             m = n
         rng = check_random_state(self.random_state)
         chosen = np.sort(sample_without_replacement(n, m, random_state=rng))
-        self.anchors_ = rows.take(chosen)
-        self._n_features_out = m
+        anchors = rows.take(chosen)
         if isinstance(self.bandwidth, str):
-            self.bandwidth_ = _RULES[self.bandwidth](rows, chosen, self.anchors_, rng)
+            bandwidth = _RULES[self.bandwidth](rows, chosen, anchors, rng)
         else:
-            self.bandwidth_ = float(self.bandwidth)
-        self.mean_ = np.zeros(m)
+            bandwidth = float(self.bandwidth)
+        self.anchors_, self.bandwidth_, self.mean_ = anchors, bandwidth, np.zeros(m)
+        self._n_features_out = m
         return rows
 
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """Kernel features of ``X``, (n_samples, n_anchors), float32."""
         check_is_fitted(self)
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=False)
         out = np.empty((len(values), len(self.anchors_)), dtype=np.float32)
         mean = self.mean_.astype(np.float32)
         for part, batch in Rows(values, "AnchorRBF").through(self.features()):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats
@@ -17,7 +17,7 @@ from shorthash._validation import MAX_BITS, check_n_bits
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
-from shorthash.features.rows import Rows
+from shorthash.features.rows import Rows, validated
 
 __all__ = ["BaseHasher", "SupervisedHasher"]
 
@@ -49,7 +49,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def project(self, X: ArrayLike) -> Floats:
         """Real-valued scores, (n_samples, n_bits), whose signs are the code."""
         check_is_fitted(self)
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=False)
         scores = np.empty((len(values), self.projection_.shape[1]))
         for part, batch in Rows(values, type(self).__name__):
             scores[part] = batch @ self.projection_ + self.intercept_
@@ -69,7 +69,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _training_rows(self, X: ArrayLike) -> Rows:
         """Validated rows for ``fit``: two or more, not all equal, checked for NaN and infinity as they are read."""
-        values = validate_data(self, X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2)
+        values = validated(self, X, reset=True, min_samples=2)
         rows = Rows(values, type(self).__name__)
         rows.check_varied()
         return rows

@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_finite
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
+from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.codebooks import CODEBOOKS
@@ -129,7 +129,7 @@ class ClassifierCode(SupervisedHasher):
     def project(self, X: ArrayLike) -> Floats:
         """Scores, (n_samples, n_bits): the sign is the bit of the predicted class, the magnitude its probability."""
         check_is_fitted(self)
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=False)
         scores = np.empty((len(values), self.codewords_.shape[1]))
         for part, batch in Rows(values, "ClassifierCode"):
             codes = self.codewords_[self.estimator_.predict(batch)]

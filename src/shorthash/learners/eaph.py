@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._labels import shared_label
 from shorthash._types import Codes, Floats, PackedCodes
@@ -23,7 +23,7 @@ from shorthash.codes.packing import pack, packed_dtype, unpack
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
+from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph_memory import design_for_training_rows
@@ -237,7 +237,7 @@ class EAPH(SupervisedHasher):
 
     def _posteriors(self, X: ArrayLike) -> list[NDArray[np.float32]]:
         check_is_fitted(self)
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=False)
         return [self.posterior_.predict(np.asarray(b, dtype=np.float32)) for _, b in Rows(values, "EAPH")]
 
     def _margins(self, P: NDArray[np.float32]) -> Floats:

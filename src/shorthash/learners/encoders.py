@@ -15,7 +15,7 @@ from scipy import sparse, special
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._types import Codes, Floats
@@ -24,7 +24,7 @@ from shorthash.codes.packing import pack, unpack
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
+from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.class_scores import SCORES
@@ -181,7 +181,7 @@ class CodewordHasher(BaseHasher):
         with the other bit would lose.
         """
         check_is_fitted(self)
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=False)
         bits = np.empty((len(values), self.codewords_.shape[1]))
         for part, batch in Rows(values, "CodewordHasher"):
             S = self.scores_.predict(batch)

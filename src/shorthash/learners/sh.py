@@ -11,10 +11,10 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._types import Floats
-from shorthash.features.rows import Rows
+from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, principal_directions
 
@@ -93,7 +93,7 @@ class SH(BaseHasher):
     def project(self, X: ArrayLike) -> Floats:
         """The cosines, (n_samples, n_bits), whose signs are the code; rows outside the box continue the wave."""
         check_is_fitted(self)
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=False)
         axes = self.modes_.argmax(axis=1)  # (L,)
         frequencies = np.pi * self.modes_.max(axis=1) / self.width_[axes]
         scores = np.empty((len(values), len(axes)))

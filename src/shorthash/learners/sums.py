@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats, Labels
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
+from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.statistics import GroupStatistics
 
@@ -64,7 +64,7 @@ class SumHasher(SupervisedHasher):
         X : (n_samples, n_features) features, for instance from ``AnchorRBF``; a memory map is read in batches
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
-        values = validate_data(self, X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2)
+        values = validated(self, X, reset=True, min_samples=2)
         return self.fit_rows(Rows(values, self._name), y)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -78,14 +78,14 @@ class SumHasher(SupervisedHasher):
         """
         self._check_alone()
         first = not hasattr(self, "statistics_")
-        values = validate_data(self, X, reset=first, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=first)
         return self.partial_fit_rows(Rows(values, self._name), y, classes)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
         check_is_fitted(self)
         self._check_alone()
-        values = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        values = validated(self, X, reset=False)
         return self.forget_rows(Rows(values, self._name), y)
 
     def merge(self, other: Self) -> Self:
@@ -103,12 +103,12 @@ class SumHasher(SupervisedHasher):
         self._check_groups(groups)
         rows.check_varied()
         self._warn_of_collisions(len(groups.classes), stacklevel=4)
-        self.n_dropped_ = len(rows) - groups.n_samples
-        rows = rows if groups.kept is None else rows.keep(groups.kept)
-        self.classes_ = groups.classes
-        self.statistics_ = GroupStatistics.of(rows, groups)
+        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        statistics = GroupStatistics.of(kept, groups)  # whatever is wrong with the rows shows here, before any change
+        self.n_dropped_ = len(rows) - len(kept)
+        self.classes_, self.statistics_ = groups.classes, statistics
         self._draw_seed()
-        return self._learn(weights, center=center, rows=rows, groups=groups)
+        return self._learn(weights, center=center, rows=kept, groups=groups)
 
     def partial_fit_rows(
         self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None, *, center: bool = False
@@ -117,6 +117,7 @@ class SumHasher(SupervisedHasher):
         self._check_memory()
         weights = self._check_params()
         first = not hasattr(self, "statistics_")
+        self._check_classes(classes, first=first)
         fresh = self._sums(rows, y, classes if first else self.classes_)
         if first:
             self._warn_of_collisions(len(fresh.classes), stacklevel=4)
@@ -169,6 +170,22 @@ class SumHasher(SupervisedHasher):
         self._check_groups(groups)
         self.n_dropped_ = len(rows) - groups.n_samples
         return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
+
+    def _check_classes(self, classes: ArrayLike | None, *, first: bool) -> None:
+        """Raise if fewer than two classes are announced, or others than at the first call."""
+        if classes is None:
+            return
+        announced = np.unique(np.asarray(classes))
+        if first and len(announced) < 2:
+            raise InvalidInput(
+                f"The 'classes' of partial_fit of {self._name} must name 2 classes or more. Got {announced.tolist()} "
+                "instead; name every class that will occur."
+            )
+        if not first and not np.array_equal(announced, self.classes_):
+            raise InvalidInput(
+                f"The 'classes' of partial_fit of {self._name} must be those of the first call, "
+                f"{self.classes_.tolist()}. Got {announced.tolist()} instead; leave them out, or fit anew."
+            )
 
     def _draw_seed(self) -> None:
         """One number from which every later solve starts again, so that adding rows cannot change the random start."""

@@ -1,6 +1,7 @@
 """The classes that may be saved and loaded: an explicit list, imported only when needed.
 
-A saved file can name only these; whatever else it names is refused, so loading never runs code that came with a file.
+A saved file can name only these, and learners of methods that installed packages offer by entry points; whatever else
+it names is refused, so loading never runs code that came with a file.
 """
 
 from __future__ import annotations
@@ -8,7 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from shorthash.methods import RECIPES, Recipe
+from shorthash.recipes import recipes
+
 __all__ = ["DATACLASSES", "ESTIMATORS", "INDEXES", "find_class", "registered_name"]
+
+METHOD = "method:"  # how a file names the learner of a method that an installed package offers
 
 ESTIMATORS = {
     "AnchorRBF": "shorthash.kernels.rbf:AnchorRBF",
@@ -68,10 +74,21 @@ def registered_name(value: object, registry: dict[str, str]) -> str | None:
     for name, home in registry.items():
         if home.endswith(f":{cls.__qualname__}") and find_class(name, registry) is cls:
             return name
+    if registry is ESTIMATORS:
+        for name, recipe in _offered().items():
+            if recipe.learner_class() is cls:
+                return METHOD + name
     return None
 
 
 def find_class(name: str, registry: dict[str, str]) -> Any:
     """Import a registered class; KeyError if there is none of that name."""
+    if registry is ESTIMATORS and name.startswith(METHOD):
+        return _offered()[name.removeprefix(METHOD)].learner_class()
     module, _, qualname = registry[name].partition(":")
     return getattr(importlib.import_module(module), qualname)
+
+
+def _offered() -> dict[str, Recipe]:
+    """Methods that installed packages offer."""
+    return {name: recipe for name, recipe in recipes().items() if name not in RECIPES}
