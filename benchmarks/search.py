@@ -236,9 +236,9 @@ def _order_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
     }
     keys = [(n_bits, codes) for n_bits in (8, 12, 16) for codes in ("uniform", "clustered")]
     about = (
-        "All within radius 2, copied out: times as fast as IndexBinaryHash (which gives them in any order), by order and "
-        "by how many queries come at once; 20 queries at 8 bits give up to 45 MB of results, for which the system clears "
-        "new pages at every call."
+        "All within radius 2, copied out: times as fast as IndexBinaryHash (which gives them in any order), by order "
+        "and by how many queries come at once; 20 queries at 8 bits give up to 45 MB of results, for which the system "
+        "clears new pages at every call."
     )
     lines = [
         about,
