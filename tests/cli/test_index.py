@@ -145,6 +145,26 @@ def test_export(run, place, tmp_path):
     said = run("index", "export", tmp_path / "codes.parquet", *place)
     assert said.out == f"output  {tmp_path / 'codes.parquet'}\nitems   60\nbits    2\n"
     assert import_index(tmp_path / "codes.parquet").ids.tolist() == list(range(60))
+    again = run("index", "export", tmp_path / "codes.parquet", *place)
+    assert (again.status, again.err.count("\n")) == (2, 1)
+    assert re.search(r"codes.parquet exists, so it is not overwritten; .*\(--replace on the command line\)", again.err)
+    assert run("index", "export", tmp_path / "codes.parquet", *place, "--replace").status == 0
+    (tmp_path / "s.db").write_bytes(b"")
+    run("index", "build", "codes.npy", "--bits", 2, "--store", f"sqlite:///{tmp_path}/s.db")
+    assert "s.db is a store" in run("index", "export", tmp_path / "s.db", *place, "--replace").err
+
+
+@pytest.mark.parametrize("verb", ["search", "export"])
+def test_every_flipped_byte_is_one_line(run, verb, tmp_path):
+    path = save(BucketIndex(2).add(np.array([0, 1, 2, 3] * 5), ids=range(20)), tmp_path / "items")
+    whole = path.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for place in range(start, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 128]) + whole[place + 1 :])
+        what = "codes.npy" if verb == "search" else tmp_path / "codes.sql"
+        said = run("index", verb, what, "--index", path)
+        assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
+        assert re.match(f"error: {path} (is damaged: the checksum of its array|cannot be read back:) ", said.err)
 
 
 def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):

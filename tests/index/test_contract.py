@@ -260,30 +260,56 @@ def test_failed_calls_change_nothing(make):
         (lambda: index.add(packed([4, 5]), ids=[8, 6]), "Id 6 is already in the (index|store)"),
         (lambda: index.add(packed([4, 5]), ids=[8, 8]), "must be unique, but 8 occurs twice"),
         (lambda: index.add(packed([4, 5]), ids=[8]), "Got 1 ids for 2 codes"),
-        (lambda: index.add(packed([4]), ids=["x"]), "are integers in this index. Got strings"),
+        (lambda: index.add(packed([4]), ids=["x"]), f"of {make.__name__} are integers in this index. Got strings"),
         (lambda: index.add(packed([4]), ids=[0.5]), "must be all integers that fit int64, or all strings. Got float64"),
         (lambda: index.add(packed([4]), ids=packed([2**63])), "must be all integers that fit int64"),
         (lambda: index.add(packed([4, 5]), ids=["x", 1]), "or all strings. Got <U"),
         (lambda: index.add(packed([4]), ids=[[1]]), r"must have shape \(n_items,\). Got shape \(1, 1\)"),
         (lambda: index.add(packed([16])), "must lie in the range"),
         (lambda: index.add([[1, 1, 1]]), "must have 4 bits here. Got 3"),
-        (lambda: index.remove([5, 9]), "Id 9 is not in the (index|store)"),
-        (lambda: index.remove(["5"]), "are integers in this index. Got strings"),
-        (lambda: index.update([5, 9], packed([1, 1])), "Id 9 is not in the (index|store)"),
+        (lambda: index.remove([5, 9]), "Id 9 is not in the (index; remove|store; name) only ids"),
+        (lambda: index.remove(["5"]), f"of {make.__name__} are integers in this index. Got strings"),
+        (lambda: index.update([5, 9], packed([1, 1])), "Id 9 is not in the (index; update|store; name) only ids"),
         (lambda: index.search(packed([1]), 0), "The 'k' parameter .* must be an int >= 1. Got 0"),
         (lambda: index.search(packed([1]), 1, ties="random"), "'ties' parameter .* must be one of 'id', 'insertion'"),
         (lambda: index.search(packed([1]), 1, seed=-1), "The 'seed' parameter"),
+        (
+            lambda: index.search(packed([1]), 1, seed=2**64),
+            r"The 'seed' parameter .* range \[0, 18446744073709551615\]",
+        ),
+        (lambda: index.within(packed([1]), 1, seed=2**70), "The 'seed' parameter"),
         (lambda: index.within(packed([1]), -1), "The 'radius' parameter .* must be an int >= 0. Got -1"),
         (lambda: index.within(packed([1]), 1.5), "The 'radius' parameter"),
         (lambda: index.counts(packed([1]), 1, where=np.array([True])), r"one entry per item, shape \(3,\)"),
         (lambda: index.counts(packed([1]), 1, where=lambda ids: ids), "function given as 'where' .* must return"),
-        (lambda: index.counts(packed([1]), 1, where=["a"]), "are integers in this index. Got strings"),
+        (
+            lambda: index.counts(packed([1]), 1, where=["a"]),
+            f"of {make.__name__} are integers in this index. Got strings",
+        ),
         (lambda: index.iterate(packed([1, 2])), "takes one query. Got 2"),
     ]:
         with pytest.raises(InvalidInput, match=message):
             call()
     assert index.ids.tolist() == [5, 6, 7]
     assert index.codes.tolist() == [1, 2, 3]
+
+
+@every_index
+@pytest.mark.parametrize("ties", POLICIES)
+def test_a_huge_k_means_all(make, ties):
+    index = make(4).add(packed([1, 2, 3]))
+    found = index.search(packed([1, 9]), 10**30, ties=ties, seed=2**64 - 1)
+    assert [sorted(ids) for ids in found.ids.tolist()] == [[0, 1, 2], [0, 1, 2]]
+    assert index.search(packed([1]), 10**30, ties=ties).ids.shape == (1, 3)
+
+
+@every_index
+@pytest.mark.parametrize("ids", [["a\0"], ["a\0b"], np.array(["a\0b"]), np.array(["a\0"], dtype=object)], ids=repr)
+def test_ids_with_nul_are_refused(make, ids):
+    index = make(4).add(packed([1]), ids=["a"])
+    with pytest.raises(InvalidInput, match="may not hold NUL characters; encode or rename such ids"):
+        index.add(packed([2]), ids=ids)
+    assert ("a" in index, "a\0" in index, "a\0b" in index) == (True, False, False)
 
 
 @every_index

@@ -1,6 +1,8 @@
 """Codes that travel come back the same, in the form of their new home."""
 
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.index import BucketIndex, ScanIndex
 from shorthash.persistence import export_index, import_index
+from shorthash.store import SQLiteStore
 
 ENDINGS = [".faiss", ".parquet", ".sql", ".db", ".sqlite", ".sqlite3"]
 
@@ -47,7 +50,7 @@ def test_string_ids_come_back(ending, names, tmp_path_factory):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_an_empty_index_travels(ending, tmp_path):
-    assert len(import_index(export_index(BucketIndex(8), tmp_path / f"codes{ending}"))) == 0
+    assert len(import_index(export_index(BucketIndex(8), tmp_path / f"codes{ending}"), 8)) == 0
 
 
 def test_parquet_keeps_vectors(tmp_path):
@@ -76,7 +79,9 @@ def test_a_plain_faiss_index_is_numbered(tmp_path):
     flat = faiss.IndexBinaryFlat(8)
     flat.add(np.array([[5], [6]], dtype=np.uint8))
     faiss.write_index_binary(flat, str(tmp_path / "plain.faiss"))
-    index = import_index(tmp_path / "plain.faiss")
+    with pytest.raises(InvalidInput, match=r"plain.faiss does not tell how many bits its codes have; pass n_bits="):
+        import_index(tmp_path / "plain.faiss")
+    index = import_index(tmp_path / "plain.faiss", 8)
     assert (index.n_bits, index.ids.tolist(), index.codes.tolist()) == (8, [0, 1], [5, 6])
     with pytest.raises(InvalidInput, match="must lie in the range"):
         import_index(tmp_path / "plain.faiss", 2)
@@ -132,3 +137,60 @@ def test_what_cannot_travel_is_said(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == (
         ["junk.db", "junk.faiss", "junk.parquet", "none.sql", "plain.sql"]
     )
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_is_replaced_only_if_that_is_wanted(ending, tmp_path):
+    path = tmp_path / f"codes{ending}"
+    export_index(BucketIndex(4).add(np.array([1])), path)
+    before = path.read_bytes()
+    more = BucketIndex(4).add(np.array([1, 2]))
+    with pytest.raises(PersistenceError, match=rf"codes{ending} exists, .* another name, or pass replace=True"):
+        export_index(more, path)
+    assert path.read_bytes() == before
+    assert len(import_index(export_index(more, path, replace=True), 4)) == 2
+    path.write_text("notes " * 300)
+    assert len(import_index(export_index(more, path, replace=True), 4)) == 2
+
+
+def test_a_store_is_never_replaced(tmp_path):
+    with SQLiteStore(tmp_path / "live.db", 4).add(np.array([1, 2])) as store:
+        for replace, message in [(False, "live.db exists"), (True, "live.db is a store, so it is not overwritten")]:
+            with pytest.raises(PersistenceError, match=message):
+                export_index(store, tmp_path / "live.db", replace=replace)
+        assert len(store.add(np.array([3]))) == 3
+    with pytest.raises(PersistenceError, match="is a store, so it is not overwritten; choose another name"):
+        export_index(BucketIndex(4), tmp_path / "live.db", replace=True)
+    assert SQLiteStore(tmp_path / "live.db").codes.tolist() == [1, 2, 3]
+
+
+def test_vectors_of_a_store_travel(tmp_path):
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    store = SQLiteStore(":memory:", 4).add(np.array([1, 2, 3]), ids=["b", "c", "a"], vectors=vectors)
+    assert import_index(export_index(store, tmp_path / "codes.parquet")).vectors.tolist() == vectors.tolist()
+
+
+FULL = """
+import resource, sys
+import numpy as np
+from shorthash import BucketIndex
+from shorthash.errors import PersistenceError
+from shorthash.persistence import export_index
+index = BucketIndex(12).add(np.arange(100_000) % 4096)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    export_index(index, sys.argv[1])
+except PersistenceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process")
+@pytest.mark.parametrize("ending", [".faiss", ".parquet", ".sql", ".db"])
+def test_a_full_disk_is_a_clear_error_and_leaves_nothing(ending, tmp_path):
+    path = tmp_path / f"codes{ending}"
+    done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"Cannot write {path}: ")
+    assert done.stdout.endswith("; choose a folder with room that you may write to.\n")
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 from saving import Model, Stranger, Sums, fitted
 from sklearn.preprocessing import MinMaxScaler
 
-from shorthash import load, save
+from shorthash import BucketIndex, load, save
 from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
 from shorthash.persistence import describe, registry, verify
 
@@ -114,7 +114,7 @@ def test_what_is_not_a_save_at_all(tmp_path):
     with pytest.raises(PersistenceError, match=r"There is nothing at .*nowhere; check the path"):
         load(tmp_path / "nowhere")
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ForeignFile, match=r"notes.txt was not saved by shorthash: it holds no meta.json"):
+    with pytest.raises(ForeignFile, match=r"notes.txt was not saved by shorthash, .* give the file \(of an index\)"):
         load(tmp_path / "notes.txt")
     with pytest.raises(ForeignFile, match=r"it holds no meta.json; give the folder"):
         load(tmp_path)
@@ -185,3 +185,12 @@ def test_flipped_bits_inside_arrays_are_noticed(tmp_path):
         for read in (load, verify):
             with pytest.raises(DamagedFile, match=r"its checksum differs"):
                 read(tmp_path / "model")
+
+
+@pytest.mark.parametrize("kept", [0, 5, 20])
+def test_an_index_cut_short_is_said_to_be_a_file(kept, tmp_path):
+    path = save(BucketIndex(4).add(np.array([1, 2])), tmp_path / "items.index")
+    path.write_bytes(path.read_bytes()[:kept])
+    for read in (load, describe, verify):
+        with pytest.raises(ForeignFile, match=r"or its first bytes are damaged; give the file \(of an index\)"):
+            read(path)

@@ -137,8 +137,8 @@ def test_refused_items_change_nothing(make):
         ),
         (lambda: store.add(packed([2]), ids=["b"], metadata=[{"x": "\0"}]), "may not hold NUL"),
         (lambda: store.add(packed([2]), ids=["b"], metadata=[{"x": "\ud800"}]), "must be JSON, but an entry is not"),
-        (lambda: store.add(packed([2]), ids=["b\0c"]), "text that a database can hold: at most 500 bytes"),
-        (lambda: store.add(packed([2]), ids=["\ud800"]), "text that a database can hold"),
+        (lambda: store.add(packed([2]), ids=["b\0c"]), "may not hold NUL characters"),
+        (lambda: store.add(packed([2]), ids=["\ud800"]), "text that a database can hold: at most 500 bytes"),
         (lambda: store.add(packed([2]), ids=["é" * 251]), "text that a database can hold"),
         (lambda: store.add(packed([2]), ids=["b"], vectors=[["x"]]), "must be numbers of shape"),
         (
@@ -211,3 +211,23 @@ def test_large_numbers_in_metadata_are_exact():
     assert store.search(packed([1]), 2, where={"n": 2**60 + 1}).ids.tolist() == [[1]]
     store = make_qdrant(4).add(packed([1, 2]), metadata=[{"n": 2**60}, {"n": 2**60 + 1}])
     assert store.search(packed([1]), 2, where={"n": 2**60 + 1}).ids.tolist() == [[1]]
+
+
+@every_store
+def test_all_vectors_in_insertion_order(make):
+    store = make(4)
+    assert store.vectors is None
+    store.add(np.array([3, 1, 2], dtype=np.uint64), ids=[9, 4, 7])
+    assert store.vectors is None
+
+
+def test_vectors_go_along_into_an_index():
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    store = SQLiteStore(":memory:", 4).add(np.array([3, 1, 2]), ids=[9, 4, 7], vectors=vectors)
+    assert store.vectors.tolist() == vectors.tolist()
+    assert not store.vectors.flags.writeable
+    assert BucketIndex(4).merge(store).vectors.tolist() == vectors.tolist()
+    store.add(np.array([1]))
+    assert np.isnan(store.vectors).tolist() == [[False] * 2] * 3 + [[True] * 2]
+    with pytest.raises(InvalidInput, match="Indexes with and without vectors cannot be merged"):
+        BucketIndex(4).merge(store)

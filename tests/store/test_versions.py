@@ -167,7 +167,7 @@ def test_dual_search_finds_every_item_once_all_the_way(make):
 
 
 @every_store
-def test_a_dropped_version_takes_no_more_items(make):
+def test_a_dropped_version_says_so(make):
     """Not even if another version has got its name."""
     store = filled(make, 5)
     store.add_version("v2", 9)
@@ -179,6 +179,15 @@ def test_a_dropped_version_takes_no_more_items(make):
             lambda: store.upsert(packed([1]), [1]),
             lambda: store.update([1], packed([1])),
             lambda: store.items([1]),
+            lambda: store.search(packed([1]), 1),
+            lambda: store.search(packed([1, 2]), 1, where={"class": 1}),
+            lambda: store.within(packed([1]), 1),
+            lambda: store.counts(packed([1]), 1),
+            lambda: list(store.iterate(packed([1]))),
+            lambda: len(store),
+            lambda: store.ids,
+            lambda: store.codes,
+            lambda: 1 in store,
         ):
             with pytest.raises(InvalidInput, match="Version 'v1' was dropped meanwhile; open the store again"):
                 call()

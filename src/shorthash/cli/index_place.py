@@ -52,7 +52,13 @@ def place_name(index: Path | None, store: str | None) -> str:
 
 @contextmanager
 def opened(
-    index: Path | None, store: str | None, collection: str, *, n_bits: int | None = None, change: bool = False
+    index: Path | None,
+    store: str | None,
+    collection: str,
+    *,
+    n_bits: int | None = None,
+    change: bool = False,
+    check: bool = True,
 ) -> Iterator[Any]:
     """The items, to read or to change; a file is saved at the end.
 
@@ -60,7 +66,8 @@ def opened(
     ----------
     index, store, collection : the place
     n_bits : length of the codes of a new collection
-    change : whether the items will be changed; a file is otherwise read as far as it is needed only
+    change : whether the items will be changed; a file is otherwise not copied into memory
+    check : whether to check every byte of a file first; what is changed is always checked
     """
     check_one_place(index, store)
     if store is not None:
@@ -73,6 +80,8 @@ def opened(
 
     assert index is not None
     items = load_index(index, mmap=not change)
+    if check:
+        items.verify()
     yield items
     if change:
         save(items, index)

@@ -32,7 +32,7 @@ def stats(
         raise InvalidInput("--check looks at the file of an --index; a store checks its own pages.")
     if check and index is not None:
         verify(index)
-    with opened(index, store, collection) as items:
+    with opened(index, store, collection, check=False) as items:
         _, sizes = items.buckets()
         data = {
             "place": place_name(index, store),

@@ -17,7 +17,10 @@ from shorthash.index.filters import Where
 from shorthash.index.ids import TIES, AnyIds, as_ids, check_unique
 from shorthash.index.results import RadiusResult, SearchResult
 
-__all__ = ["HammingIndex"]
+__all__ = ["HammingIndex", "check_k"]
+
+LARGEST_SEED = 2**64 - 1
+MOST = 2**62  # more items than any index holds, and a number that every database takes
 
 
 class HammingIndex(ABC):
@@ -58,6 +61,8 @@ class HammingIndex(ABC):
 
     def __contains__(self, item: object) -> bool:
         if isinstance(item, bool | np.bool_) or not isinstance(item, int | np.integer | str):
+            return False
+        if isinstance(item, str) and "\0" in item:
             return False
         ids = np.asarray([item])
         return ids.dtype.kind in "iU" and self._has(as_ids(ids, type(self).__name__))
@@ -111,9 +116,9 @@ class HammingIndex(ABC):
         where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
         """
         owner = f"{type(self).__name__}.search"
-        k = check_count(k, "k", owner)
+        k = check_k(k, owner)
         check_choice(ties, "ties", owner, TIES)
-        seed = check_count(seed, "seed", owner, low=0)
+        seed = check_count(seed, "seed", owner, low=0, high=LARGEST_SEED)
         return self._search(as_packed(codes, self.n_bits), k, ties, seed, where)
 
     def within(
@@ -132,7 +137,7 @@ class HammingIndex(ABC):
         owner = f"{type(self).__name__}.within"
         radius = self._radius(radius, owner)
         check_choice(ties, "ties", owner, TIES)
-        seed = check_count(seed, "seed", owner, low=0)
+        seed = check_count(seed, "seed", owner, low=0, high=LARGEST_SEED)
         return self._within(as_packed(codes, self.n_bits), radius, ties, seed, where)
 
     def counts(self, codes: ArrayLike, radius: int, *, where: Where | None = None) -> NDArray[np.int64]:
@@ -223,3 +228,8 @@ class HammingIndex(ABC):
 
     def _radius(self, radius: int, owner: str) -> int:
         return min(check_count(radius, "radius", owner, low=0), self.n_bits)
+
+
+def check_k(k: object, owner: str) -> int:
+    """Return the number of items wanted, at least 1; a huge one means all."""
+    return min(check_count(k, "k", owner), MOST)

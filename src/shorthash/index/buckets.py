@@ -162,7 +162,7 @@ class BucketIndex(MemoryIndex):
                 vectors = known.take(positions[positions >= 0])  # a missing id is an error below
             elif vectors is not None:
                 self._check_vectors(vectors)
-            self._snapshot = self._with(self._without(self._snapshot, ids), codes, ids, vectors)
+            self._snapshot = self._with(self._without(self._snapshot, ids, "update"), codes, ids, vectors)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         state = self._state_for(len(queries))
@@ -280,14 +280,14 @@ class BucketIndex(MemoryIndex):
                 positions[row] = self._pending_position.get(item, positions[row])
             return positions
 
-    def _without(self, state: Snapshot, ids: AnyIds) -> Snapshot:
+    def _without(self, state: Snapshot, ids: AnyIds, verb: str = "remove") -> Snapshot:
         """The current state less some items."""
         if state.n_alive:
             check_same_kind(ids, np.empty(0, dtype=state.id_dtype), "BucketIndex")
         positions = self._find(ids)
         if np.any(positions < 0):
             missing = ids[positions < 0][0].item()
-            raise InvalidInput(f"Id {missing!r} is not in the index; remove only ids that were added.")
+            raise InvalidInput(f"Id {missing!r} is not in the index; {verb} only ids that were added.")
         n = len(state.settled.table)
         alive, late = state.alive, positions[positions >= n] - n
         if len(late) < len(positions):

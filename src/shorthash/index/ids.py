@@ -40,6 +40,7 @@ def as_ids(ids: ArrayLike, owner: str) -> AnyIds:
     if values.dtype.kind == "O" and len({type(v) for v in values}) == 1:
         values = np.array(values.tolist())
     if values.dtype.kind == "U" and (isinstance(ids, np.ndarray) or _all_strings(ids)):
+        _check_no_nul(ids, values, owner)
         return values
     if values.dtype.kind == "i":
         return values.astype(np.int64, copy=False)
@@ -54,6 +55,17 @@ def as_ids(ids: ArrayLike, owner: str) -> AnyIds:
 def _all_strings(ids: ArrayLike) -> bool:
     """Whether a sequence held strings only, before numpy made strings of the rest."""
     return all(isinstance(value, str) for value in np.asarray(ids, dtype=object))
+
+
+def _check_no_nul(ids: ArrayLike, values: AnyIds, owner: str) -> None:
+    """Raise if a string holds a NUL character; numpy strips those at the end, so lists are asked themselves."""
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "U":
+        letters = np.ascontiguousarray(values).view(np.uint32).reshape(len(values), -1) if values.size else values
+        bad = bool(values.size and np.any((letters[:, :-1] == 0) & (letters[:, 1:] != 0)))
+    else:
+        bad = any("\0" in value for value in np.asarray(ids, dtype=object))
+    if bad:
+        raise InvalidInput(f"The 'ids' of {owner} may not hold NUL characters; encode or rename such ids.")
 
 
 def check_unique(ids: AnyIds, owner: str) -> None:

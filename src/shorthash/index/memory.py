@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import Distances, PackedCodes
-from shorthash._validation import check_choice, check_count
+from shorthash._validation import check_choice
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
-from shorthash.index.base import HammingIndex
+from shorthash.index.base import HammingIndex, check_k
 from shorthash.index.filters import Where
 from shorthash.index.ids import TIES, AnyIds
 from shorthash.index.reranking import METRICS, ranked, score_codes, score_vectors
@@ -89,7 +89,7 @@ class MemoryIndex(HammingIndex):
             return self
         vectors = [getattr(other, "vectors", None) for other in filled]
         given = [rows for rows in vectors if rows is not None]
-        if given and len(given) < len(filled):
+        if given and (len(given) < len(filled) or any(np.isnan(rows[:, 0]).any() for rows in given)):
             raise InvalidInput("Indexes with and without vectors cannot be merged; build all of them in the same way.")
         if len({rows.shape[1] for rows in given}) > 1:
             raise InvalidInput(
@@ -135,7 +135,7 @@ class MemoryIndex(HammingIndex):
         owner = f"{type(self).__name__}.search"
         if not _by_scores(ties, vectors, owner):
             return super().search(codes, k, ties=ties, seed=seed, where=where)
-        k, queries = check_count(k, "k", owner), as_packed(codes, self.n_bits)
+        k, queries = check_k(k, owner), as_packed(codes, self.n_bits)
         view = self._frozen(len(queries))
         asked = view._asked(queries, vectors, metric, owner)
         found = view._search(queries, k, "any", 0, where)
@@ -205,7 +205,7 @@ class MemoryIndex(HammingIndex):
         where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
         """
         owner = f"{type(self).__name__}.rerank"
-        k, radius = check_count(k, "k", owner), self._radius(radius, owner)
+        k, radius = check_k(k, owner), self._radius(radius, owner)
         queries = as_packed(codes, self.n_bits)
         view = self._frozen(len(queries))
         asked = view._asked(queries, vectors, metric, owner)

@@ -78,7 +78,7 @@ class ScanIndex(MemoryIndex):
         if ids is None:
             ids = self._new_ids(len(codes))
         if len(self):
-            check_same_kind(ids, self._ids, "ScanIndex")
+            check_same_kind(ids, self._ids, type(self).__name__)
             twice = ids[np.isin(ids, self._ids)]
             if len(twice):
                 raise InvalidInput(
@@ -94,11 +94,14 @@ class ScanIndex(MemoryIndex):
             self._next_id = max(self._next_id, int(ids.max()) + 1)
 
     def _remove(self, ids: AnyIds) -> None:
+        self._leave_out(ids, "remove")
+
+    def _leave_out(self, ids: AnyIds, verb: str) -> None:
         if len(self):
-            check_same_kind(ids, self._ids, "ScanIndex")
+            check_same_kind(ids, self._ids, type(self).__name__)
         missing = ids[~np.isin(ids, self._ids)]
         if len(missing):
-            raise InvalidInput(f"Id {missing[0].item()!r} is not in the index; remove only ids that were added.")
+            raise InvalidInput(f"Id {missing[0].item()!r} is not in the index; {verb} only ids that were added.")
         kept = ~np.isin(self._ids, ids)
         self._ids, self._codes = self._ids[kept], self._codes[kept]
         self._vectors = None if self._vectors is None or not kept.any() else self._vectors[kept]
@@ -107,7 +110,7 @@ class ScanIndex(MemoryIndex):
         if vectors is not None:
             self._check_vectors(vectors)
         before = self._ids, self._vectors
-        self._remove(ids)
+        self._leave_out(ids, "update")
         if vectors is None and before[1] is not None:
             vectors = before[1][[np.flatnonzero(before[0] == i)[0] for i in ids]]
         self._add_rows(codes, ids, vectors)
@@ -171,7 +174,7 @@ class ScanIndex(MemoryIndex):
         """Positions of the items that may be found, the preferred ones first."""
         items = np.arange(len(self))
         if where is not None:
-            items = np.flatnonzero(allowed_items(where, self.ids, "ScanIndex"))
+            items = np.flatnonzero(allowed_items(where, self.ids, type(self).__name__))
         if ties == "id":
             items = items[np.argsort(self._ids[items], kind="stable")]
         elif ties == "shuffle":

@@ -36,15 +36,16 @@ class _Items:
     n_bits: int | None = None
 
 
-def export_index(index: HammingIndex, path: str | os.PathLike[str]) -> Path:
+def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
     """Write ids and codes of an index for another program; the file appears whole or not at all.
 
     Parameters
     ----------
     index : any index
     path : the ending decides: ``.faiss`` (a binary index of FAISS), ``.parquet`` (columns id, code and, where there are
-        vectors, vector), ``.sql`` (statements that create and fill a table ``items`` with an index on the code) or
-        ``.db``, ``.sqlite``, ``.sqlite3`` (an SQLite file with that table)
+        vectors, vector: nan for items without one), ``.sql`` (statements that create and fill a table ``items`` with
+        an index on the code) or ``.db``, ``.sqlite``, ``.sqlite3`` (an SQLite file with that table)
+    replace : whether a file that is there may be overwritten; a store never is
 
     Returns
     -------
@@ -61,6 +62,7 @@ def export_index(index: HammingIndex, path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path)
     write = _form(target)[0]
+    _check_target(target, replace=replace)
     with _replacing(target) as place:
         write(index, place)
     return target
@@ -72,7 +74,7 @@ def import_index(path: str | os.PathLike[str], n_bits: int | None = None) -> Buc
     Parameters
     ----------
     path : a file with an ending that ``export_index`` knows
-    n_bits : length of the codes; needed where the file does not tell (FAISS tells whole bytes only)
+    n_bits : length of the codes; needed where the file does not tell, as FAISS never does (it knows whole bytes only)
     """
     source = Path(path)
     read = _form(source)[1]
@@ -83,6 +85,17 @@ def import_index(path: str | os.PathLike[str], n_bits: int | None = None) -> Buc
     if known is None:
         raise InvalidInput(f"{source} does not tell how many bits its codes have; pass n_bits=...")
     return BucketIndex(known).add(items.codes, items.ids, vectors=items.vectors)
+
+
+def _check_target(path: Path, *, replace: bool) -> None:
+    """Raise if the file is there and must not be overwritten."""
+    if path.exists() and not replace:
+        raise PersistenceError(
+            f"{path} exists, so it is not overwritten; choose another name, or pass replace=True "
+            "(--replace on the command line)."
+        )
+    if path.is_file() and sql.is_store(path):
+        raise PersistenceError(f"{path} is a store, so it is not overwritten; choose another name.")
 
 
 @contextmanager
@@ -109,7 +122,7 @@ def _write_faiss(index: HammingIndex, path: Path) -> None:
     mapped = faiss.IndexBinaryIDMap(flat)
     if len(index):
         mapped.add_with_ids(as_octets(index.codes, index.n_bits), np.ascontiguousarray(index.ids))
-    faiss.write_index_binary(mapped, str(path))
+    path.write_bytes(faiss.serialize_index_binary(mapped).data)  # FAISS itself may overlook that a disk is full
 
 
 def _read_faiss(path: Path) -> _Items:
@@ -131,7 +144,7 @@ def _read_faiss(path: Path) -> _Items:
     octets = faiss.vector_to_array(structure.xb).reshape(len(ids), structure.d // 8)
     if structure.d > 64:
         raise DataFileError(f"{path} holds codes of {structure.d} bits; shorthash takes up to 64.")
-    return _Items(from_octets(octets), ids, n_bits=int(structure.d))
+    return _Items(from_octets(octets), ids)
 
 
 def _write_parquet(index: HammingIndex, path: Path) -> None:

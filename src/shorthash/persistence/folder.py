@@ -62,6 +62,11 @@ def read_meta(path: Path) -> dict[str, Any]:
     """The checked contents of ``meta.json``."""
     if not path.exists():
         raise PersistenceError(f"There is nothing at {path}; check the path.")
+    if path.is_file():
+        raise ForeignFile(
+            f"{path} was not saved by shorthash, or its first bytes are damaged; give the file (of an index) or the "
+            "folder (of a model) that save() wrote."
+        )
     try:
         raw = (path / META).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shorthash._types import PackedCodes
 from shorthash.errors import DataFileError
 
-__all__ = ["read_database", "read_statements", "write_database", "write_statements"]
+__all__ = ["is_store", "read_database", "read_statements", "write_database", "write_statements"]
 
 Read = tuple[PackedCodes, NDArray[Any], int | None]
 """Codes, ids, and the length of the codes where it is known."""
@@ -59,19 +59,33 @@ def read_statements(path: Path) -> Read:
 
 
 def write_database(path: Path, ids: NDArray[Any], codes: PackedCodes, n_bits: int) -> None:
-    """An SQLite file; its ``user_version`` is the length of the codes."""
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"PRAGMA user_version = {n_bits:d}")
-        database.execute(_table(ids, n_bits))
-        for rows in _rows(ids, codes):
-            database.executemany("INSERT INTO items (id, code) VALUES (?, ?)", rows)
-        database.execute("CREATE INDEX items_code ON items (code)")
+    """A new SQLite file; its ``user_version`` is the length of the codes. Raises OSError if it cannot be written."""
+    try:
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("PRAGMA journal_mode = OFF")  # a file that fails is thrown away
+            database.execute(f"PRAGMA user_version = {n_bits:d}")
+            database.execute(_table(ids, n_bits))
+            for rows in _rows(ids, codes):
+                database.executemany("INSERT INTO items (id, code) VALUES (?, ?)", rows)
+            database.execute("CREATE INDEX items_code ON items (code)")
+    except sqlite3.OperationalError as error:
+        raise OSError(str(error)) from error
 
 
 def read_database(path: Path) -> Read:
     """Ids and codes of an SQLite file with a table ``items``."""
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
         return _read(database, path)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file is a database with collections of a store, or one that cannot be looked into."""
+    try:  # SQLite opens the file, for closing it in another way would drop the locks of a store opened here
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            found = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'shorthash_collections'").fetchall()
+    except sqlite3.DatabaseError as error:
+        return getattr(error, "sqlite_errorname", "") != "SQLITE_NOTADB"
+    return bool(found)
 
 
 def _table(ids: NDArray[Any], n_bits: int) -> str:

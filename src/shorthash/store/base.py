@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import PackedCodes
-from shorthash._validation import check_choice, check_count
+from shorthash._validation import check_choice
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
-from shorthash.index.base import HammingIndex
+from shorthash.index.base import HammingIndex, check_k
 from shorthash.index.ids import AnyIds, as_ids, check_same_kind, check_unique, number_on, tie_order
 from shorthash.index.results import RadiusResult, RerankResult, SearchResult
 from shorthash.store import ranking
@@ -53,17 +53,30 @@ class Store(Versions):
     @property
     def codes(self) -> PackedCodes:
         """Packed codes of all items in insertion order, (n_items,), read-only."""
-        with self._reading() as session:
+        with self._opened() as session:
             return _read_only(from_signed(session.listing(self._version)[1], self.n_bits))
 
     @property
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order, (n_items,), read-only."""
-        with self._reading() as session:
+        with self._opened() as session:
             return _read_only(self._all_ids(session))
 
+    @property
+    def vectors(self) -> NDArray[np.float32] | None:
+        """Vectors of all items in insertion order, (n_items, dimension), read-only, nan in rows without one.
+
+        None if no item has one.
+        """
+        with self._opened() as session:
+            ids = self._all_ids(session)
+            if not session.collection.dimension or not len(ids):
+                return None
+            found = _in_order(session.items(self._version, ids), ids).vectors
+        return None if found is None or np.isnan(found).all() else _read_only(found)
+
     def __len__(self) -> int:
-        with self._reading() as session:
+        with self._opened() as session:
             return session.count(self._version, None, Allowed())
 
     def add(
@@ -124,20 +137,11 @@ class Store(Versions):
         """Everything about some items, in the order of ``ids``; an id that is not in the opened version is an error."""
         wanted = as_ids(ids, type(self).__name__)
         check_unique(wanted, type(self).__name__)
-        with self._reading() as session:
+        with self._opened() as session:
             self._check_kind(session, wanted)
             same = wanted.dtype.kind == session.collection.id_kind
             found = session.items(self._version, wanted if same else wanted[:0])
-        place = {item: row for row, item in enumerate(found.ids.tolist())}
-        _check_found(wanted, place)
-        order = [place[item] for item in wanted.tolist()]
-        return Items(
-            found.ids[order],
-            found.codes[order],
-            [found.classes[i] for i in order],
-            [found.metadata[i] for i in order],
-            None if found.vectors is None else found.vectors[order],
-        )
+        return _in_order(found, wanted)
 
     def rerank(
         self,
@@ -164,14 +168,14 @@ class Store(Versions):
         where : only these items may be found
         """
         owner = f"{type(self).__name__}.rerank"
-        k, radius = check_count(k, "k", owner), self._radius(radius, owner)
+        k, radius = check_k(k, owner), self._radius(radius, owner)
         check_choice(metric, "metric", owner, METRICS)
         queries, asked = to_signed(as_packed(codes, self.n_bits)).tolist(), as_vectors(vectors, owner)
         if len(queries) != len(asked):
             raise InvalidInput(
                 f"The 'vectors' of {owner} must be as many as the codes. Got {len(asked)} for {len(queries)} codes."
             )
-        with self._reading() as session:
+        with self._opened() as session:
             expected = self.n_bits if metric == "asymmetric" else session.collection.dimension
             if asked.shape[1] != expected:
                 raise InvalidInput(
@@ -222,7 +226,7 @@ class Store(Versions):
         """What a database needs after many items were written."""
 
     def _has(self, ids: AnyIds) -> bool:
-        with self._reading() as session:
+        with self._opened() as session:
             if ids.dtype.kind != session.collection.id_kind:
                 return False
             return len(session.items(self._version, ids)) == len(ids)
@@ -245,7 +249,7 @@ class Store(Versions):
             session.save(replace(session.collection, next_place=place + len(ids)))
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
-        with self._reading() as session:
+        with self._opened() as session:
             allowed = self._allowed(session, where)
             rows = [
                 ranking.nearest(session, self._version, query, k, ties, seed, allowed)
@@ -259,7 +263,7 @@ class Store(Versions):
     def _within(
         self, queries: PackedCodes, radius: int, ties: str, seed: int, where: StoreWhere | None
     ) -> RadiusResult:
-        with self._reading() as session:
+        with self._opened() as session:
             allowed = self._allowed(session, where)
             signed = to_signed(queries).tolist()
             order = "insertion" if ties == "insertion" else "any"
@@ -276,20 +280,20 @@ class Store(Versions):
         return RadiusResult(ids[best_first], distances[best_first], offsets)
 
     def _counts(self, queries: PackedCodes, radius: int, where: StoreWhere | None) -> NDArray[np.int64]:
-        with self._reading() as session:
+        with self._opened() as session:
             allowed = self._allowed(session, where)
             counts = [ranking.count(session, self._version, q, radius, allowed) for q in to_signed(queries).tolist()]
         return np.array(counts, dtype=np.int64)
 
     def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
         """All rings belong to one state of the database, so they are read before the first is handed out."""
-        with self._reading() as session:
+        with self._opened() as session:
             found = list(ranking.rings(session, self._version, int(to_signed(query)[0]), "id", 0, Allowed(), None))
         return ((distance, as_ids_array([hit[0] for hit in hits])) for distance, hits in found)
 
     def export_state(self) -> dict[str, Any]:
         """Codes and ids in insertion order, and the next id; a store itself needs no saving."""
-        with self._reading() as session:
+        with self._opened() as session:
             ids, codes = session.listing(self._version)
             known = session.collection
         return {
@@ -327,8 +331,7 @@ class Store(Versions):
     def _check_kind(self, session: Session, ids: AnyIds) -> None:
         """Raise unless the opened version is still there and the ids are of its kind."""
         kind = session.collection.id_kind
-        if session.collection.versions.get(self.version) != self._version:
-            raise InvalidInput(f"Version {self.version!r} was dropped meanwhile; open the store again.")
+        self._check_version(session)
         if ids.dtype.kind != kind and not session.is_empty():
             check_same_kind(ids, np.empty(0, dtype=np.int64 if kind == "i" else np.str_), type(self).__name__)
 
@@ -352,6 +355,20 @@ def _check_found(ids: AnyIds, known: Container[Any]) -> None:
     missing = [item for item in ids.tolist() if item not in known]
     if missing:
         raise InvalidInput(f"Id {missing[0]!r} is not in the store; name only ids that were added.")
+
+
+def _in_order(found: Items, ids: AnyIds) -> Items:
+    """Items in the order of ``ids``; one that was not found is an error."""
+    place = {item: row for row, item in enumerate(found.ids.tolist())}
+    _check_found(ids, place)
+    order = [place[item] for item in ids.tolist()]
+    return Items(
+        found.ids[order],
+        found.codes[order],
+        [found.classes[i] for i in order],
+        [found.metadata[i] for i in order],
+        None if found.vectors is None else found.vectors[order],
+    )
 
 
 def _insert(session: Session, rows: Rows, ids: AnyIds) -> None:

@@ -68,7 +68,7 @@ class PostgresStore(Store):
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
         """Often the first ring is enough; one statement needs no transaction around it."""
         if len(queries) == 1 and where is None and ties != "shuffle":
-            with self._handle.outside() as run:
+            with self._version_explained(), self._handle.outside() as run:
                 session = PostgresSession(self._collection, run)
                 hits = session.probe(self._version, to_signed(queries).tolist(), Allowed(), ties, k)
             if len(hits) == k:

@@ -108,6 +108,13 @@ class QdrantStore(Store):
             yield QdrantSession(self._client, self._collection)
 
     @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        """As everywhere; but Qdrant finds nothing, and does not fail, where a version was dropped."""
+        with super()._opened() as session:
+            yield session
+            self._check_version(session)
+
+    @contextmanager
     def _writing(self) -> Iterator[QdrantSession]:
         with self._lock, self._explained():
             yield QdrantSession(self._client, self._collection)

@@ -82,6 +82,7 @@ class SQLiteStore(Store):
         if self.path == ":memory:":
             raise InvalidInput("Vectors of a store in memory cannot be packed; give the store a file.")
         with self._reading() as session:
+            self._check_version(session)
             before = session.collection
             slots = session.slots_in_bucket_order(self._version)
             vectors = session.read_vectors(slots)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._validation import check_count, check_n_bits
 from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput
-from shorthash.index.base import HammingIndex
+from shorthash.errors import InvalidInput, PersistenceError
+from shorthash.index.base import HammingIndex, check_k
 from shorthash.index.results import SearchResult
 from shorthash.store import ranking
 from shorthash.store.conditions import Allowed, StoreWhere, as_allowed
@@ -44,6 +44,27 @@ class Versions(HammingIndex):
     @abstractmethod
     def _writing(self) -> AbstractContextManager[Session]:
         """One transaction, to read and write."""
+
+    @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        """One state of the database, to read the opened version."""
+        with self._version_explained(), self._reading() as session:
+            yield session
+
+    @contextmanager
+    def _version_explained(self) -> Iterator[None]:
+        """If the database fails because another has dropped the opened version, say so."""
+        try:
+            yield
+        except PersistenceError:
+            with suppress(PersistenceError), self._reading() as session:
+                self._check_version(session)
+            raise
+
+    def _check_version(self, session: Session) -> None:
+        """Raise unless the opened version is still there."""
+        if session.collection.versions.get(self.version) != self._version:
+            raise InvalidInput(f"Version {self.version!r} was dropped meanwhile; open the store again.")
 
     @abstractmethod
     def close(self) -> None:
@@ -137,7 +158,7 @@ class Versions(HammingIndex):
         self._prepare(to)
         written, after, again = 0, None, 0
         while True:
-            with self._reading() as session:
+            with self._opened() as session:
                 ids, places = session.lacking(self._version, to, after, batch_size)
                 batch = session.items(self._version, as_ids_array(ids)) if ids else None
             if batch is None and (after is None or not again):
@@ -203,7 +224,7 @@ class Versions(HammingIndex):
         by_new : (n_queries, k') whether the new version found it
         """
         owner = f"{type(self).__name__}.dual_search"
-        k = check_count(k, "k", owner)
+        k = check_k(k, owner)
         if len(codes) != 2:
             raise InvalidInput(f"{owner} takes codes of two versions. Got {len(codes)} instead.")
         with self._reading() as session:
