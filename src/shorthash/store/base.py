@@ -361,14 +361,7 @@ def _in_order(found: Items, ids: AnyIds) -> Items:
     """Items in the order of ``ids``; one that was not found is an error."""
     place = {item: row for row, item in enumerate(found.ids.tolist())}
     _check_found(ids, place)
-    order = [place[item] for item in ids.tolist()]
-    return Items(
-        found.ids[order],
-        found.codes[order],
-        [found.classes[i] for i in order],
-        [found.metadata[i] for i in order],
-        None if found.vectors is None else found.vectors[order],
-    )
+    return found.take([place[item] for item in ids.tolist()])
 
 
 def _insert(session: Session, rows: Rows, ids: AnyIds) -> None:

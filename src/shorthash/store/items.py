@@ -55,6 +55,16 @@ class Items:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, order: list[int]) -> Items:
+        """Some of the items, in another order."""
+        return Items(
+            self.ids[order],
+            self.codes[order],
+            [self.classes[i] for i in order],
+            [self.metadata[i] for i in order],
+            None if self.vectors is None else self.vectors[order],
+        )
+
 
 @dataclass(frozen=True)
 class Rows:
