@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shorthash._labels import group_label_pair
+from shorthash.evaluation import evaluate
 from shorthash.evaluation.relevance import distinct_queries, order_follows_labels, shared_with
 
 
@@ -41,3 +42,9 @@ def test_sorted_labels_are_noticed_and_shuffled_ones_are_not(n_classes):
 def test_few_items_say_nothing():
     assert not order_follows_labels(np.array([0, 0]))
     assert not order_follows_labels(np.zeros(1000, dtype=int))
+
+
+def test_by_class_leaves_queries_without_label_out_of_every_class():
+    Y = np.array([[1, 0], [0, 1], [0, 0]])
+    scores = evaluate(np.array([[1, 1], [-1, -1], [1, -1]]), Y, np.array([[1, 1], [-1, -1]]), Y[:2])
+    assert scores.by_class(Y) == {0: 1.0, 1: 1.0}

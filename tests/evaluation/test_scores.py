@@ -400,9 +400,3 @@ def test_gains_of_shared_labels_and_leaving_oneself_out(gain, worth, ties):
                     distances, [worth(g) for g in shared], ties, lambda order, k=k: references.ndcg(order, k)
                 )
                 assert scores.per_query["ndcg_at_k"][i, column] == pytest.approx(wanted, abs=1e-12)
-
-
-def test_by_class_leaves_queries_without_label_out_of_every_class():
-    Y = np.array([[1, 0], [0, 1], [0, 0]])
-    scores = evaluate(np.array([[1, 1], [-1, -1], [1, -1]]), Y, np.array([[1, 1], [-1, -1]]), Y[:2])
-    assert scores.by_class(Y) == {0: 1.0, 1: 1.0}
