@@ -10,14 +10,15 @@ from shorthash._labels import group_labels
 from shorthash.codes import hamming_distances, unpack
 from shorthash.codes.ties import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
-from shorthash.learners import eaph_posteriors
+from shorthash.learners import posterior_logistic
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph import EAPH
 from shorthash.learners.eaph_codebook import anneal_codebook
 from shorthash.learners.eaph_memory import searched_map
-from shorthash.learners.eaph_posteriors import fit_posteriors
 from shorthash.learners.eaph_refinement import _masses, refine_table
 from shorthash.learners.eaph_table import ap_table
+from shorthash.learners.posterior_folds import softmax
+from shorthash.learners.posteriors import fit_posteriors
 from shorthash.learners.rslh import RSLH
 
 
@@ -158,7 +159,7 @@ def test_the_value_does_not_care_for_names_of_bits(seed, change):
 def test_refinement_ascends_but_for_the_damping(digits, seed):
     X, y = digits
     oof = fit_posteriors("logistic", X.astype(np.float32), y, np.eye(10, dtype=np.uint8), np.random.RandomState(0)).oof
-    oof = eaph_posteriors.softmax(0.4 * np.log(oof + 1e-6))  # blurred, so that there is something to gain
+    oof = softmax(0.4 * np.log(oof + 1e-6))  # blurred, so that there is something to gain
     start = np.random.RandomState(seed).permutation(64)[:10][oof.argmax(axis=1)]
     design = refine_table(oof, None, start.astype(np.int64), 6, np.random.RandomState(seed), 16)
     assert design.value > design.history[0] + 0.01
@@ -178,9 +179,9 @@ def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):
     """Out-of-fold logits of a fold stay when its labels are shuffled (at a fixed penalty)."""
     X, y = blobs[0].astype(np.float32), blobs[1]
     fold = np.arange(len(y)) % 5
-    monkeypatch.setattr(eaph_posteriors, "_folds", lambda *_: fold)
-    monkeypatch.setattr(eaph_posteriors, "PENALTIES", (0.03,))
-    monkeypatch.setattr(eaph_posteriors, "_calibrate", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(posterior_logistic, "folds", lambda *_: fold)
+    monkeypatch.setattr(posterior_logistic, "PENALTIES", (0.03,))
+    monkeypatch.setattr(posterior_logistic, "calibrate", lambda *_: (1.0, 0.0))
     shuffled = y.copy()
     shuffled[fold == 2] = np.random.default_rng(0).permutation(y[fold == 2])
     eye = np.eye(5, dtype=np.uint8)
@@ -192,9 +193,9 @@ def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):
 def test_the_log_linear_model_of_one_label_is_logistic_regression(blobs):
     X, y = blobs[0].astype(np.float32), blobs[1]
     eye = np.eye(5, dtype=np.uint8)
-    W, b = eaph_posteriors._minimise(X, y, eye, 0.1, np.zeros((12, 5)), np.zeros(5), max_iter=500)
+    W, b = posterior_logistic.minimise(X, y, eye, 0.1, np.zeros((12, 5)), np.zeros(5), max_iter=500)
     sklearn = LogisticRegression(C=1 / (0.1 * len(X)), max_iter=5000, tol=1e-8).fit(X, y)
-    ours = eaph_posteriors.softmax(X @ W + b)
+    ours = softmax(X @ W + b)
     assert np.allclose(ours, sklearn.predict_proba(X), atol=2e-3)
 
 
@@ -256,11 +257,17 @@ def test_a_longer_code_is_not_worse_than_its_prefix(blobs, n_bits):
     assert leave_one_out_map(hasher.codes_, y) >= leave_one_out_map(short.codes_, y) - 1e-12
 
 
-def test_new_classes_keep_to_codewords(digits):
+def test_items_of_new_classes_lie_between_the_codewords_they_resemble(digits):
     X, y = digits
-    hasher = EAPH(6, posterior="logistic", expect_new_classes=True, random_state=0).fit(X, y)
+    hasher = EAPH(6, expect_new_classes=True, random_state=0).fit(X[y < 7], y[y < 7])
+    assert type(hasher.posterior_).__name__ == "Prototypes"
+    P = hasher.predict_proba(X[y >= 7])
+    mean = P @ hasher.codewords_
+    codes, cells = hasher.transform(X[y >= 7]), np.unique(hasher._codebook(), axis=0)
+    nearest = cells[np.argmax(mean @ cells.T, axis=1)]
+    np.testing.assert_array_equal((codes * mean).sum(axis=1), (nearest * mean).sum(axis=1))
     words = {tuple(word) for word in hasher.codewords_.tolist()}
-    assert {tuple(code) for code in hasher.transform(X).tolist()} <= words
+    assert not {tuple(code) for code in codes.tolist()} <= words
 
 
 def test_few_rows_fall_back_to_codewords(blobs):

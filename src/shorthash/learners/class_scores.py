@@ -20,7 +20,8 @@ import numpy as np
 from shorthash._labels import LabelGroups
 from shorthash._types import Features, Floats
 from shorthash.features.rows import Rows
-from shorthash.learners.eaph_posteriors import PosteriorModel, fit_posteriors
+from shorthash.learners.posterior_folds import PosteriorModel
+from shorthash.learners.posteriors import fit_posteriors
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.statistics import GroupStatistics
 
@@ -87,7 +88,7 @@ def fit_ridge(rows: Rows, groups: LabelGroups, ridge: float, rng: np.random.Rand
 
 
 def fit_logistic(rows: Rows, groups: LabelGroups, ridge: float, rng: np.random.RandomState) -> HeldOut:  # noqa: ARG001
-    """The log-linear model of eaph_posteriors.py, which chooses its own penalty; held-out scores are out-of-fold."""
+    """The log-linear model of posterior_logistic.py, which chooses its own penalty; held-out scores are out-of-fold."""
     X = np.concatenate([np.asarray(batch, dtype=np.float32) for _, batch in rows])
     fitted = fit_posteriors("logistic", X, groups.ids, groups.rows, rng)
     return HeldOut(LogPosterior(fitted.model), lambda: _centred_log(fitted.oof))

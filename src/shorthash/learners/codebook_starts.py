@@ -16,7 +16,7 @@ from shorthash._types import Codes, Floats
 from shorthash.codes.packing import unpack
 from shorthash.codes.signs import sign
 from shorthash.learners.codebooks import CODEBOOKS, crowding
-from shorthash.learners.eaph_codebook import anneal_codebook
+from shorthash.learners.eaph_codebook import anneal_codebook, schedule
 from shorthash.learners.solvers import polar_parts
 from shorthash.learners.supervision import similar_sums
 
@@ -33,8 +33,6 @@ POLAR_ANCHOR = 1e-3  # weight of the codes themselves in their polar step; keeps
 RANK_TOLERANCE = 1e-9  # singular values below this share of the first count as 0
 BLOCK_BITS = 16  # longer codes are annealed in parts
 MOST_SETS = 128  # label sets that are annealed; rarer ones follow them
-PROPOSALS, WORK = (5_000, 60_000), 3e9  # moves tried, and additions that they may cost together
-HEAT = 0.04  # first temperature times the number of label sets
 SWAP = 0.9  # label sets rather change places than share a code
 
 
@@ -78,8 +76,7 @@ def annealed_codebook(rows: NDArray[np.uint8], confusion: Floats, n_bits: int, r
     parts = []
     for part in range(n_parts):
         length = n_bits // n_parts + (part < n_bits % n_parts)
-        n_proposals = int(np.clip(WORK / (M.size * (length + 1)), *PROPOSALS))
-        heat = HEAT / len(M)
+        n_proposals, heat = schedule(M, length)
         cells, _ = anneal_codebook(M, relevant, length, rng, n_proposals=n_proposals, heat=heat, swap=SWAP)
         parts.append(unpack(cells, length))
     C: Codes = np.hstack(parts)

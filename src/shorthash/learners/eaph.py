@@ -8,6 +8,7 @@ docs/paper/eaph.md.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -16,23 +17,26 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._labels import shared_label
+from shorthash._labels import group_labels, shared_label
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes.packing import pack, packed_dtype, unpack
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph_memory import design_for_training_rows
-from shorthash.learners.eaph_posteriors import POSTERIORS, Fitted, fit_posteriors
 from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
+from shorthash.learners.kept_rows import KeptRows
+from shorthash.learners.posterior_folds import Fitted
+from shorthash.learners.posteriors import POSTERIORS, fit_posteriors
 
 __all__ = ["EAPH"]
 
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
+KEPT_ROWS = 20_000  # what partial_fit remembers
 
 
 class EAPH(SupervisedHasher):
@@ -51,7 +55,7 @@ class EAPH(SupervisedHasher):
     of the expected mAP, iterated on out-of-fold posteriors from an annealed codebook.
 
     This is a classifier-based code. On classes never seen in training it can only name the ones they resemble; with
-    ``expect_new_classes=True`` every item gets the codeword of its likeliest class, which transfers best.
+    ``expect_new_classes=True`` every item lies between the codewords of those, which transfers best.
 
     Parameters
     ----------
@@ -59,19 +63,21 @@ class EAPH(SupervisedHasher):
         Code length, 1 to 64. Up to 16 bits (less with few rows: no more cells than 4 per row) all codes compete;
         longer codes repeat bits of the shorter one, or leave them constant, whichever retrieves better out of fold, so
         a longer code is never worse than its prefix there.
-    posterior : {"combo", "logistic", "ridge"} or classifier, default="combo"
+    posterior : {"auto", "combo", "logistic", "ridge", "prototypes"} or classifier, default="auto"
+        - "auto": "combo", or "prototypes" where new classes are expected;
         - "logistic": log-linear model over label sets;
         - "ridge": kernel ridge regression on 1 000 anchors;
         - "combo": the product of both, with powers;
+        - "prototypes": cosine to the mean of every label set, directions that vary within label sets counting less;
         - any scikit-learn classifier with ``predict_proba``; single-label only.
 
         Penalties, powers and temperature are chosen by out-of-fold log-loss.
-    codebook : {"annealed", "balanced", "binary", "random"}, default="annealed"
+    codebook : {"annealed", "balanced", "binary", "random", "separated"}, default="annealed"
         Where the label sets start.
     refine : bool, default=True
         Whether the table is refined beyond the codebook.
     expect_new_classes : bool, default=False
-        Keep to the codewords of the likeliest class; sets ``refine=False``.
+        Place every item between the codewords of the classes it resembles instead of refining the table.
     database : {"disjoint", "training"}, default="disjoint"
         What will be searched. "disjoint": other rows than the training rows, or many more. "training": exactly the
         training rows; then a model that remembers them is the better one, the posterior is logistic, and its penalty
@@ -99,6 +105,7 @@ class EAPH(SupervisedHasher):
     expected_map_ : float, the expected mAP of the table on out-of-fold posteriors
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
+    kept_rows_ : the rows that ``partial_fit`` remembers; not after ``fit``
     searched_map_ : float, the estimate that chose the model; only with ``database="training"``
 
     References
@@ -118,7 +125,7 @@ class EAPH(SupervisedHasher):
     def __init__(
         self,
         n_bits: int = 8,
-        posterior: str | BaseEstimator = "combo",
+        posterior: str | BaseEstimator = "auto",
         codebook: str = "annealed",
         refine: bool = True,
         expect_new_classes: bool = False,
@@ -163,14 +170,79 @@ class EAPH(SupervisedHasher):
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self.classes_, self.label_sets_, self.label_set_ids_ = groups.classes, groups.rows, groups.ids
         self.n_dropped_ = len(rows) - len(kept)
+        self.__dict__.pop("kept_rows_", None)
         if self.database == "training":
             rel, options = self._relevance(), self._options()
             bits, table_rng = self._table_bits(len(kept)), np.random.RandomState(self._seed)
             fitted, design, self.searched_map_ = design_for_training_rows(kept, groups, rel, bits, table_rng, **options)
             self._keep_posterior(fitted)
             return self._keep_table(design)
-        self._keep_posterior(fit_posteriors(self.posterior, kept, groups.ids, groups.rows, rng))
+        self._keep_posterior(fit_posteriors(self._posterior(), kept, groups.ids, groups.rows, rng))
         return self.update_codes()
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Learn the posteriors from more rows; codes given out so far keep their meaning.
+
+        Posteriors are learned anew from a uniform sample of all rows so far, at most 20 000 (``kept_rows_``); while
+        there are fewer rows, and after ``update_codes``, the outcome is that of ``fit`` on all of them. The table of
+        codes is designed at the first call, and again only by ``update_codes``, or, with a warning, where rows bring a
+        label set that the table does not know.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features
+        y : labels, as in ``fit``
+        classes : every class that will occur; at the first call, where the classes of ``y`` are taken if it is missing
+        """
+        self._check_params()
+        self._check_further()
+        first = not hasattr(self, "kept_rows_")
+        values = np.asarray(validated(self, X, reset=first), dtype=np.float32)
+        check_finite(values, "EAPH")
+        groups = group_labels(
+            y,
+            owner="EAPH",
+            n_samples=len(values),
+            classes=classes if first else self.classes_,
+            drop_unlabelled=self.drop_unlabelled,
+        )
+        kept = values if groups.kept is None else values[groups.kept]
+        rng = check_random_state(self.random_state)
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        before = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS) if first else self.kept_rows_
+        sample = before.add(kept, groups.rows[groups.ids], np.random.RandomState((seed + before.seen) % 2**32))
+        known = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
+        fitted = fit_posteriors(self._posterior(), sample.X, known.ids, known.rows, rng)
+        again = not first and not np.array_equal(known.rows, self.label_sets_)
+        if first:
+            self._seed, self.classes_ = seed, groups.classes
+        self.kept_rows_, self.n_dropped_ = sample, len(values) - len(kept)
+        self.label_sets_, self.label_set_ids_ = known.rows, known.ids
+        self._keep_posterior(fitted)
+        if again:
+            warnings.warn(
+                "These rows have label sets that EAPH had not seen, so all codes were designed anew; encode what is "
+                "stored again, or name every class with 'classes' and let the first call have rows of each.",
+                ShorthashWarning,
+                stacklevel=2,
+            )
+        if first or again:
+            return self.update_codes()
+        self.codes_ = self._codebook()[best_rows(fitted.oof, self.table_)]
+        return self
+
+    def _check_further(self) -> None:
+        """Raise where learning on is not possible."""
+        if self.database == "training":
+            raise InvalidInput(
+                "partial_fit of EAPH needs database='disjoint': where the training rows are searched, posteriors and "
+                "codes are chosen together; call fit with all rows."
+            )
+        if hasattr(self, "table_") and not hasattr(self, "kept_rows_"):
+            raise InvalidInput(
+                "This EAPH keeps no rows to learn on from, because it was made by fit or saved without them; begin "
+                "with partial_fit, and save with statistics=True."
+            )
 
     def update_codes(self) -> Self:
         """Design the codes anew from the posteriors as they are, for instance after ``set_params(n_bits=10)``.
@@ -193,10 +265,17 @@ class EAPH(SupervisedHasher):
         return {
             "n_classes": len(self.classes_),
             "codebook": self.codebook,
-            "refine": self.refine and not self.expect_new_classes,
+            "refine": self.refine,
+            "new_classes": self.expect_new_classes,
             "n_starts": self.n_starts,
             "n_iter": self.n_iter,
         }
+
+    def _posterior(self) -> str | BaseEstimator:
+        """The model that "auto" stands for."""
+        if isinstance(self.posterior, str) and self.posterior == "auto":
+            return "prototypes" if self.expect_new_classes else "combo"
+        return self.posterior
 
     def _table_bits(self, n_rows: int) -> int:
         return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))))
@@ -258,11 +337,11 @@ class EAPH(SupervisedHasher):
 
     def _check_params(self) -> None:
         if isinstance(self.posterior, str):
-            check_choice(self.posterior, "posterior", "EAPH", list(POSTERIORS))
+            check_choice(self.posterior, "posterior", "EAPH", ["auto", *POSTERIORS])
         elif not hasattr(self.posterior, "predict_proba"):
             raise InvalidInput(
-                f"The 'posterior' parameter of EAPH must be one of {', '.join(map(repr, POSTERIORS))} or a classifier "
-                f"with predict_proba. Got {self.posterior!r} instead."
+                f"The 'posterior' parameter of EAPH must be one of 'auto', {', '.join(map(repr, POSTERIORS))} or a "
+                f"classifier with predict_proba. Got {self.posterior!r} instead."
             )
         check_choice(self.codebook, "codebook", "EAPH", ["annealed", *CODEBOOKS])
         check_choice(self.database, "database", "EAPH", ["disjoint", "training"])

@@ -20,12 +20,20 @@ from numpy.typing import NDArray
 
 from shorthash._types import Floats
 
-__all__ = ["anneal_codebook"]
+__all__ = ["anneal_codebook", "schedule"]
 
 REBUILD = 200  # accepted moves after which sums are made anew, against rounding
 NOTHING = 1e-15  # mass below which a level is empty
 FLIP, ANYWHERE = 0.5, 0.65  # shares of proposals: flip one bit; (up to ANYWHERE) any cell; the rest: near another group
 COOLING = 1e-2  # last temperature over the first
+HEAT = 0.04  # first temperature times the number of label sets: what one move may cost
+FEWEST, MOST = 5_000, 60_000  # moves tried
+WORK = 3e9  # additions they may cost together; with many label sets fewer moves are tried
+
+
+def schedule(M: Floats, n_bits: int) -> tuple[int, float]:
+    """Number of proposals and first temperature for masses of this shape."""
+    return int(np.clip(WORK / (M.size * (n_bits + 1)), FEWEST, MOST)), HEAT / M.shape[1]
 
 
 def anneal_codebook(

@@ -17,8 +17,9 @@ from shorthash._labels import LabelGroups
 from shorthash._types import Features, Floats
 from shorthash.codes.levels import level_blocks
 from shorthash.codes.ties import expected_average_precision
-from shorthash.learners.eaph_posteriors import Fitted, finish_logistic, logistic_path
 from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
+from shorthash.learners.posterior_folds import Fitted
+from shorthash.learners.posterior_logistic import finish_logistic, logistic_path
 
 __all__ = ["design_for_training_rows", "searched_map"]
 

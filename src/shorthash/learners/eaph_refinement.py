@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
 from shorthash._types import Floats, PackedCodes
-from shorthash.codes.packing import pack, packed_dtype
+from shorthash.codes.packing import pack, packed_dtype, unpack
+from shorthash.codes.signs import sign
 from shorthash.learners.codebooks import CODEBOOKS
-from shorthash.learners.eaph_codebook import anneal_codebook
+from shorthash.learners.eaph_codebook import anneal_codebook, schedule
 from shorthash.learners.eaph_table import ap_table
 
 __all__ = ["Design", "best_rows", "design_codes", "refine_table"]
@@ -24,10 +25,7 @@ Posteriors = NDArray[np.float32]
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
 ROWS_PER_CLASS = 20  # with fewer training rows per class, codewords are all that can be trusted
-PROPOSALS = 60_000
-WORK = 3e9  # additions one annealing may spend; with many label sets fewer moves are tried
 MOST_GROUPS = 128
-HEAT = 0.04  # first temperature times the number of label sets: what one move may cost
 BLOCK = 1 << 24  # gains held at once
 
 
@@ -60,12 +58,13 @@ def design_codes(
     n_classes: int,
     codebook: str,
     refine: bool,
+    new_classes: bool,
     n_starts: int,
     n_iter: int,
 ) -> Design:
     """The best table over all partitions of the rows into groups, judged by its expected mAP."""
     n, u = P.shape
-    refine = refine and n >= ROWS_PER_CLASS * n_classes
+    refine = refine and not new_classes and n >= ROWS_PER_CLASS * n_classes
     designs = []
     for group, n_groups in _partitions(P, n_bits, rng, finer=refine and codebook == "annealed"):
         M = _masses(P, group, n_groups)
@@ -75,6 +74,8 @@ def design_codes(
             cells, value = pack(CODEBOOKS[codebook](n_groups, n_bits, rng)).astype(np.int64), float("nan")
         if refine:
             designs.append(refine_table(P, rel, cells[group], n_bits, rng, n_iter))
+        elif new_classes:
+            designs.append(_between(P, group, cells, rel, n_bits))
         else:
             designs.append(_nearest(P, group, cells, n_bits, value))
     return max(designs, key=lambda design: design.value if design.value == design.value else -1.0)
@@ -102,15 +103,34 @@ def refine_table(
 
 def _nearest(P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64], n_bits: int, value: float) -> Design:
     """Every item gets the codeword of its likeliest label set: a table of ones."""
-    used, home = np.unique(cells, return_inverse=True)
-    if len(cells) == P.shape[1]:
-        likeliest = np.eye(P.shape[1], dtype=np.float32)
-    else:  # groups are clusters: a label set lives where most of its mass went
-        masses = _masses(P, group, len(cells))
-        likeliest = np.eye(len(cells), dtype=np.float32)[masses.argmax(axis=0)].T
+    home = _homes(P, group, cells)
+    used, row = np.unique(home, return_inverse=True)
     table = np.zeros((len(used), P.shape[1]), dtype=np.float32)
-    np.add.at(table, home.reshape(-1), likeliest)
+    table[row.reshape(-1), np.arange(P.shape[1])] = 1
     return Design(n_bits, used.astype(packed_dtype(n_bits)), table, value, np.array([value]))
+
+
+def _between(
+    P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64], rel: Floats | None, n_bits: int
+) -> Design:
+    """Every item gets the cell nearest to the mean codeword under its posterior, among cells that such means reach.
+
+    An item that resembles several classes, as items of unknown classes do, comes to lie between them.
+    """
+    dtype = packed_dtype(n_bits)
+    home = _homes(P, group, cells).astype(dtype)
+    codewords = unpack(home, n_bits).astype(np.float32)
+    reached = pack(sign(P @ codewords)).astype(dtype)
+    used = np.union1d(reached, home)
+    table = unpack(used, n_bits).astype(np.float32) @ codewords.T / np.float32(n_bits)
+    z = used[best_rows(P, table)].astype(np.int64)
+    value = ap_table(_masses(P, z, 2**n_bits), BACKGROUND * P.mean(axis=0, dtype=np.float64), rel).value
+    return Design(n_bits, used, table, value, np.array([value]))
+
+
+def _homes(P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The cell of every label set: its own, or where groups are clusters, the one where most of its mass went."""
+    return cells if len(cells) == P.shape[1] else cells[_masses(P, group, len(cells)).argmax(axis=0)]
 
 
 def _partitions(
@@ -138,8 +158,8 @@ def _annealed(
 ) -> tuple[NDArray[np.int64], float]:
     """The best of several annealings."""
     S = M if rel is None else M @ rel
-    n_proposals = int(np.clip(WORK / (M.size * (n_bits + 1)), 5_000, PROPOSALS))
-    heat, swap = HEAT / M.shape[1], 0.9 if by_set else 0.5
+    n_proposals, heat = schedule(M, n_bits)
+    swap = 0.9 if by_set else 0.5
     runs = [anneal_codebook(M, S, n_bits, rng, n_proposals=n_proposals, heat=heat, swap=swap) for _ in range(n_starts)]
     return max(runs, key=lambda run: run[1])
 

@@ -49,13 +49,15 @@ ESTIMATORS = {
 """scikit-learn estimators and pipelines: saved as parameters and fitted attributes."""
 
 DATACLASSES = {
-    "Classified": "shorthash.learners.eaph_posteriors:Classified",
-    "Combination": "shorthash.learners.eaph_posteriors:Combination",
+    "Classified": "shorthash.learners.posteriors:Classified",
+    "Combination": "shorthash.learners.posteriors:Combination",
     "Convergence": "shorthash.learners.rslh_steps:Convergence",
     "GroupStatistics": "shorthash.learners.statistics:GroupStatistics",
-    "KernelRidge": "shorthash.learners.eaph_posteriors:KernelRidge",
-    "LogLinear": "shorthash.learners.eaph_posteriors:LogLinear",
+    "KeptRows": "shorthash.learners.kept_rows:KeptRows",
+    "KernelRidge": "shorthash.learners.posterior_ridge:KernelRidge",
+    "LogLinear": "shorthash.learners.posterior_logistic:LogLinear",
     "LogPosterior": "shorthash.learners.class_scores:LogPosterior",
+    "Prototypes": "shorthash.learners.posterior_prototypes:Prototypes",
     "RidgeScores": "shorthash.learners.class_scores:RidgeScores",
 }
 """Dataclasses among fitted attributes: saved field by field."""

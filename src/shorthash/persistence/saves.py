@@ -53,7 +53,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
     if hasattr(obj, "verify"):
         obj.verify()  # damage must not be written anew under a checksum that fits it
-    encoder = Encoder(leave_out=() if statistics else ("statistics_",))
+    encoder = Encoder(leave_out=() if statistics else ("statistics_", "kept_rows_"))
     meta = {
         "format": "shorthash",
         "format_version": FORMAT_VERSION,

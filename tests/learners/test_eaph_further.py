@@ -1,0 +1,67 @@
+"""Expected-AP hashing that learns on, and the prototypes it uses where new classes are expected."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from shorthash.errors import InvalidInput, ShorthashWarning
+from shorthash.learners.eaph import EAPH
+from shorthash.learners.kept_rows import KeptRows
+from shorthash.learners.posteriors import fit_posteriors
+
+
+def test_prototypes_are_cosines_in_the_whitened_space_of_the_means(blobs):
+    X, y = blobs
+    model = fit_posteriors("prototypes", X, y, np.eye(5, dtype=np.uint8), np.random.RandomState(0)).model
+    mu = np.stack([X[y == k].mean(axis=0) for k in range(5)]).astype(np.float64)
+    within = sum(np.cov(X[y == k].T, bias=True) * np.mean(y == k) for k in range(5))
+    within = within / 2 + np.trace(within) / len(within) / 2 * np.eye(len(within))
+    _, V = scipy.linalg.eigh(np.cov((mu - mu.mean(axis=0)).T), within)  # the same space by linear discriminants
+    Z, M = (X - mu.mean(axis=0)) @ V[:, -4:], (mu - mu.mean(axis=0)) @ V[:, -4:]
+    cosines = (Z @ M.T) / np.linalg.norm(Z, axis=1)[:, None] / np.linalg.norm(M, axis=1)
+    np.testing.assert_allclose(model.cosines(X), cosines, atol=1e-5)
+
+
+def test_partial_fit_is_fit_on_all_rows(digits):
+    X, y = digits[0][:700], digits[1][:700]
+    whole = EAPH(6, posterior="logistic", random_state=0).fit(X, y)
+    grown = EAPH(6, posterior="logistic", random_state=0).partial_fit(X[:300], y[:300], classes=range(10))
+    codes = grown.transform(X)
+    words = grown.codewords_
+    grown.partial_fit(X[300:], y[300:])
+    np.testing.assert_allclose(grown.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+    assert np.array_equal(grown.codewords_, words)  # codes in use keep their meaning
+    assert np.mean(codes == grown.transform(X)) > 0.9
+    grown.update_codes()
+    assert np.array_equal(grown.transform(X), whole.transform(X))
+
+
+def test_partial_fit_says_when_codes_change(blobs):
+    X, y = blobs
+    hasher = EAPH(4, posterior="logistic", random_state=0).partial_fit(X[y < 4], y[y < 4], classes=range(5))
+    with pytest.warns(ShorthashWarning, match="label sets that EAPH had not seen"):
+        hasher.partial_fit(X[y == 4], y[y == 4])
+    assert len(hasher.label_sets_) == 5
+
+
+def test_partial_fit_cannot_go_on_from_fit(blobs):
+    X, y = blobs
+    with pytest.raises(InvalidInput, match="keeps no rows"):
+        EAPH(4, posterior="logistic").fit(X, y).partial_fit(X, y)
+    with pytest.raises(InvalidInput, match="needs database='disjoint'"):
+        EAPH(4, database="training").partial_fit(X, y)
+
+
+def test_kept_rows_are_a_uniform_sample():
+    rng = np.random.RandomState(0)
+    count = np.zeros(60)
+    for _ in range(400):
+        kept = KeptRows.none(1, 1, 10)
+        for start in range(0, 60, 20):
+            rows = np.arange(start, start + 20, dtype=np.float32)[:, None]
+            kept = kept.add(rows, np.ones((20, 1), dtype=np.uint8), rng)
+        assert kept.seen == 60
+        assert (np.diff(kept.X[:, 0]) > 0).all()
+        count[kept.X[:, 0].astype(int)] += 1
+    assert count.sum() == 4000
+    assert abs(count / 400 - 1 / 6).max() < 0.1  # five standard deviations
