@@ -6,6 +6,7 @@ In: codes (or distances) of queries and database, and their labels. Out: Scores,
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
 from shorthash.evaluation.curves import Curve, Occupancy, TieBounds, by_k, by_length, occupancy, tie_bounds
 from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_scorer
+from shorthash.evaluation.reranked import evaluate_reranked
 from shorthash.evaluation.scores import Scores, evaluate, evaluate_distances
 from shorthash.evaluation.statistics import Comparison, Summary, compare, summarise
 
@@ -24,6 +25,7 @@ __all__ = [
     "evaluate",
     "evaluate_distances",
     "evaluate_hasher",
+    "evaluate_reranked",
     "learned_codes",
     "map_scorer",
     "occupancy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from shorthash.evaluation.measure import CountedQueries
 from shorthash.evaluation.ranking import gains_by_grade, list_by_distance
 from shorthash.evaluation.relevance import Queries, distinct_queries, order_follows_labels, shared_with
 
-__all__ = ["Problem", "count_by_codes", "count_by_distances", "prepare"]
+__all__ = ["Problem", "count_by_codes", "count_by_distances", "count_rows", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -127,17 +127,32 @@ def count_by_distances(
             "Distances must be real numbers without NaN, of shape (n_queries, n_database). Got "
             f"{matrix.dtype} of shape {matrix.shape} instead; negate similarities so that smaller is nearer."
         )
-    _check_rows("query", matrix.shape[0], query_labels, "distance rows")
-    _check_rows("database", matrix.shape[1], database_labels, "distance columns")
-    groups, others = group_label_pair(query_labels, database_labels, owner="evaluate_distances")
+    return count_rows(matrix.__getitem__, matrix.shape, query_labels, database_labels, rules, radius, gain)
+
+
+def count_rows(
+    distances: Callable[[int], NDArray[Any]],
+    shape: tuple[int, ...],
+    query_labels: ArrayLike,
+    database_labels: ArrayLike,
+    rules: Convention,
+    radius: float | None,
+    gain: str,
+    *,
+    owner: str = "evaluate_distances",
+) -> tuple[Iterator[CountedQueries], Floats, tuple[int, int]]:
+    """The same where distances are made row by row."""
+    _check_rows("query", shape[0], query_labels, "distance rows")
+    _check_rows("database", shape[1], database_labels, "distance columns")
+    groups, others = group_label_pair(query_labels, database_labels, owner=owner)
     if rules.ties == "stable":
         _warn_of_order(others)
     gains, graded = _gains(gain, others)
     blocks = (
-        _count_row(i, matrix[i], _grades(int(groups.ids[i]), others, graded)[others.ids], len(gains), radius)
-        for i in range(len(matrix))
+        _count_row(i, distances(i), _grades(int(groups.ids[i]), others, graded)[others.ids], len(gains), radius)
+        for i in range(shape[0])
     )
-    return blocks, gains, (matrix.shape[0], matrix.shape[1])
+    return blocks, gains, (shape[0], shape[1])
 
 
 def _count_row(

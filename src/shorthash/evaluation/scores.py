@@ -23,7 +23,7 @@ from shorthash.evaluation.metrics.pr_curve import PRCurve, RadiusSums, pr_curve
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Scores", "evaluate", "evaluate_distances"]
+__all__ = ["Scores", "evaluate", "evaluate_distances", "scores_of"]
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def evaluate(
     problem = prepare(query_codes, query_labels, database_codes, database_labels, n_bits, rules, radius, gain)
     columns, lost, sums = measure_all(count_by_codes(problem, engine), rules, problem.gains, problem.queries.copies)
     rows = problem.queries.rows
-    return _scores(
+    return scores_of(
         {name: columns.pop(name)[rows] for name in list(columns)},  # never both in memory
         sums,
         rules,
@@ -247,12 +247,12 @@ def evaluate_distances(
     rules = convention_rules(convention, ties=ties, without_relevant=without_relevant, k=k, owner="evaluate_distances")
     blocks, gains, shape = count_by_distances(distances, query_labels, database_labels, rules, radius, gain)
     columns, lost, _ = measure_all(blocks, rules, gains, np.ones(shape[0], dtype=np.int64))
-    return _scores(
+    return scores_of(
         columns, None, rules, n_database=shape[1], n_bits=0, n_without_relevant=int(lost.sum()), radius=radius
     )
 
 
-def _scores(columns: dict[str, Floats], sums: RadiusSums | None, rules: Convention, **sizes: Any) -> Scores:
+def scores_of(columns: dict[str, Floats], sums: RadiusSums | None, rules: Convention, **sizes: Any) -> Scores:
     """Means of the columns, and the columns themselves, read-only."""
     for values in columns.values():
         values.setflags(write=False)
