@@ -7,6 +7,8 @@ docs/paper/eaph.md from that file; a cell that was not measured says so.
 Tie-aware mAP, symmetric encoding, rows of unit norm. Everything is chosen on training rows; the constants of EAPH were
 fixed on seed 0. "classifier, same posteriors" is the likeliest class under EAPH's own posteriors, written as a balanced
 codeword; "vs" cells are the mean difference of EAPH to it over the queries of one seed, with its paired 95 % interval.
+"re-ranked" orders items at equal distance by their vectors; "no bits" ranks by posteriors alone. ``--cost`` measures
+times on one thread instead.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +27,7 @@ from scipy import stats
 
 RECORD = Path(__file__).resolve().parents[1] / "docs" / "data" / "beyond.json"
 SEEDS = range(5)
+RERANKED = 500  # queries that are re-ranked: sorting the whole database by vectors takes its time
 CASES: dict[str, dict[str, Any]] = {
     "CIFAR-10": {"file": "cifar10_cnn256", "bits": (4, 6, 8, 10), "goals": (0.54, 0.57, 0.60, 0.615)},
     "ImageNet-100": {"file": "imagenet100_cnn256", "bits": (8, 10, 12), "goals": (0.49, 0.52, 0.54)},
@@ -32,16 +36,22 @@ CASES: dict[str, dict[str, Any]] = {
     "CALTECH-101, disjoint": {"file": "caltech101_gist512", "bits": (8, 10, 12), "goals": (0.46, None, None)},
     "ImageNet-100, unseen classes": {"file": "imagenet100_cnn256", "bits": (8, 10, 12), "goals": (None,) * 3},
 }
-OTHERS = ("rslh", "scdh", "hcsdh", "classifier")
+OTHERS = ("rslh", "scdh", "hcsdh", "classifier")  # of the other methods, those that score best (methods-results.md)
+EVERYONE = ("sh", "pcaitq", "pcarr", "mfh", "lsh", "ccaitq", "ksh", "sdh", "fsdh", "nsh", "fssh", "sslh", "sdhmlr")
+EVERYONE = (*EVERYONE, "lfh", "cosdish", "posh")  # where every method of the table is asked for, beside the others
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--methods", nargs="+", default=["eaph", *OTHERS, "pcaitq"])
+    parser.add_argument("--methods", nargs="+", default=["eaph", "rerank", *OTHERS, *EVERYONE])
+    parser.add_argument("--cost", action="store_true", help="measure times on one thread instead")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.cost:
+        write(read() | {f"cost/{name}": value for name, value in costs()})
+        return
     cells = read()
     for case in options.cases:
         X, y = load(CASES[case]["file"])
@@ -82,11 +92,15 @@ def measure(
 ) -> Iterator[tuple[str, Any]]:
     """Cells of one method on one split, length by length."""
     missing = [b for b in CASES[case]["bits"] if f"{case}/{method}/{b}/{seed}" not in cells]
-    single_only = y.ndim == 2 and method in ("hcsdh", "classifier", "pcaitq")
-    if not missing or single_only or (method == "pcaitq") != ("unseen" in case and method == "pcaitq"):
+    if not missing or (y.ndim == 2 and method in ("hcsdh", "classifier")):
         return
-    if method == "eaph":
-        yield from measure_eaph(case, seed, X, y, split, missing)
+    if method in EVERYONE and case != "VOC2012" and (method, "unseen" in case) != ("pcaitq", True):
+        return
+    if method in ("eaph", "rerank"):
+        if method == "eaph":
+            yield from measure_eaph(case, seed, X, y, split, missing)
+        elif not case.startswith(("VOC", "CALTECH")):
+            yield from measure_reranked(case, seed, X, y, split, missing)
         return
     from shorthash import evaluate, make_hasher
 
@@ -120,6 +134,73 @@ def measure_eaph(
         yield f"{case}/eaph/{n_bits}/{seed}", round(ours.map, 5)
 
 
+def measure_reranked(
+    case: str, seed: int, X: np.ndarray, y: np.ndarray, split: Any, lengths: list[int]
+) -> Iterator[tuple[str, Any]]:
+    """EAPH's codes, items at equal distance ordered by posteriors or features; and posteriors without codes."""
+    from shorthash.evaluation import evaluate_reranked
+    from shorthash.learners.eaph import EAPH
+
+    settings: dict[str, Any] = {"expect_new_classes": "unseen" in case, "random_state": seed}
+    hasher = EAPH(lengths[0], **settings).fit(X[split.train], y[split.train])
+    query, database = np.random.default_rng(seed).permutation(split.query)[:RERANKED], split.database
+    P = hasher.predict_proba(X[query]), hasher.predict_proba(X[database])
+    mean = X[split.train].mean(axis=0)
+    F = X[query] - mean, X[database] - mean
+
+    def value(codes: list[np.ndarray], vectors: tuple[np.ndarray, np.ndarray], metric: str) -> float:
+        sides = (codes[0], y[query], vectors[0], codes[1], y[database], vectors[1])
+        return round(evaluate_reranked(*sides, metric=metric, k=100).map, 5)
+
+    nothing = [np.ones((len(rows), 1), dtype=np.int8) for rows in (query, database)]
+    alone = value(nothing, P, "dot")
+    for n_bits in lengths:
+        hasher.set_params(n_bits=n_bits).update_codes()
+        codes = [hasher.transform(X[rows]) for rows in (query, database)]
+        yield f"{case}/re-ranked by posteriors/{n_bits}/{seed}", value(codes, P, "dot")
+        yield f"{case}/re-ranked by features/{n_bits}/{seed}", value(codes, F, "cosine")
+        yield f"{case}/no bits/{n_bits}/{seed}", alone
+        yield f"{case}/rerank/{n_bits}/{seed}", True
+
+
+def costs() -> Iterator[tuple[str, float]]:
+    """Seconds of the steps, on one thread: 100 classes, 10 000 rows, 12 bits; encoding at 10 classes, 10 bits."""
+    from threadpoolctl import threadpool_limits
+
+    from shorthash import make_hasher
+    from shorthash.learners.eaph import EAPH
+    from shorthash.learners.posteriors import POSTERIORS
+
+    with threadpool_limits(1):
+        X, y = load(CASES["ImageNet-100"]["file"])
+        split = protocol("ImageNet-100", 0).split(y)
+        EAPH(6, posterior="logistic").fit(X[:300], y[:300] % 5)  # compiles
+        ids, eye = np.unique(y[split.train], return_inverse=True)[1], np.eye(100, dtype=np.uint8)
+        for name in ("logistic", "ridge", "combo"):
+            yield (
+                f"posteriors, {name}",
+                seconds(lambda name=name: POSTERIORS[name](X[split.train], ids, eye, np.random.RandomState(0))),
+            )
+        hasher = EAPH(12, random_state=0).fit(X[split.train], y[split.train])
+        yield "codes", seconds(hasher.update_codes)
+        X, y = load(CASES["CIFAR-10"]["file"])
+        split = protocol("CIFAR-10", 0).split(y)
+        for name, method, settings in (
+            ("linear encoder", "rslh", {}),
+            ("EAPH", "eaph", {}),
+            ("EAPH, logistic", "eaph", {"posterior": "logistic"}),
+        ):
+            encoder = make_hasher(method, 10, random_state=0, **settings).fit(X[split.train], y[split.train])
+            encoder.transform(X[:5000])
+            yield f"encode, {name}", min(seconds(lambda e=encoder: e.transform(X)) for _ in range(3)) / len(X)
+
+
+def seconds(action: Any) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
 def scores(evaluate: Any, hasher: Any, X: np.ndarray, y: np.ndarray, split: Any) -> Any:
     query, database = hasher.transform(X[split.query]), hasher.transform(X[split.database])
     return evaluate(query, y[split.query], database, y[split.database], k=(100,))
@@ -145,11 +226,17 @@ NAMES = {
     "scdh": "SCDH",
     "hcsdh": "HCSDH",
     "pcaitq": "PCA-ITQ",
+    **{name: name.upper() for name in EVERYONE if name not in ("pcaitq", "posh", "cosdish")},
+    "cosdish": "COSDISH",
+    "posh": "POSH",
+    "re-ranked by posteriors": "EAPH, re-ranked by posteriors",
+    "re-ranked by features": "EAPH, re-ranked by features",
+    "no bits": "*posteriors alone, no bits*",
 }
 
 
 def render() -> str:
-    """Mean and 95 % interval over seeds, one table per case."""
+    """Mean and 95 % interval over seeds, one table per case; then the costs."""
     cells, lines = read(), []
     for case, facts in CASES.items():
         rows = [name for name in NAMES if any(key.startswith(f"{case}/{name}/") for key in cells)]
@@ -164,7 +251,25 @@ def render() -> str:
             goals = ["" if goal is None else f"{goal:.3f}" for goal in facts["goals"]]
             lines.append("| *goal for EAPH* | " + " | ".join(goals) + " |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + render_costs(cells))
+
+
+def render_costs(cells: dict[str, Any]) -> list[str]:
+    """One table of times, if they were measured."""
+    cost = {name.removeprefix("cost/"): value for name, value in cells.items() if name.startswith("cost/")}
+    if not cost:
+        return []
+    linear = cost["encode, linear encoder"]
+    lines = ["**Cost on one thread**", "", "| | measured | goal |", "|---|---|---|"]
+    for name, value in cost.items():
+        if name.startswith("encode"):
+            goal = "" if "linear" in name else "3.0x"
+            ratio = f"{1e6 * value:.1f} µs a row, {value / linear:.1f}x the linear encoder"
+            lines.append(f"| {name} (10 bits, 10 classes) | {ratio} | {goal} |")
+        else:
+            goal = "60 s" if name == "codes" else "30 s"
+            lines.append(f"| {name} (12 bits, 100 classes, 10 000 rows) | {value:.1f} s | {goal} |")
+    return [*lines, ""]
 
 
 def cell(cells: dict[str, Any], case: str, method: str, n_bits: int) -> str:
