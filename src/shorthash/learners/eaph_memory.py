@@ -2,8 +2,9 @@
 
 A row that was learned from is coded more surely than a row that was not, and if exactly those rows are searched, a
 model that memorises them is the better one, though it is no better on queries. Choosing it by log-loss would be wrong,
-and by the queries dishonest. The rule here: every penalty of the logistic model, with codewords and with the refined
-table, is judged by the mAP of out-of-fold queries against in-sample database codes, each row's own item left out.
+and by the queries dishonest. The rule here: every penalty of the logistic model, with codewords, is judged by the mAP of
+out-of-fold queries against in-sample database codes, each row's own item left out; and for the best penalty so is the
+refined table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shorthash._types import Features, Floats
 from shorthash.codes.levels import level_blocks
 from shorthash.codes.ties import expected_average_precision
 from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
-from shorthash.learners.posterior_folds import Fitted
+from shorthash.learners.posterior_folds import Fitted, Posteriors
 from shorthash.learners.posterior_logistic import finish_logistic, logistic_path
 
 __all__ = ["design_for_training_rows", "searched_map"]
@@ -29,20 +30,23 @@ def design_for_training_rows(
 ) -> tuple[Fitted, Design, float]:
     """Posteriors and table of the best estimated mAP, and the estimate."""
     best: tuple[Fitted, Design, float] | None = None
+    inside: Posteriors | None = None
+
+    def judged(fitted: Fitted, own: Posteriors, refine: bool) -> tuple[Fitted, Design, float]:
+        design = design_codes(fitted.oof, rel, n_bits, rng, **{**options, "refine": refine})
+        queries, items = best_rows(fitted.oof, design.table), best_rows(own, design.table)
+        return fitted, design, searched_map(design.cells[queries], design.cells[items], groups, n_bits)
+
     for step in logistic_path(X, groups.ids, groups.rows, rng):
         fitted = finish_logistic(step, X, groups.ids)
-        inside = fitted.model.predict(X)
-        for refine in (False, True) if options["refine"] else (False,):
-            design = design_codes(fitted.oof, rel, n_bits, rng, **{**options, "refine": refine})
-            value = searched_map(
-                design.cells[best_rows(fitted.oof, design.table)],
-                design.cells[best_rows(inside, design.table)],
-                groups,
-                n_bits,
-            )
-            if best is None or value > best[2]:
-                best = fitted, design, value
+        own = fitted.model.predict(X)
+        found = judged(fitted, own, refine=False)
+        if best is None or found[2] > best[2]:
+            best, inside = found, own
     assert best is not None
+    assert inside is not None
+    if options["refine"]:
+        best = max(best, judged(best[0], inside, refine=True), key=lambda found: found[2])
     return best
 
 
