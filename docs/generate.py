@@ -8,29 +8,33 @@ a keyboard.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def rendered(script: str, function: str = "render") -> Callable[[], str]:
     """What a function of a script in this repository returns."""
+    return lambda: str(getattr(loaded(script), function)())
 
-    def call() -> str:
-        path = ROOT / script
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return str(getattr(module, function)())
 
-    return call
+@functools.cache
+def loaded(script: str) -> ModuleType:
+    """A script as a module; several blocks may come from one."""
+    path = ROOT / script
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def printed(script: str) -> Callable[[], str]:
@@ -56,16 +60,27 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/paper/rslh.md", "rslh_facts", printed("examples/rslh_facts.py")),
     ("docs/paper/rslh.md", "cifar10", rendered("benchmarks/cifar10.py")),
     ("docs/guide/fit.md", "fit", rendered("benchmarks/fit.py")),
+    ("docs/guide/scale.md", "scale", rendered("benchmarks/scale.py")),
+    ("docs/guide/scale.md", "gpu", rendered("benchmarks/scale.py", "render_gpu")),
+    ("docs/guide/scale.md", "arithmetic", rendered("benchmarks/scale.py", "render_arithmetic")),
     ("docs/guide/methods.md", "methods", rendered("docs/methods_reference.py")),
     ("docs/guide/methods.md", "own_method", quoted("examples/own_method.py", "python")),
     ("docs/guide/methods-results.md", "methods_results", rendered("benchmarks/methods.py")),
+    ("docs/guide/eaph.md", "semantic_key", quoted("examples/semantic_key.py", "python")),
+    ("docs/guide/methods-results.md", "classifier_penalty", rendered("benchmarks/classifier_penalty.py")),
     ("docs/paper/eaph.md", "ablation", rendered("benchmarks/ablation.py")),
     ("docs/paper/eaph.md", "beyond", rendered("benchmarks/beyond.py")),
+    ("docs/guide/images.md", "images", rendered("benchmarks/images.py")),
     ("docs/guide/store.md", "store", rendered("benchmarks/store.py")),
     ("docs/guide/evaluation.md", "which_map", rendered("benchmarks/which_map.py")),
     ("docs/guide/evaluation.md", "evaluate", rendered("benchmarks/evaluate.py")),
     ("docs/guide/index.md", "search", rendered("benchmarks/search.py")),
+    ("docs/guide/datasets.md", "datasets", rendered("docs/datasets_reference.py")),
     ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
+    *(
+        ("docs/reproduction.md", f"reproduction_{part}", rendered("docs/reproduction_page.py", part))
+        for part in ("state", "order", "ties", "tables", "sentences", "errata")
+    ),
 ]
 
 

@@ -50,7 +50,7 @@ def test_magnitudes_are_the_probabilities_of_the_bits(blobs):
 def test_the_default_classifier_is_penalised_in_units_of_the_features(blobs):
     X, y = blobs
     classifier = ClassifierCode(random_state=0).fit(X, y).estimator_
-    expected = 1 / (2 * 0.01 * 300 * X.var(axis=0).mean())
+    expected = 1 / (2 * 0.003 * 300 * X.var(axis=0).mean())
     assert np.isclose(classifier.C, expected)
     scaled = ClassifierCode(random_state=0).fit(1e-2 * X + 1e-2, y)
     assert np.isclose(scaled.estimator_.C, 1e4 * expected)
