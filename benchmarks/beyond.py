@@ -138,7 +138,8 @@ def measure_reranked(
     case: str, seed: int, X: np.ndarray, y: np.ndarray, split: Any, lengths: list[int]
 ) -> Iterator[tuple[str, Any]]:
     """EAPH's codes, items at equal distance ordered by posteriors or features; and posteriors without codes."""
-    from shorthash.evaluation import evaluate_reranked
+    from shorthash.codes import pack
+    from shorthash.evaluation import evaluate_cells, evaluate_reranked
     from shorthash.learners.eaph import EAPH
 
     settings: dict[str, Any] = {"expect_new_classes": "unseen" in case, "random_state": seed}
@@ -160,6 +161,9 @@ def measure_reranked(
         yield f"{case}/re-ranked by posteriors/{n_bits}/{seed}", value(codes, P, "dot")
         yield f"{case}/re-ranked by features/{n_bits}/{seed}", value(codes, F, "cosine")
         yield f"{case}/no bits/{n_bits}/{seed}", alone
+        where = np.searchsorted(hasher.cells_, pack(codes[1]))  # cells in use are sorted
+        learned = evaluate_cells(-hasher.relevance(X[query]), y[query], where, y[database], k=100)
+        yield f"{case}/by relevance/{n_bits}/{seed}", round(learned.map, 5)
         yield f"{case}/rerank/{n_bits}/{seed}", True
 
 
@@ -229,6 +233,7 @@ NAMES = {
     **{name: name.upper() for name in EVERYONE if name not in ("pcaitq", "posh", "cosdish")},
     "cosdish": "COSDISH",
     "posh": "POSH",
+    "by relevance": "EAPH, cells in the order of `relevance`",
     "re-ranked by posteriors": "EAPH, re-ranked by posteriors",
     "re-ranked by features": "EAPH, re-ranked by features",
     "no bits": "*posteriors alone, no bits*",

@@ -34,6 +34,9 @@ index = BucketIndex(8).add(codes, vectors=p_db.astype(np.float32))
 found = index.search(asked[:1], 5, ties="scores", vectors=p_query[:1].astype(np.float32), metric="dot")
 print(f"a {y_query[0]} finds {y_db[found.ids[0]].tolist()}")
 
+# cells in the order of what one may expect to find in them: WHERE code = ANY(...)
+print(f"a {y_query[0]} asks for the codes {learner.probes(X_query[:1], 5)[0].tolist()}")
+
 # more rows arrive: the posteriors learn, codes that are stored keep their meaning
 learner = make_hasher("auto", n_bits=8, posterior="logistic", random_state=0)[-1]
 learner.partial_fit(X_train[:300], y_train[:300]).partial_fit(X_train[300:], y_train[300:])

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from shorthash import evaluate
+from shorthash.codes import pack
 from shorthash.errors import InvalidInput, ShorthashWarning
+from shorthash.evaluation import evaluate_cells
 from shorthash.learners.eaph import EAPH
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors import fit_posteriors
@@ -65,3 +68,35 @@ def test_kept_rows_are_a_uniform_sample():
         count[kept.X[:, 0].astype(int)] += 1
     assert count.sum() == 4000
     assert abs(count / 400 - 1 / 6).max() < 0.1  # five standard deviations
+
+
+def test_relevance_is_the_chance_to_share_a_label(tagged):
+    X, Y = tagged
+    hasher = EAPH(5, posterior="logistic", random_state=0).fit(X, Y)
+    P, sets = hasher.predict_proba(X[:7]), hasher.label_sets_.astype(int)
+    got = hasher.relevance(X[:7])
+    for i in range(7):
+        for z in range(len(hasher.cells_)):
+            pairs = [
+                P[i, s] * hasher.profiles_[z, t]
+                for s in range(len(sets))
+                for t in range(len(sets))
+                if (sets[s] & sets[t]).any()
+            ]
+            assert got[i, z] == pytest.approx(sum(pairs), rel=1e-5)
+
+
+def test_cells_by_relevance_beat_cells_by_distance(digits):
+    X, y = digits
+    noisy = X + np.random.default_rng(0).normal(scale=6, size=X.shape)
+    train, query, base = slice(0, 700), slice(700, 1000), slice(1000, None)
+    hasher = EAPH(6, posterior="logistic", random_state=0).fit(noisy[train], y[train])
+    codes = hasher.transform(noisy[base])
+    column = {int(cell): z for z, cell in enumerate(hasher.cells_)}
+    where = np.array([column[int(code)] for code in pack(codes)])
+    learned = evaluate_cells(-hasher.relevance(noisy[query]), y[query], where, y[base]).map
+    assert learned > evaluate(hasher.transform(noisy[query]), y[query], codes, y[base]).map + 0.01
+    probes = hasher.probes(noisy[query], 3)
+    best = hasher.relevance(noisy[query]).argmax(axis=1)
+    assert probes.shape == (300, 3)
+    assert np.array_equal(probes[:, 0], hasher.cells_[best])

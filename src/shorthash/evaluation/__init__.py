@@ -3,6 +3,7 @@
 In: codes (or distances) of queries and database, and their labels. Out: Scores, comparisons of Scores, figure data.
 """
 
+from shorthash.evaluation.cells import evaluate_cells
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
 from shorthash.evaluation.curves import Curve, Occupancy, TieBounds, by_k, by_length, occupancy, tie_bounds
 from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_scorer
@@ -23,6 +24,7 @@ __all__ = [
     "by_length",
     "compare",
     "evaluate",
+    "evaluate_cells",
     "evaluate_distances",
     "evaluate_hasher",
     "evaluate_reranked",

@@ -21,7 +21,7 @@ from shorthash.evaluation.measure import CountedQueries
 from shorthash.evaluation.ranking import gains_by_grade, list_by_distance
 from shorthash.evaluation.relevance import Queries, distinct_queries, order_follows_labels, shared_with
 
-__all__ = ["Problem", "count_by_codes", "count_by_distances", "count_rows", "prepare"]
+__all__ = ["Problem", "count_by_codes", "count_by_distances", "count_rows", "gains_of", "grades_of", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def prepare(
         _warn_of_order(others)
     queries = distinct_queries(codes, groups, each_row=alone and rules.ties == "stable")
     radius = min(check_count(radius, "radius", "evaluate", low=0), n_bits)
-    gains, graded = _gains(gain, others)
+    gains, graded = gains_of(gain, others)
     return Problem(queries, items, others, n_bits, radius, gains, graded, alone)
 
 
@@ -103,7 +103,7 @@ def count_by_codes(problem: Problem, engine: str) -> Iterator[CountedQueries]:
             graded[grade[labelled] - 1, labelled, 0] -= 1
 
         def listed(i: int, ids: NDArray[np.intp] = ids, low: int = low) -> NDArray[np.int64]:
-            grades = _grades(int(ids[i]), groups, problem.graded)[groups.ids]
+            grades = grades_of(int(ids[i]), groups, problem.graded)[groups.ids]
             query = np.uint64(queries.codes[low + i])
             order: NDArray[np.int64] = list_by_distance(query, words, grades, problem.n_bits, queries.own[low + i])
             return order
@@ -147,9 +147,9 @@ def count_rows(
     groups, others = group_label_pair(query_labels, database_labels, owner=owner)
     if rules.ties == "stable":
         _warn_of_order(others)
-    gains, graded = _gains(gain, others)
+    gains, graded = gains_of(gain, others)
     blocks = (
-        _count_row(i, distances(i), _grades(int(groups.ids[i]), others, graded)[others.ids], len(gains), radius)
+        _count_row(i, distances(i), grades_of(int(groups.ids[i]), others, graded)[others.ids], len(gains), radius)
         for i in range(shape[0])
     )
     return blocks, gains, (shape[0], shape[1])
@@ -168,13 +168,13 @@ def _count_row(
     return CountedQueries(slice(row, row + 1), table.sum(axis=0), table[1:], ball, False, lambda _: listed)
 
 
-def _grades(group: int, groups: LabelGroups, graded: bool) -> NDArray[np.int64]:
+def grades_of(group: int, groups: LabelGroups, graded: bool) -> NDArray[np.int64]:
     """The grade of every group for a query of one of them, (u,)."""
     shared = shared_with(group, groups)
     return shared if graded else np.minimum(shared, 1)
 
 
-def _gains(gain: str, groups: LabelGroups) -> tuple[Floats, bool]:
+def gains_of(gain: str, groups: LabelGroups) -> tuple[Floats, bool]:
     """The gains, and whether the number of shared labels matters: not if all have one label."""
     graded = gain != "binary" and not groups.single
     n_grades = int(groups.rows.sum(axis=1).max(initial=1)) if graded else 1

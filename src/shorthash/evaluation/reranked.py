@@ -41,9 +41,9 @@ def evaluate_reranked(
 ) -> Scores:
     """Score codes together with a re-ranking: Hamming distance first, and inside a distance the likeness of vectors.
 
-    The ranking is the one of an index searched with ``ties="scores"``: the code finds the items, the vectors (stored features, or a
-    classifier's posteriors with ``metric="dot"``) put those at the same distance in order. Few ties are left, but those
-    there are follow ``ties``. Scores by radius look at the same ball as without vectors.
+    The ranking is the one of an index searched with ``ties="scores"``: the code finds the items, the vectors (stored
+    features, or a classifier's posteriors with ``metric="dot"``) put those at the same distance in order. Few ties are
+    left, but those there are follow ``ties``. Scores by radius look at the same ball as without vectors.
 
     Parameters
     ----------

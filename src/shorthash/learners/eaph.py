@@ -21,12 +21,11 @@ from shorthash._labels import group_labels, shared_label
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes.packing import pack, packed_dtype, unpack
-from shorthash.codes.signs import sign
-from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
+from shorthash.learners.eaph_encoding import extend, extension, margins, profiles
 from shorthash.learners.eaph_memory import design_for_training_rows
 from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
 from shorthash.learners.kept_rows import KeptRows
@@ -100,6 +99,7 @@ class EAPH(SupervisedHasher):
     label_set_ids_ : (n_samples,) their label sets
     cells_ : (m,) the codes in use, packed
     table_ : (m, u) float32, rows of T for them
+    profiles_ : (m, u) mean posterior of the training rows in each of them
     codewords_ : (u, n_bits) the code of an item that surely has a label set
     codes_ : (n_samples, n_bits) codes of the training rows by their out-of-fold posteriors
     expected_map_ : float, the expected mAP of the table on out-of-fold posteriors
@@ -292,23 +292,50 @@ class EAPH(SupervisedHasher):
     def _keep_table(self, design: Design) -> Self:
         """Keep the codes in use, as codes of full length."""
         short = unpack(design.cells[best_rows(self.oof_posteriors_, design.table)], design.n_bits)
-        order = _extension(short, self.label_sets_[self.label_set_ids_], self.n_bits)
-        codes = _extend(unpack(design.cells, design.n_bits), order)
+        order = extension(short, self.label_sets_[self.label_set_ids_], self.n_bits)
+        codes = extend(unpack(design.cells, design.n_bits), order)
         self.n_features_out_ = len(order)
         self.cells_: PackedCodes = pack(codes).astype(packed_dtype(len(order)))
         self.table_ = design.table
         self.codewords_ = codes[design.table.argmax(axis=0)]
-        self.codes_ = _extend(short, order)
+        self.codes_ = extend(short, order)
+        self.profiles_ = profiles(self.oof_posteriors_, design.table)
         self.expected_map_, self.objective_ = design.value, design.history
         return self
 
     def project(self, X: ArrayLike) -> Floats:
         """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
-        return np.concatenate([self._margins(P) for P in self._posteriors(X)])
+        return np.concatenate([margins(P, self.table_, self._codebook()) for P in self._posteriors(X)])
 
     def transform(self, X: ArrayLike) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1."""
         return np.concatenate([self._codebook()[best_rows(P, self.table_)] for P in self._posteriors(X)])
+
+    def relevance(self, X: ArrayLike) -> Floats:
+        r"""Expected share of relevant items in every cell in use, (n_samples, n_cells): a learned distance.
+
+        .. math:: r_z(x) = \sum_{s, s'} p_s(x)\, R_{ss'}\, q_{s'}(z)
+
+        where :math:`q(z)` is the mean posterior of the training rows in cell z (``profiles_``) and R says which label
+        sets share a label. Searching cells in the order of it finds more than searching them by Hamming distance, with
+        the same codes in the database; ``cells_`` names the columns.
+        """
+        rel = self._relevance()
+        right = self.profiles_ if rel is None else self.profiles_ @ rel.T
+        return np.concatenate([np.asarray(P, dtype=np.float64) @ right.T for P in self._posteriors(X)])
+
+    def probes(self, X: ArrayLike, n_probes: int) -> PackedCodes:
+        """The codes to look up for every row, those with the largest expected share of relevant items first.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features of queries
+        n_probes : codes wanted; all that are in use, if there are fewer
+        """
+        n_probes = check_count(n_probes, "n_probes", "EAPH.probes")
+        scores = self.relevance(X)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :n_probes]
+        return np.asarray(self.cells_[order])
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Posteriors over the label sets, (n_samples, n_label_sets)."""
@@ -318,19 +345,6 @@ class EAPH(SupervisedHasher):
         check_is_fitted(self)
         values = validated(self, X, reset=False)
         return [self.posterior_.predict(np.asarray(b, dtype=np.float32)) for _, b in Rows(values, "EAPH")]
-
-    def _margins(self, P: NDArray[np.float32]) -> Floats:
-        codebook = self._codebook()
-        gain: Floats = np.asarray(P @ self.table_.T, dtype=np.float64)  # (b, m)
-        best = gain.argmax(axis=1)
-        top = gain[np.arange(len(P)), best]
-        codes: Floats = codebook[best].astype(np.float64)
-        for bit in range(codebook.shape[1]):
-            for side in (-1, 1):
-                mine, others = codes[:, bit] == side, codebook[:, bit] != side
-                rival = gain[np.ix_(mine, others)].max(axis=1) if others.any() else 0.0
-                codes[mine, bit] *= np.maximum(top[mine] - rival, np.finfo(np.float32).tiny)
-        return codes
 
     def _codebook(self) -> Codes:
         return unpack(self.cells_, self.n_features_out_)
@@ -352,23 +366,3 @@ class EAPH(SupervisedHasher):
     @property
     def _n_features_out(self) -> int:
         return int(self.n_features_out_)
-
-
-def _extension(short: Codes, Y: NDArray[np.uint8], n_bits: int) -> NDArray[np.intp]:
-    """Which bit of the short code every bit of the long one repeats; -1 for a constant bit.
-
-    A constant bit changes no distance, so the first choice ranks as the short code does; repeating bits weighs them.
-    The better of the two by leave-one-out mAP of the out-of-fold codes is taken.
-    """
-    L = short.shape[1]
-    constant = np.concatenate([np.arange(L), np.full(n_bits - L, -1)])
-    repeated: NDArray[np.intp] = np.arange(n_bits) % L
-    if n_bits % L == 0:
-        return repeated  # every bit equally often: the same ranking
-    values = [leave_one_out_map(_extend(short, order), Y) for order in (constant, repeated)]
-    return repeated if values[1] > values[0] else constant
-
-
-def _extend(short: Codes, order: NDArray[np.intp]) -> Codes:
-    """Codes of full length."""
-    return sign(np.where(order >= 0, short[:, order], 1))

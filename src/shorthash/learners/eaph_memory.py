@@ -2,9 +2,9 @@
 
 A row that was learned from is coded more surely than a row that was not, and if exactly those rows are searched, a
 model that memorises them is the better one, though it is no better on queries. Choosing it by log-loss would be wrong,
-and by the queries dishonest. The rule here: every penalty of the logistic model, with codewords, is judged by the mAP of
-out-of-fold queries against in-sample database codes, each row's own item left out; and for the best penalty so is the
-refined table.
+and by the queries dishonest. The rule here: every penalty of the logistic model, with codewords, is judged by the mAP
+of out-of-fold queries against in-sample database codes, each row's own item left out; and for the best penalty so is
+the refined table.
 """
 
 from __future__ import annotations
