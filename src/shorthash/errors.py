@@ -5,6 +5,7 @@
     ShorthashError
     ├── InvalidInput        (also a ValueError)   a parameter, an array or a label that breaks a stated rule
     ├── DataFileError       (also a ValueError)   a feature or label file that cannot be used
+    │   └── UnreadableImage                       an image that cannot, or may not, be decoded
     ├── PersistenceError    (also a ValueError)   a saved model or index that cannot be used
     │   ├── DamagedFile                           truncated, or its checksum differs
     │   ├── ForeignFile                           not written by shorthash
@@ -37,6 +38,7 @@ __all__ = [
     "ShorthashError",
     "ShorthashWarning",
     "TieOrderWarning",
+    "UnreadableImage",
 ]
 
 
@@ -50,6 +52,10 @@ class InvalidInput(ShorthashError, ValueError):
 
 class DataFileError(ShorthashError, ValueError):
     """A feature or label file cannot be used."""
+
+
+class UnreadableImage(DataFileError):
+    """An image cannot be decoded, or is larger than allowed."""
 
 
 class PersistenceError(ShorthashError, ValueError):

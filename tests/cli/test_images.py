@@ -1,0 +1,145 @@
+"""shorthash images, by its output, its exit status, and what it leaves on disk."""
+
+import json
+import re
+
+import pytest
+from pictures import CLASSES, encoded, picture, write_folder
+
+from shorthash.collection import Collection
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder of photographs with a broken one, and a place for collections."""
+    base = tmp_path_factory.mktemp("images")
+    photos = write_folder(base / "photos", per_class=6)
+    (photos / "rings" / "cut.jpg").write_bytes(encoded(picture("rings", 40), "JPEG")[:200])
+    return base
+
+
+@pytest.fixture
+def fitted(run, made, tmp_path):
+    """A collection of them, and what the command said."""
+    said = run("images", "fit", made / "photos", "-o", tmp_path / "m", "--bits", 4, "--cache", made / "cache")
+    return tmp_path / "m", said
+
+
+def test_fit_says_what_it_did(fitted):
+    path, said = fitted
+    assert said.status == 0
+    assert re.sub(r"seconds +[\d.]+", "seconds   T", re.sub(r"mAP +[\d.]+", "mAP       M", said.out)) == (
+        f"model     {path}\n"
+        "images    18 of 19, 1 unreadable\n"
+        "features  gist\n"
+        "method    auto (images have labels: the recommended method)\n"
+        "bits      4\n"
+        "classes   3\n"
+        "mAP       M (3 held-out images asked, 15 were searched)\n"
+        "buckets   3 in use, the largest holds 6 images\n"
+        "seconds   T\n"
+    )
+    assert re.fullmatch(r"skipped: rings/cut\.jpg: the image is damaged or cut off \(.*\); copy it again\.\n", said.err)
+
+
+def test_fit_without_labels_says_which_method(run, made, tmp_path):
+    said = run("images", "fit", made / "photos" / "checks", "-o", tmp_path / "m", "--bits", 2, "--no-cache", "--json")
+    data = json.loads(said.out)
+    assert (data["method"], data["n_items"], data["evaluation"]) == ("pcaitq", 6, None)
+    assert "no labels" in data["reason"]
+    assert said.err == ""
+
+
+def test_search_by_id_and_by_image(run, fitted, tmp_path):
+    path, _ = fitted
+    found = run("images", "search", path, 0, "-k", 3)
+    assert found.out.splitlines()[2:] == [
+        "distance   id   label    name",
+        "─────────────────────────────────────",
+        "       0    1   checks   checks/1.png",
+        "       0    2   checks   checks/2.png",
+        "       0    3   checks   checks/3.png",
+    ]
+    (tmp_path / "new.png").write_bytes(encoded(picture("stripes", 60)))
+    data = json.loads(run("images", "search", path, tmp_path / "new.png", "-k", 4, "--rerank", "--json").out)
+    assert {hit["label"] for hit in data["neighbours"]} == {"stripes"}
+    scores = [hit["score"] for hit in data["neighbours"]]
+    assert scores == sorted(scores, reverse=True)
+    assert "cosine" in run("images", "search", path, 0, "--rerank", "--radius", 0).out
+
+
+def test_add_and_remove(run, fitted, made, tmp_path):
+    path, _ = fitted
+    for kind in CLASSES[:2]:
+        (tmp_path / "more" / kind).mkdir(parents=True)
+        (tmp_path / "more" / kind / "n.png").write_bytes(encoded(picture(kind, 70)))
+    again = made / "photos" / "rings" / "0.png"
+    said = run("images", "add", path, tmp_path / "more", again, "--no-cache")
+    assert (said.status, said.err) == (0, "")
+    assert (
+        said.out
+        == f"model          {path}\nadded          2\nids            18 to 19\nthere already  1\nitems          20\n"
+    )
+    with Collection.open(path, readonly=True) as collection:
+        assert collection.labels_of([18, 19]) == ["checks", "rings"]
+    assert run("images", "remove", path, 18, 19).out == f"model    {path}\nremoved  2\nitems    18\n"
+    gone = run("images", "remove", path, 18)
+    assert (gone.status, gone.out) == (2, "")
+    assert gone.err.startswith("error: Id 18 is not in the collection")
+
+
+def test_add_exits_with_1_if_an_image_failed_and_adds_the_others(run, fitted, tmp_path):
+    path, _ = fitted
+    (tmp_path / "bad.png").write_bytes(b"nonsense")
+    (tmp_path / "good.png").write_bytes(encoded(picture("rings", 80)))
+    said = run(
+        "images", "add", path, tmp_path / "bad.png", tmp_path / "good.png", "--label", "rings", "--no-cache", "--json"
+    )
+    data = json.loads(said.out)
+    assert said.status == 1
+    assert [item["name"] for item in data["added"]] == ["good.png"]
+    assert [item["name"] for item in data["failed"]] == ["bad.png"]
+    assert said.err.startswith("skipped: bad.png: it is not an image")
+
+
+@pytest.mark.parametrize("verb", [["images", "info"], ["info"]])
+def test_info_knows_collections(run, fitted, verb):
+    path, _ = fitted
+    said = run(*verb, path)
+    assert said.status == 0
+    assert said.out.startswith("kind        collection\nitems       18\nbits        4\nmethod      auto\n")
+    assert re.search(r"^rings +6$", said.out, re.M)
+    assert json.loads(run(*verb, path, "--json").out)["classes"] == dict.fromkeys(CLASSES, 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fit", "nowhere", "-o", "m"], "There is no folder nowhere"),
+        (["fit", ".", "-o", "model"], "exists and is no empty folder"),
+        (["fit", ".", "-o", "m", "--features", "sift"], "holds no images"),
+        (["search", "model", "x.jpg"], "is no collection of shorthash"),
+        (["info", "nowhere"], "There is no collection at nowhere"),
+        (["add", "model", "x.jpg"], "There is no file or folder x.jpg"),
+        (["add", "model", "x.jpg", "--label", "a", "--labels", "b"], "give --label or --labels, not both"),
+        (["remove", "model", "3"], "is no collection of shorthash"),
+    ],
+)
+def test_mistakes_are_one_line(run, arguments, says):
+    said = run("images", *arguments)
+    assert (said.status, said.out) == (2, "")
+    assert says in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_mistakes_with_a_collection(run, fitted, made):
+    path, _ = fitted
+    for arguments, says in [
+        (["search", path, "nothing.jpg"], "neither an image file nor the id"),
+        (["search", path, 999], "neither an image file nor the id"),
+        (["remove", path, "x"], "whole numbers"),
+        (["fit", made / "photos", "-o", path], "never overwritten"),
+    ]:
+        said = run("images", *arguments)
+        assert (said.status, said.out) == (2, "")
+        assert says in said.err
