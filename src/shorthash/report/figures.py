@@ -38,7 +38,9 @@ __all__ = [
     "draw_precision_at_k",
     "draw_tie_bounds",
     "figure_style",
+    "new_axes",
     "save_figure",
+    "settled",
     "to_svg",
 ]
 
@@ -51,10 +53,11 @@ PALETTE = {  # name -> colour on white; pages may replace each by its counterpar
     "series-3": "#00916a",
     "series-4": "#b3568f",
     "series-5": "#7a6a00",
+    "series-6": "#4fa3d9",
     "on-series": "#fefefe",
 }
 SERIES = [colour for name, colour in PALETTE.items() if name.startswith("series-")]
-MARKERS = "osD^v"
+MARKERS = "osD^vP"
 WIDTH, HEIGHT = 4.4, 3.1  # inches: small, so that letters stay legible on a phone
 MAX_MAP_BITS = 12
 LABELLED_CELLS = 8  # a map with at most so many columns has room for words in its cells
@@ -100,7 +103,7 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
     """
     means, low, high = np.asarray(expected), np.asarray(worst), np.asarray(best)
     with figure_style():
-        figure, axes = _axes("bits", "mAP", "mAP by code length")
+        figure, axes = new_axes("bits", "mAP", "mAP by code length")
         x = np.arange(len(lengths))
         axes.bar(x, high - low, bottom=low, width=0.34, color=SERIES[0], alpha=0.25, linewidth=0)
         axes.hlines([*low, *high], [*(x - 0.17)] * 2, [*(x + 0.17)] * 2, color=SERIES[0], linewidth=1.2)
@@ -125,7 +128,7 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
         axes.set_ylim(0, 1.1)
         axes.set_yticks(np.linspace(0, 1, 6))
         axes.grid(axis="x", visible=False)
-    return _settled(figure)
+    return settled(figure)
 
 
 def draw_convergence(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
@@ -136,7 +139,7 @@ def draw_convergence(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     runs : name -> one sequence of objective values per run
     """
     with figure_style():
-        figure, axes = _axes("iteration", "per cent of the first", "Objective by iteration")
+        figure, axes = new_axes("iteration", "per cent of the first", "Objective by iteration")
         last = max((len(values) for several in runs.values() for values in several), default=1)
         for number, (name, several) in enumerate(runs.items()):
             for run, values in enumerate(several):
@@ -146,7 +149,7 @@ def draw_convergence(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
         axes.set_xticks(np.arange(1, last + 1))
         axes.ticklabel_format(axis="y", useOffset=False)
         axes.legend(frameon=False, loc="upper right", labelcolor=PALETTE["ink"])
-    return _settled(figure)
+    return settled(figure)
 
 
 def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
@@ -157,7 +160,7 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
     curves : name -> precision and recall at every radius, such as ``Scores.pr_curve``
     """
     with figure_style():
-        figure, axes = _axes("recall", "precision", "Precision and recall by radius")
+        figure, axes = new_axes("recall", "precision", "Precision and recall by radius")
         for number, (name, curve) in enumerate(curves.items()):
             axes.plot(curve.recall, curve.precision, **_series(number), label=name)
         lowest = min(float(curve.recall[0]) for curve in curves.values())
@@ -167,7 +170,7 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
         axes.set_ylim(0, 1.12)
         _name_radii(axes, max(curves.values(), key=lambda curve: len(curve.radius)), 1 - left)
         axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
-    return _settled(figure)
+    return settled(figure)
 
 
 def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
@@ -178,7 +181,7 @@ def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
     curves : name -> precision by k, such as ``Scores.precision_at_k``
     """
     with figure_style():
-        figure, axes = _axes("k", "precision", "Precision among the first k")
+        figure, axes = new_axes("k", "precision", "Precision among the first k")
         for number, (name, curve) in enumerate(curves.items()):
             axes.plot(list(curve), list(curve.values()), **_series(number), label=name)
         every = sorted({k for curve in curves.values() for k in curve})
@@ -188,7 +191,7 @@ def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
             axes.minorticks_off()
         axes.set_ylim(0, 1.05)
         axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
-    return _settled(figure)
+    return settled(figure)
 
 
 def draw_map_by_length(curves: Mapping[str, Mapping[int, tuple[float, float]]]) -> Figure:
@@ -199,7 +202,7 @@ def draw_map_by_length(curves: Mapping[str, Mapping[int, tuple[float, float]]]) 
     curves : name -> (mean, standard deviation) by code length
     """
     with figure_style():
-        figure, axes = _axes("bits", "mAP", "Expected mAP by code length")
+        figure, axes = new_axes("bits", "mAP", "Expected mAP by code length")
         for number, (name, curve) in enumerate(curves.items()):
             means, spreads = zip(*curve.values(), strict=True)
             axes.errorbar(list(curve), means, yerr=spreads, capsize=3, **_series(number), label=name)
@@ -207,7 +210,7 @@ def draw_map_by_length(curves: Mapping[str, Mapping[int, tuple[float, float]]]) 
         axes.set_xticks(every, [str(n_bits) for n_bits in every])
         axes.set_ylim(0, 1.05)
         axes.legend(frameon=False, loc="lower right", labelcolor=PALETTE["ink"])
-    return _settled(figure)
+    return settled(figure)
 
 
 def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure:
@@ -232,9 +235,9 @@ def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure
     with figure_style():
         occupied = int(np.count_nonzero(counts))
         title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
-        figure, axes = _axes("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1])
+        figure, axes = new_axes("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1])
         _draw_cells(axes, grid, counts, names)
-    return _settled(figure)
+    return settled(figure)
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
@@ -265,10 +268,10 @@ def to_svg(figure: Figure, name: str) -> str:
 _SMALL: dict[str, Any] = {"fontsize": 8, "color": PALETTE["quiet"]}
 
 
-def _axes(x: str, y: str, title: str, height: float = HEIGHT) -> tuple[Figure, Axes]:
+def new_axes(x: str, y: str, title: str, *, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
     """A figure with one plot; its title stands on the left."""
     figure_module = require_extra("matplotlib.figure", "report", "Drawing figures")
-    figure = figure_module.Figure(figsize=(WIDTH, height))
+    figure = figure_module.Figure(figsize=(width, height))
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -276,7 +279,7 @@ def _axes(x: str, y: str, title: str, height: float = HEIGHT) -> tuple[Figure, A
     return figure, axes
 
 
-def _settled(figure: Figure) -> Figure:
+def settled(figure: Figure) -> Figure:
     """The figure with its layout computed once, so that it looks the same however often it is written."""
     with figure_style():
         figure.draw_without_rendering()

@@ -1,4 +1,4 @@
-"""A plain summary dict becomes one self-contained HTML page: no script, no request to anywhere."""
+"""A plain summary dict becomes one self-contained HTML page: no request to anywhere."""
 
 from __future__ import annotations
 

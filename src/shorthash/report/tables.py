@@ -12,7 +12,7 @@ from typing import Any
 from shorthash._validation import check_choice
 from shorthash.errors import InvalidInput
 
-__all__ = ["Column", "Table", "to_csv", "to_latex", "to_markdown"]
+__all__ = ["Column", "Table", "escape_latex", "to_csv", "to_latex", "to_markdown"]
 
 ABSENT = "-"
 LATEX = {  # one pass over the characters, so that what is put in is not escaped again
@@ -30,6 +30,7 @@ LATEX = {  # one pass over the characters, so that what is put in is not escaped
     ">": "$>$",
     "≤": r"$\le$",
     "µ": r"$\mu$",
+    "±": r"$\pm$",
 }
 
 
@@ -55,6 +56,13 @@ class Column:
         if _absent(value):
             return ABSENT
         return f"{value:.{self.digits}f}" if self.digits is not None else str(value)
+
+    def rank(self, value: object) -> float | None:
+        """The number by which a value is marked, as exact as it is printed; None if it is absent or no number."""
+        if _absent(value):
+            return None
+        number = float(value) if hasattr(value, "__float__") else float(self.show(value))
+        return None if math.isnan(number) else round(number, self.digits) if self.digits is not None else number
 
 
 @dataclass(frozen=True)
@@ -140,11 +148,11 @@ def to_latex(table: Table) -> str:
     """
     marked = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
     body = [
-        [marked[mark] % _escape(cell) for cell, mark in zip(cells, marks, strict=True)]
+        [marked[mark] % escape_latex(cell) for cell, mark in zip(cells, marks, strict=True)]
         for cells, marks in zip(table.cells(), table.marks(), strict=True)
     ]
     columns = "".join("l" if column.text else "r" for column in table.columns)
-    head = [_escape(title) for title in _titles(table)]
+    head = [escape_latex(title) for title in _titles(table)]
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(head), r"\midrule"]
     lines += [*(_latex_row(row) for row in body), r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
@@ -167,9 +175,20 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
+def escape_latex(text: str) -> str:
+    r"""Text that LaTeX prints as it is.
+
+    Examples
+    --------
+    >>> print(escape_latex("mAP@H<=2 & 50 %"))
+    mAP@H$\le$2 \& 50 \%
+    """
+    return "".join(LATEX.get(character, character) for character in text.replace("<=", "≤"))
+
+
 def _marks(values: Sequence[object], column: Column) -> list[str]:
     """Marks of one column, by what is printed."""
-    shown = [None if (text := column.show(value)) == ABSENT else float(text) for value in values]
+    shown = [column.rank(value) for value in values]
     ranked = sorted({number for number in shown if number is not None}, reverse=column.best == "high")
     names = dict(zip(ranked, ("best", "second"), strict=False))
     return ["" if number is None else names.get(number, "") for number in shown]
@@ -182,11 +201,6 @@ def _absent(value: object) -> bool:
 
 def _titles(table: Table) -> list[str]:
     return [column.title for column in table.columns]
-
-
-def _escape(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    return "".join(LATEX.get(character, character) for character in text.replace("<=", "≤"))
 
 
 def _latex_row(cells: list[str]) -> str:

@@ -1,0 +1,165 @@
+"""Every measured number in README and docs comes from a stored record.
+
+What stands in a generated block is checked by ``docs/generate.py --check``. Outside of those blocks a decimal, or a
+number with a unit of time, size or share, must be computed again here (``TRACED``) or be no measurement at all
+(``STATED``, with the reason). An entry that no page needs any more fails, too.
+"""
+
+import importlib.util
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shorthash import RSLH, BucketIndex
+from shorthash.codes import ball_size
+from shorthash.learners.eaph import EAPH
+from shorthash.methods import RECIPES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+CODE = {"python", "toml", "sql", "bash", "sh", "json", "make"}  # fences that are input, not output
+UNIT = r"(?:x|times|%|per cent|points?|[mµun]?s|seconds?|minutes?|hours?|bytes|B|[kKMGT]i?B)(?![\w-])"
+NUMBER = re.compile(rf"(?<![\w.:/-])(?:\d{{1,3}}(?:[ ,]\d{{3}})+|\d+)?(?:\.\d+)?(?<=\d)(?:e-?\d+)?(?:\s?{UNIT})?")
+AUTHORS = RECIPES["rslh"].presets["authors-code"]["settings"]
+
+
+def short(value):
+    """A weight as prose has it: 1e-5, 0.1."""
+    mantissa, _, exponent = f"{value:e}".partition("e")
+    return f"{value:g}" if abs(int(exponent)) < 2 else f"{float(mantissa):g}e{int(exponent)}"
+
+
+def share(n_bits):
+    """Codes within radius 2, in per cent of all."""
+    percent = 100 * ball_size(n_bits, 2) / 2**n_bits
+    return f"{percent:.0f} %" if percent > 10 else f"{percent:.1f} %"
+
+
+def item_bytes(moment):
+    """Bytes per item of an index of a million codes of 12 bits."""
+    n = 1_000_000
+    codes = np.random.default_rng(0).integers(4096, size=n).astype(np.uint16)
+    index = BucketIndex(n_bits=12).add(codes)
+    if moment != "added":
+        index.search(codes[:1], 1)
+    if moment == "removed":
+        index.remove([5])
+    text = f"{index.nbytes / n:.2f}"
+    return text if moment != "searched" else f"{float(text):.0f} bytes"
+
+
+def longest_id():
+    from shorthash.store.items import LONGEST
+
+    return f"{LONGEST} bytes"
+
+
+def kills():
+    return re.search(r"SHORTHASH_FAULTS=(\d+)", (ROOT / "Makefile").read_text()).group(1) + " times"
+
+
+def oldest_python():
+    return re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text()).group(1)
+
+
+def largest_worker():
+    """What the largest stored run held, in whole GiB, rounded up; before anything is stored, what the page says."""
+    records = [json.loads(file.read_text()) for file in (ROOT / "experiments" / "results").glob("*.json")]
+    peaks = [record["peak_memory_mib"] for record in records if record["spec"]["task"] != "cost"]
+    return f"{math.ceil(max(peaks, default=1) / 1024)} GiB"
+
+
+RSLH_PAGE = "docs/paper/rslh.md"
+TRACED = {  # (page, number) -> how it comes about
+    ("README.md", "3.11"): oldest_python,
+    ("docs/guide/bench.md", "1 GiB"): largest_worker,
+    ("docs/guide/index.md", "69 %"): lambda: share(4),
+    ("docs/guide/index.md", "34 %"): lambda: share(6),
+    ("docs/guide/index.md", "14 %"): lambda: share(8),
+    ("docs/guide/index.md", "1.9 %"): lambda: share(12),
+    ("docs/guide/index.md", "4 bytes"): lambda: item_bytes("searched"),
+    ("docs/guide/index.md", "6.02"): lambda: item_bytes("added"),
+    ("docs/guide/index.md", "5.02"): lambda: item_bytes("removed"),
+    ("docs/guide/store.md", "500 bytes"): longest_id,
+    ("docs/guide/store.md", "50 times"): kills,
+    ("docs/paper/eaph.md", "16 times"): lambda: f"{EAPH().n_iter} times",
+    (RSLH_PAGE, "0.1"): lambda: short(RSLH().lam / RSLH().mu),
+    (RSLH_PAGE, "1e-2"): lambda: short(RSLH().beta),
+    (RSLH_PAGE, "1e-4"): lambda: short(AUTHORS["gamma"]),
+    (RSLH_PAGE, "1e-5"): lambda: short(RSLH().gamma),
+    (RSLH_PAGE, "1e-6"): lambda: short(RSLH().lam),
+}
+STATED = {  # (page, number) -> why it is no measurement
+    ("docs/paper/eaph.md", "95 %"): "coverage of an interval, chosen",
+    (RSLH_PAGE, "2.2"): "a section of the paper",
+    (RSLH_PAGE, "1e-16"): "rounding of float64",
+    (RSLH_PAGE, "1e-9"): "an order of magnitude; test_a_failing_guard_falls_back_and_says_so holds the rule",
+    (RSLH_PAGE, "1e-8"): "the tolerance of the tests named beside it",
+    (RSLH_PAGE, "0.6"): "an order of magnitude, set up in test_float32_gram_trap",
+    (RSLH_PAGE, "0.5"): "the range of random numbers in the authors' code",
+}
+
+
+def prose(text):
+    """A page without generated blocks, code, formulas, links and identifiers."""
+    text = re.sub(r"<!-- begin: (\w+) -->\n.*?<!-- end: \1 -->", "", text, flags=re.S)
+    text = re.sub(r"```(\w*)\n(.*?)```", lambda m: "" if m.group(1) in CODE else m.group(2), text, flags=re.S)
+    return re.sub(r"`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$|\]\([^)]*\)|arXiv:\S+", " ", text, flags=re.S)
+
+
+def measured(text):
+    """Numbers that look measured: with decimals, with a power of ten, or with a unit."""
+    found = (match.group().strip() for match in NUMBER.finditer(prose(text)))
+    return {number for number in found if re.search(r"\.\d|[a-zµ%]", number)}
+
+
+FOUND = {(str(page.relative_to(ROOT)), number) for page in PAGES for number in measured(page.read_text("utf-8"))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_number_is_generated_computed_or_explained(page):
+    name = str(page.relative_to(ROOT))
+    loose = sorted(number for where, number in FOUND if where == name and (name, number) not in {**TRACED, **STATED})
+    assert not loose, (
+        f"{name} states {', '.join(loose)} without a source: generate it (docs/generate.py), compute it in TRACED, or "
+        "say in STATED why it is no measurement"
+    )
+
+
+@pytest.mark.parametrize(("place", "source"), TRACED.items(), ids=[f"{page}: {n}" for page, n in TRACED])
+def test_computed_numbers_are_true(place, source):
+    assert source() == place[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_has_a_generator(page):
+    """Nobody escapes by calling a paragraph generated."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    known = {(place, name) for place, name, _ in generate.BLOCKS}
+    named = re.findall(r"<!-- begin: (\w+) -->", page.read_text("utf-8"))
+    assert {(str(page.relative_to(ROOT)), name) for name in named} <= known
+
+
+def test_no_explanation_outlives_its_number():
+    assert not {*TRACED, *STATED} - FOUND
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("mAP rises to 0.558, by .02.", {"0.558", ".02"}),
+        ("It is 12x faster, 3.2 s instead of 40 seconds, 1 500 MB, 20 % less.", {"12x", "3.2 s", "40 seconds"}),
+        ("With 8 bits and 1 000 queries, eq. 13, seed 0, docs/v1.2.md and `0.5`.", set()),
+        ("<!-- begin: a -->\n0.123\n<!-- end: a -->\n```python\nx = 0.5\n```\n", set()),
+        ("```\nmAP 0.99\n```", {"0.99"}),
+    ],
+)
+def test_what_counts_as_measured(text, numbers):
+    assert numbers <= measured(text)
+    assert bool(numbers) == bool(measured(text))
