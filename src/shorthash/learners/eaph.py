@@ -122,6 +122,8 @@ class EAPH(SupervisedHasher):
     ((150, 4), (3, 4), True)
     """
 
+    kept_rows_: KeptRows
+
     def __init__(
         self,
         n_bits: int = 8,

@@ -1,0 +1,109 @@
+"""shorthash bench and shorthash datasets, as a user meets them."""
+
+import json
+
+import pytest
+
+from shorthash.bench.plan import plan_runs
+from shorthash.bench.run import Progress
+from shorthash.bench.spec import read_experiment
+from shorthash.bench.store import write_record
+from shorthash.cli.bench_run import _Lines
+
+SPEC = """
+seeds = 1
+[[datasets]]
+name = "digits"
+bits = [3, 4]
+protocol = {n_train = 100}
+[[methods]]
+name = "PCA-RR"
+method = "pcarr"
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SPEC)
+    return path
+
+
+def test_run_status_and_again(run, spec):
+    before = run("bench", "status", spec)
+    assert before.status == 0
+    assert "mine" in before.out
+    first = run("bench", "run", spec, "--workers", 1)
+    assert first.status == 0, first.err
+    assert "2 wanted, 0 were there, 2 done now" in first.out
+    assert "bench: 2 of 2 runs, about 0 s left" in first.err
+    assert len(list((spec.parent / "results").glob("*.json"))) == 2
+    again = run("bench", "run", spec, "--json")
+    assert json.loads(again.out)["done"] == 0
+    status = json.loads(run("bench", "status", spec, "--json").out)
+    assert status["parts"] == [{"experiment": "mine", "part": "mine", "there": 2, "wanted": 2, "missing": 0}]
+
+
+def test_another_folder(run, spec, tmp_path):
+    for planned in plan_runs(read_experiment(spec))[:1]:
+        write_record(tmp_path / "own", {"schema": 1, "run": planned.name, "spec": planned.spec.to_dict()})
+    answer = run("bench", "status", spec, "--results", tmp_path / "own", "--json")
+    assert json.loads(answer.out)["parts"][0]["missing"] == 1
+
+
+def test_list(run, spec):
+    answer = run("bench", "list", spec)
+    assert "2 different runs" in answer.out
+    listed = json.loads(run("bench", "list", spec, "--json").out)["runs"]
+    assert [each["n_bits"] for each in listed] == [3, 4]
+    assert listed[0]["row"] == "PCA-RR"
+
+
+def test_mistakes_are_one_line(run, spec, tmp_path, monkeypatch):
+    monkeypatch.delenv("SHORTHASH_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for text, message in (
+        (SPEC.replace("pcarr", "pcarrr"), "'method' parameter of part 'mine' must be one of"),
+        (SPEC.replace("digits", "voc2012"), "'voc2012' needs voc2012_cnn256.npz"),
+        (SPEC.replace("n_train = 100", "n_trains = 100"), "must be one of 'per_class_queries'"),
+    ):
+        spec.write_text(text.replace("n_trains = 100", 'kind = "some"'))
+        answer = run("bench", "run", spec)
+        assert answer.status == 2
+        assert message in answer.err
+        assert answer.err.count("\n") == 1
+
+
+def test_a_failing_run_is_one_line(run, spec):
+    spec.write_text(SPEC.replace("n_train = 100", "n_train = 10000"))
+    answer = run("bench", "run", spec, "--workers", 1)
+    assert answer.status == 2
+    assert "A run failed: The 'n_train' parameter" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_lines_come_now_and_then(capsys):
+    lines = _Lines()
+    for done in range(1, 6):
+        lines(Progress(done, 5, 61.0 - done))
+    err = capsys.readouterr().err
+    assert err == "bench: 1 of 5 runs, about 1 min 0 s left\nbench: 5 of 5 runs, about 56 s left\n"
+
+
+def test_datasets(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("SHORTHASH_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    answer = run("datasets", "list")
+    assert "fashion-mnist" in answer.out
+    assert f"Looked in: {tmp_path}" in answer.out
+    facts = json.loads(run("datasets", "list", "cifar10", "--json").out)["cifar10"]
+    assert "c58f30108f718f92721af3b95e74349a" in facts["downloads"]
+    assert "licence" in run("datasets", "list", "mnist").out
+    wrong = run("datasets", "list", "cifar")
+    assert (wrong.status, "must be one of" in wrong.err) == (2, True)
+
+
+def test_fetch_what_cannot_be_fetched(run):
+    answer = run("datasets", "fetch", "digits")
+    assert answer.status == 2
+    assert "comes with scikit-learn" in answer.err
