@@ -324,7 +324,11 @@ def test_codes_for_searching_the_training_rows_may_remember_them(digits):
         scores[database] = evaluate(hasher.transform(X[query]), y[query], hasher.transform(X[train]), y[train]).map
     assert scores["training"] > scores["disjoint"]
     assert hasher.searched_map_ == pytest.approx(scores["training"], abs=0.06)
-    with pytest.raises(InvalidInput, match="needs database='disjoint'"):
+    shorter = EAPH(5, posterior="logistic", database="training", random_state=0).fit(X[train], y[train])
+    hasher.set_params(n_bits=5).update_codes()
+    assert np.array_equal(hasher.transform(X[query]), shorter.transform(X[query]))
+    del hasher._path
+    with pytest.raises(InvalidInput, match="which are not saved; call fit"):
         hasher.update_codes()
 
 

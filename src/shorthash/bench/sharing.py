@@ -231,7 +231,7 @@ def _can_reuse(made: HasherPipeline) -> bool:
     learner = made[-1]
     if len(made.steps) > 1:
         return False
-    return isinstance(learner, ClassifierCode) or (isinstance(learner, EAPH) and learner.database == "disjoint")
+    return isinstance(learner, ClassifierCode | EAPH)
 
 
 def _reuse(made: HasherPipeline, shared: Any, X: Any, y: Labels) -> None:

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._labels import group_labels, shared_label
+from shorthash._labels import LabelGroups, group_labels, shared_label
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes.packing import pack, packed_dtype, unpack
@@ -26,7 +26,7 @@ from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph_encoding import extend, extension, margins, profiles
-from shorthash.learners.eaph_memory import design_for_training_rows
+from shorthash.learners.eaph_memory import Remembered, design_for_training_rows, remember
 from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posterior_folds import Fitted
@@ -123,6 +123,7 @@ class EAPH(SupervisedHasher):
     """
 
     kept_rows_: KeptRows
+    _path: list[Remembered]
 
     def __init__(
         self,
@@ -173,12 +174,10 @@ class EAPH(SupervisedHasher):
         self.classes_, self.label_sets_, self.label_set_ids_ = groups.classes, groups.rows, groups.ids
         self.n_dropped_ = len(rows) - len(kept)
         self.__dict__.pop("kept_rows_", None)
+        self.__dict__.pop("_path", None)
         if self.database == "training":
-            rel, options = self._relevance(), self._options()
-            bits, table_rng = self._table_bits(len(kept)), np.random.RandomState(self._seed)
-            fitted, design, self.searched_map_ = design_for_training_rows(kept, groups, rel, bits, table_rng, **options)
-            self._keep_posterior(fitted)
-            return self._keep_table(design)
+            self._path = remember(kept, groups, np.random.RandomState(self._seed))
+            return self.update_codes()
         self._keep_posterior(fit_posteriors(self._posterior(), kept, groups.ids, groups.rows, rng))
         return self.update_codes()
 
@@ -251,17 +250,28 @@ class EAPH(SupervisedHasher):
 
         The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again.
         """
-        check_is_fitted(self, "oof_posteriors_")
         self._check_params()
-        if self.database == "training" and hasattr(self, "table_"):
-            raise InvalidInput(
-                "update_codes of EAPH needs database='disjoint': where the training rows are searched, posteriors and "
-                "codes are chosen together; call fit."
-            )
+        if self.database == "training":
+            return self._update_for_training_rows()
+        check_is_fitted(self, "oof_posteriors_")
         oof = self.oof_posteriors_
         rng = np.random.RandomState(self._seed)
         design = design_codes(oof, self._relevance(), self._table_bits(len(oof)), rng, **self._options())
         return self._keep_table(design)
+
+    def _update_for_training_rows(self) -> Self:
+        """Posteriors and codes, which are chosen together where the training rows are searched."""
+        if not hasattr(self, "_path"):
+            raise InvalidInput(
+                "update_codes of EAPH with database='training' needs the models that fit has compared, which are not "
+                "saved; call fit."
+            )
+        groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
+        bits, rng = self._table_bits(len(self.label_set_ids_)), np.random.RandomState(self._seed)
+        found = design_for_training_rows(self._path, groups, self._relevance(), bits, rng, **self._options())
+        self._keep_posterior(found[0])
+        self.searched_map_ = found[2]
+        return self._keep_table(found[1])
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -9,6 +9,7 @@ the refined table.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,32 +23,42 @@ from shorthash.learners.eaph_refinement import Design, best_rows, design_codes
 from shorthash.learners.posterior_folds import Fitted, Posteriors
 from shorthash.learners.posterior_logistic import finish_logistic, logistic_path
 
-__all__ = ["design_for_training_rows", "searched_map"]
+__all__ = ["Remembered", "design_for_training_rows", "remember", "searched_map"]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """One penalty of the logistic model: the model, and its posteriors of the rows it learned from."""
+
+    fitted: Fitted
+    inside: Posteriors
+
+
+def remember(X: Features, groups: LabelGroups, rng: np.random.RandomState) -> list[Remembered]:
+    """Models of all penalties, the same for every code length."""
+    models = [finish_logistic(step, X, groups.ids) for step in logistic_path(X, groups.ids, groups.rows, rng)]
+    return [Remembered(fitted, fitted.model.predict(X)) for fitted in models]
 
 
 def design_for_training_rows(
-    X: Features, groups: LabelGroups, rel: Floats | None, n_bits: int, rng: np.random.RandomState, **options: Any
+    path: list[Remembered],
+    groups: LabelGroups,
+    rel: Floats | None,
+    n_bits: int,
+    rng: np.random.RandomState,
+    **options: Any,
 ) -> tuple[Fitted, Design, float]:
     """Posteriors and table of the best estimated mAP, and the estimate."""
-    best: tuple[Fitted, Design, float] | None = None
-    inside: Posteriors | None = None
 
-    def judged(fitted: Fitted, own: Posteriors, refine: bool) -> tuple[Fitted, Design, float]:
-        design = design_codes(fitted.oof, rel, n_bits, rng, **{**options, "refine": refine})
-        queries, items = best_rows(fitted.oof, design.table), best_rows(own, design.table)
-        return fitted, design, searched_map(design.cells[queries], design.cells[items], groups, n_bits)
+    def judged(known: Remembered, refine: bool) -> tuple[Remembered, Design, float]:
+        design = design_codes(known.fitted.oof, rel, n_bits, rng, **{**options, "refine": refine})
+        queries, items = best_rows(known.fitted.oof, design.table), best_rows(known.inside, design.table)
+        return known, design, searched_map(design.cells[queries], design.cells[items], groups, n_bits)
 
-    for step in logistic_path(X, groups.ids, groups.rows, rng):
-        fitted = finish_logistic(step, X, groups.ids)
-        own = fitted.model.predict(X)
-        found = judged(fitted, own, refine=False)
-        if best is None or found[2] > best[2]:
-            best, inside = found, own
-    assert best is not None
-    assert inside is not None
+    best = max((judged(known, refine=False) for known in path), key=lambda found: found[2])
     if options["refine"]:
-        best = max(best, judged(best[0], inside, refine=True), key=lambda found: found[2])
-    return best
+        best = max(best, judged(best[0], refine=True), key=lambda found: found[2])
+    return best[0].fitted, best[1], best[2]
 
 
 def searched_map(

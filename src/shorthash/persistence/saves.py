@@ -19,6 +19,8 @@ __all__ = ["describe", "load", "save", "verify"]
 
 SUMMARISED = ("n_features_in_", "n_samples_seen_")  # fitted attributes worth a line in describe()
 
+PASSING = ("_path",)  # what a fit keeps for another length at once, large and quick to make again
+
 
 def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> Path:
     """Save a fitted model or pipeline as a folder, an index as one file.
@@ -53,7 +55,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
     if hasattr(obj, "verify"):
         obj.verify()  # damage must not be written anew under a checksum that fits it
-    encoder = Encoder(leave_out=() if statistics else ("statistics_", "kept_rows_"))
+    encoder = Encoder(leave_out=PASSING if statistics else (*PASSING, "statistics_", "kept_rows_"))
     meta = {
         "format": "shorthash",
         "format_version": FORMAT_VERSION,
