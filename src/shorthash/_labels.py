@@ -8,7 +8,7 @@ canonical order, so nothing downstream depends on the order of the samples.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import type_of_target
 
+from shorthash._arrays import is_foreign, namespace, to_numpy
 from shorthash._types import Floats, Labels
 from shorthash.errors import InvalidInput
 
@@ -32,7 +33,7 @@ class LabelGroups:
     classes : (c,) class names, or column numbers for an indicator matrix
     rows : (u, c) uint8, the distinct label rows in canonical order: descending lexicographic, so that one-hot rows
         stand in the order of the classes
-    ids : (n,) the group of every sample
+    ids : (n,) the group of every sample; on the device of the labels, where that was asked for
     kept : None, or (n_given,) bool: which of the given samples were kept (the others had no label)
     """
 
@@ -64,6 +65,7 @@ def group_labels(
     classes: ArrayLike | None = None,
     drop_unlabelled: bool = False,
     allow_unlabelled: bool = False,
+    stay: bool = False,
 ) -> LabelGroups:
     """Group samples by label row.
 
@@ -75,13 +77,15 @@ def group_labels(
     classes : the classes known beforehand (for an indicator matrix: one name per column)
     drop_unlabelled : drop samples without any label instead of raising
     allow_unlabelled : keep them, in a group of their own
+    stay : leave ``ids`` of whole-numbered class labels on a device there
     """
+    if stay and _whole_numbers_elsewhere(y):
+        distinct = namespace(y).unique_inverse(y)
+        found = group_labels(to_numpy(distinct.values), owner=owner, classes=classes)
+        _check_count(len(distinct.inverse_indices), n_samples, owner)
+        return replace(found, ids=distinct.inverse_indices)
     values = _as_label_array(y, owner)
-    if n_samples is not None and len(values) != n_samples:
-        raise InvalidInput(
-            f"Found input variables with inconsistent numbers of samples: X of {owner} has {n_samples} rows and y has "
-            f"{len(values)}; give one label (or one indicator row) per feature row."
-        )
+    _check_count(len(values), n_samples, owner)
     if values.ndim == 1:
         return _group_classes(values, classes, owner)
     return _group_indicator(label_matrix(values, owner), classes, owner, drop_unlabelled, allow_unlabelled)
@@ -135,11 +139,25 @@ def shared_label(rows: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[
     return np.asarray((A @ others.T.astype(np.float32)) > 0)
 
 
+def _whole_numbers_elsewhere(y: Any) -> bool:
+    """Whether labels are whole numbers, one per sample, in an array that is not NumPy's."""
+    return is_foreign(y) and len(y.shape) == 1 and bool(namespace(y).isdtype(y.dtype, "integral"))
+
+
+def _check_count(n_labels: int, n_samples: int | None, owner: str) -> None:
+    """Raise unless there are as many labels as samples."""
+    if n_samples is not None and n_labels != n_samples:
+        raise InvalidInput(
+            f"Found input variables with inconsistent numbers of samples: X of {owner} has {n_samples} rows and y has "
+            f"{n_labels}; give one label (or one indicator row) per feature row."
+        )
+
+
 def _as_label_array(y: ArrayLike | None, owner: str) -> NDArray[Any]:
     """An array of labels with 1 or 2 dimensions; a single column becomes 1-d with scikit-learn's warning."""
     if y is None:
         raise InvalidInput(f"{owner} requires y to be passed, but the target y is None; give one label per row.")
-    values = np.asarray(y)
+    values = to_numpy(y)
     if values.ndim == 2 and values.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; please change the shape of y to (n_samples,), "

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shorthash._arrays import first_not_finite, is_foreign
 from shorthash.errors import InvalidInput, MissingExtra
 
 __all__ = [
@@ -62,15 +63,19 @@ def check_choice(value: object, name: str, owner: str, choices: Collection[objec
         raise InvalidInput(f"The '{name}' parameter of {owner} must be one of {allowed}. Got {value!r} instead.")
 
 
-def check_finite(X: np.ndarray[Any, Any], owner: str, *, row_numbers: Sequence[int] | None = None) -> None:
+def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | None = None) -> None:
     """Raise if ``X`` holds NaN or infinity; the message names the first bad cell (rows may carry other numbers)."""
-    if X.dtype.kind != "f" or np.isfinite(np.sum(X, dtype=np.float64)):
+    if is_foreign(X):
+        bad = first_not_finite(X)
+    elif X.dtype.kind != "f" or np.isfinite(np.sum(X, dtype=np.float64)):
         return
-    bad = np.argwhere(~np.isfinite(X))
-    if len(bad):
-        row, column = int(bad[0][0]), int(bad[0][1])
+    else:
+        cells = np.argwhere(~np.isfinite(X))
+        bad = (int(cells[0][0]), int(cells[0][1]), bool(np.isnan(X[tuple(cells[0])]))) if len(cells) else None
+    if bad is not None:
+        row, column, missing = bad
         number = row if row_numbers is None else int(row_numbers[row])
-        what = "NaN" if np.isnan(X[row, column]) else "infinity"
+        what = "NaN" if missing else "infinity"
         raise InvalidInput(
             f"Input X of {owner} contains {what} (first at row {number}, column {column}); features must be "
             "finite, so drop or impute such rows first (for instance with sklearn.impute.SimpleImputer)."

@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.validation import check_is_fitted
 
+from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_same_length
@@ -23,8 +24,11 @@ from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.features.rows import BATCH_ROWS, Rows, validated
+from shorthash.features.streams import Stream, known_stream
+from shorthash.kernels.fused import FusedScores
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.base import BaseHasher
+from shorthash.learners.base import BaseHasher, LinearScores
+from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher
 from shorthash.methods import RECIPES, Recipe, import_class
 
@@ -38,10 +42,16 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
     batches. Where the front end is an ``AnchorRBF`` and the learner needs only sums over rows (``SumHasher``), ``fit``
     and ``partial_fit`` read the rows in batches too, and the mean that centres the kernel features comes out of the
     same single pass as the learner's sums. Other learners get all their rows at once, as in any pipeline.
+
+    Rows may be an array, a memory map, an array of torch or CuPy on a GPU (all work on rows is done there), a
+    ``Stream``, or a Dask collection (done by its workers); codes come back likewise.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:
         """Fit front end and learner in one pass over the rows."""
+        stream = known_stream(X, y)
+        if stream is not None:
+            return self.fit_stream(stream)
         if not self._streams():
             super().fit(X, y, **params)
             return self
@@ -50,6 +60,32 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         learner.n_features_in_ = len(front.anchors_)
         learner.fit_rows(rows.through(front.features()), y, center=front.center)
         return self._adopt(front, learner)
+
+    def fit_stream(self, stream: Stream, *, keep_front: bool = False) -> Self:
+        """``fit`` on a stream: one reading to draw anchors from the whole of it, one to add up the sums.
+
+        Parameters
+        ----------
+        stream : rows with labels
+        keep_front : use the anchors and bandwidth of the fitted front end
+        """
+        self._streaming_steps("Fitting a stream")
+        front, learner = copy.copy(self._front), copy.copy(self._learner)
+        learner._check_params()
+        if keep_front:
+            check_is_fitted(front)
+        else:
+            front.fit_anchors_of(stream, stream.n_columns)
+        learner.n_features_in_ = len(front.anchors_)
+        learner.fit_stream(stream, features=front.features(), center=front.center)
+        return self._adopt(front, learner)
+
+    def fit_statistics(self, front: AnchorRBF, statistics: GroupStatistics) -> Self:
+        """``fit`` from sums over the kernel features that ``front`` makes, added up elsewhere."""
+        self._streaming_steps("fit_statistics")
+        learner = copy.copy(self._learner)
+        learner.fit_statistics(statistics, center=front.center)
+        return self._adopt(copy.copy(front), learner)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from more rows.
@@ -91,13 +127,26 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         learner = self.steps[-1][1]
         if not isinstance(learner, BaseHasher):
             raise InvalidInput(f"The last step must be a hasher to give codes. Got {type(learner).__name__} instead.")
-        return np.concatenate([learner.project(batch) for batch in self._mapped_batches(X)])
+        stream = known_stream(X)
+        if stream is not None:
+            return stream.mapped(self.project, self._learner.n_bits, np.float64)  # type: ignore[no-any-return]
+        scores = self._scores_of_features()
+        if scores is not None:
+            parts = [batch for _, batch in self._scored(self._rows(X), scores)]
+        else:
+            parts = [learner.project(batch) for batch in self._mapped_batches(X)]
+        return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1, computed batch by batch."""
         if not isinstance(self.steps[-1][1], BaseHasher):
             return np.asarray(super().transform(X))
+        stream = known_stream(X)
+        if stream is not None:
+            return stream.mapped(self.transform, self._learner.n_bits, np.int8)  # type: ignore[no-any-return]
         codes = sign(self.project(X))
+        if is_foreign(codes):
+            return codes
         return _wrap_data_with_container("transform", codes, X, self.steps[-1][1])  # type: ignore[no-any-return]
 
     def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Codes:
@@ -113,16 +162,35 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         first = self.steps[0][1]
         if not isinstance(first, AnchorRBF):
             rest = self.steps[:-1]
-            whole: Any = X if hasattr(X, "iloc") else np.asarray(X)
+            whole: Any = X if hasattr(X, "iloc") else to_numpy(X)
             take = whole.iloc if hasattr(whole, "iloc") else whole
             batches = (take[start : start + BATCH_ROWS] for start in range(0, max(len(whole), 1), BATCH_ROWS))
         else:
             rest = self.steps[1:-1]
-            batches = (batch - first.mean_ for _, batch in self._rows(X).through(first.features()))
+            batches = (batch - like(first.mean_, batch) for _, batch in self._rows(X).through(first.features()))
         for batch in batches:
             for _, step in rest:
                 batch = step.transform(batch)
             yield batch
+
+    def _scored(self, rows: Rows, scores: LinearScores) -> Rows:
+        """Rows on their way through the kernel to scores; in one go, where that is possible."""
+        features = self._front.features()
+        if FusedScores.usable(rows.X):
+            mean = self._front.mean_
+            return rows.through(
+                FusedScores(features.shift, features.weights, mean, scores.projection, scores.intercept)
+            )
+        return rows.through(features).through(scores)
+
+    def _scores_of_features(self) -> LinearScores | None:
+        """The map of uncentred kernel features to scores, where a linear learner follows the kernel directly."""
+        learner = self.steps[-1][1]
+        if len(self.steps) != 2 or not isinstance(self.steps[0][1], AnchorRBF):
+            return None
+        if type(learner).project is not BaseHasher.project:
+            return None
+        return LinearScores(learner.projection_, learner.intercept_ - self._front.mean_ @ learner.projection_)
 
     @property
     def _front(self) -> AnchorRBF:
@@ -139,12 +207,15 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
     def _streaming_steps(self, verb: str) -> tuple[AnchorRBF, SumHasher]:
         if not self._streams():
             names = " -> ".join(type(step).__name__ for _, step in self.steps)
-            raise InvalidInput(f"{verb} needs a pipeline of AnchorRBF and a learner of sums. Got {names} instead.")
+            raise InvalidInput(
+                f"{verb} needs a pipeline of AnchorRBF and a learner of sums, such as RSLH, NSH or HCSDH. Got "
+                f"{names} instead, which needs all rows at once; use one of those, or fit it on rows in memory."
+            )
         return self._front, self._learner
 
     def _rows(self, X: ArrayLike) -> Rows:
         """Validated rows for a fitted kernel."""
-        values = validated(self._front, X, reset=False)
+        values = validated(self._front, X, reset=False, stay=True)
         return Rows(values, "AnchorRBF")
 
     def _copies(self, y: ArrayLike | None, X: ArrayLike) -> tuple[AnchorRBF, SumHasher]:

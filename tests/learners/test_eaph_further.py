@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from shorthash import evaluate
+from shorthash import evaluate, load, save
 from shorthash.codes import pack
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.evaluation import evaluate_cells
@@ -47,10 +47,17 @@ def test_partial_fit_says_when_codes_change(blobs):
     assert len(hasher.label_sets_) == 5
 
 
-def test_partial_fit_cannot_go_on_from_fit(blobs):
+def test_partial_fit_goes_on_from_fit_but_not_from_its_save(blobs, tmp_path):
     X, y = blobs
-    with pytest.raises(InvalidInput, match="keeps no rows"):
-        EAPH(4, posterior="logistic").fit(X, y).partial_fit(X, y)
+    whole = EAPH(4, posterior="logistic", random_state=0).fit(X, y)
+    grown = EAPH(4, posterior="logistic", random_state=0).fit(X[:200], y[:200])
+    loaded = load(save(grown, tmp_path / "model"))
+    grown.partial_fit(X[200:], y[200:])
+    np.testing.assert_allclose(grown.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+    with pytest.raises(InvalidInput, match="saved without rows"):
+        loaded.partial_fit(X, y)
+    again = load(save(grown, tmp_path / "grown")).partial_fit(X, y)
+    assert again.kept_rows_.seen == 600
     with pytest.raises(InvalidInput, match="needs database='disjoint'"):
         EAPH(4, database="training").partial_fit(X, y)
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from shorthash.cli import output
 from shorthash.cli.fit_answer import fit_answer, training_facts
-from shorthash.cli.options import AsJson, Features, option, optional, parse_settings
+from shorthash.cli.fit_streamed import Checkpoint, LabelColumns, fit_streamed
+from shorthash.cli.options import AsJson, argument, flag, option, optional, parse_settings
 from shorthash.cli.progress import progress
 from shorthash.cli.reading import check_place
 
@@ -18,7 +19,9 @@ KERNEL = "kernel."  # settings whose name begins so are meant for the front end
 
 
 def fit(
-    features: Features,
+    features: Annotated[
+        Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet; with --stream also a folder of tables.")
+    ],
     model: Annotated[Path, option("--output", "-o", metavar="MODEL", text="Folder to write.")],
     labels: Annotated[
         Path | None, optional("LABELS", "Their labels, one per row; needed by supervised methods.")
@@ -38,16 +41,21 @@ def fit(
         list[str] | None,
         option("--set", metavar="NAME=VALUE", text="A parameter of the learner, or kernel.NAME=VALUE; repeatable."),
     ] = None,
+    stream: Annotated[bool, flag("--stream", "Read rows in blocks, so that any number will do.")] = False,
+    label: LabelColumns = None,
+    checkpoint: Checkpoint = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn codes from features and labels, and save the model.
 
     LABELS holds one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. A model
-    already at MODEL is replaced; anything else there is left alone.
+    already at MODEL is replaced; anything else there is left alone. With --stream, FEATURES may also be a folder of
+    .parquet or .arrow files with the labels in a column, and memory stays small; the model is the same.
 
     \b
-    Example:
+    Examples:
       shorthash fit train.npz train.npz -o digits.model --bits 8 --set alpha=7
+      shorthash fit shards/ --stream --label class -o digits.model --checkpoint sums.part
     """
     from shorthash.codes import code_quality
     from shorthash.features.files import read_features, read_labels
@@ -61,6 +69,10 @@ def fit(
     learner: dict[str, Any] = {name: value for name, value in given.items() if not name.startswith(KERNEL)}
     hasher = make_hasher(method, bits, preset=preset, front_end=front_end, random_state=seed, **learner)
     check_place(model)
+    if stream or label or checkpoint:
+        told = {"method": method, "preset": preset}
+        output.show(fit_streamed(hasher, features, labels, label, checkpoint, model, told), as_json=as_json)
+        return
     X, y = read_features(features), None if labels is None else read_labels(labels)
     with progress() as tell:
         tell(f"learning {bits} bits from {len(X)} rows", 0, 0)

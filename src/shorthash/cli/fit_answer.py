@@ -40,7 +40,7 @@ def fit_answer(data: Mapping[str, Any], group: str) -> Answer:
         facts["iterations"] = " + ".join(str(run["n_iter"]) for run in runs)
     if reasons := list(dict.fromkeys(run["reason"] for run in runs if "reason" in run)):
         facts["stopped"] = "; ".join(reasons)
-    return Answer(data, facts | _health(data["codes"], group))
+    return Answer(data, facts | (_health(data["codes"], group) if "codes" in data else {}))
 
 
 def _health(quality: Mapping[str, Any], group: str) -> dict[str, str]:

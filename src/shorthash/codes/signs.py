@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import is_foreign, namespace
 from shorthash._types import Codes
 
 __all__ = ["from_bool", "sign", "to_bool"]
 
 
 def sign(scores: NDArray[Any]) -> Codes:
-    """Signs of real scores as int8: +1 where ``scores >= 0``, -1 elsewhere.
+    """Signs of real scores as int8: +1 where ``scores >= 0``, -1 elsewhere; arrays of other packages stay theirs.
 
     Paper: ``sgn`` is left undefined at 0, and MATLAB's ``sign(0)`` is 0, which is no bit. Here 0 is +1, always.
 
@@ -22,6 +23,10 @@ def sign(scores: NDArray[Any]) -> Codes:
     >>> sign(np.array([-2.0, 0.0, 3.0])).tolist()
     [-1, 1, 1]
     """
+    if is_foreign(scores):
+        xp = namespace(scores)
+        codes: Codes = 2 * xp.astype(scores >= 0, xp.int8) - 1
+        return codes
     return from_bool(np.asarray(scores) >= 0)
 
 

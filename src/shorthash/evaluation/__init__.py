@@ -7,12 +7,14 @@ from shorthash.evaluation.cells import evaluate_cells
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
 from shorthash.evaluation.curves import Curve, Occupancy, TieBounds, by_k, by_length, occupancy, tie_bounds
 from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_scorer
+from shorthash.evaluation.histograms import CodeHistogram, evaluate_histogram
 from shorthash.evaluation.reranked import evaluate_reranked
 from shorthash.evaluation.scores import Scores, evaluate, evaluate_distances
 from shorthash.evaluation.statistics import Comparison, Summary, compare, summarise
 
 __all__ = [
     "CONVENTIONS",
+    "CodeHistogram",
     "Comparison",
     "Convention",
     "Curve",
@@ -27,6 +29,7 @@ __all__ = [
     "evaluate_cells",
     "evaluate_distances",
     "evaluate_hasher",
+    "evaluate_histogram",
     "evaluate_reranked",
     "learned_codes",
     "map_scorer",

@@ -1,8 +1,8 @@
 """Evaluation from a histogram: how many items have each code and each label set is all that a score needs.
 
-Only the order inside ties is lost, which ``ties="stable"`` alone would look at. A histogram is small whatever the number
-of items, can be made piece by piece, and two of them add up: so a database of any size, in any number of places, is
-scored exactly.
+Only the order inside ties is lost, which ``ties="stable"`` alone would look at. A histogram is small whatever the
+number of items, can be made piece by piece, and two of them add up: so a database of any size, in any number of places,
+is scored exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shorthash.codes.levels import BLOCK_COUNTS, MAX_TABLE_BITS, level_transform
 from shorthash.codes.packing import as_packed
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
-from shorthash.evaluation.counting import _gains, _grades
+from shorthash.evaluation.counting import gains_of, grades_of
 from shorthash.evaluation.measure import CountedQueries, measure_all
 from shorthash.evaluation.relevance import Queries, distinct_queries
 from shorthash.evaluation.scores import Scores, scores_of
@@ -161,7 +161,7 @@ def evaluate_histogram(
     if len(mine.ids) != len(codes):
         raise InvalidInput(f"There are {len(codes)} queries, but {len(mine.ids)} labels; give one label per query.")
     queries = distinct_queries(codes, mine)
-    gains, graded = _gains(gain, theirs)
+    gains, graded = gains_of(gain, theirs)
     blocks = _count(queries, database, theirs, radius, graded=graded)
     columns, lost, sums = measure_all(blocks, rules, gains, queries.copies)
     return scores_of(
@@ -190,7 +190,7 @@ def _count(
         counts = np.zeros((n_grades, len(codes), n_bits + 1), dtype=np.int64)
         for group in np.unique(ids):
             here = ids == group
-            grades = _grades(int(group), known, graded)[of_cell]
+            grades = grades_of(int(group), known, graded)[of_cell]
             for grade in np.unique(grades[grades > 0]).tolist():
                 cells = grades == grade
                 counts[grade - 1, here] = _levels(codes[here], database.codes[cells], database.counts[cells], n_bits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,14 +13,25 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted
 
+from shorthash._arrays import Beside, capped_exp, is_foreign, like, namespace, product, to_numpy
 from shorthash._types import Features, Floats
 from shorthash._validation import check_choice, check_count, check_weight
-from shorthash.errors import AnchorWarning
+from shorthash.errors import AnchorWarning, InvalidInput
 from shorthash.features.rows import Rows, validated
 
-__all__ = ["AnchorRBF"]
+__all__ = ["AnchorRBF", "ExponentialMap", "RowSource"]
 
+ALIGNED = 8  # a GPU multiplies faster where rows begin at multiples of so many numbers
 SAMPLE_ROWS = 10_000  # rows on which the bandwidth is estimated
+
+
+class RowSource(Protocol):
+    """Rows that can be counted and picked by number: ``Rows``, or a stream."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: NDArray[np.intp]) -> Features:
+        """Some rows as one array, in ascending order of their number."""
 
 
 class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -100,7 +111,8 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self.center:
             total = np.zeros(self._n_features_out)
             for _, batch in rows.through(self.features()):
-                total += batch.sum(axis=0, dtype=np.float64)
+                xp = namespace(batch)
+                total += to_numpy(xp.sum(batch, axis=0, dtype=xp.float64))
             self.mean_ = total / len(rows)
         return self
 
@@ -109,52 +121,78 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Returns the validated rows, so that a caller who streams them need not validate again.
         """
-        m = check_count(self.n_anchors, "n_anchors", "AnchorRBF")
+        self._check_params()
+        values = validated(self, X, reset=True, min_samples=2, stay=True)
+        rows = Rows(values, "AnchorRBF")
+        rows.check_varied()
+        self._draw(rows, stacklevel=4)
+        return rows
+
+    def fit_anchors_of(self, source: RowSource, n_columns: int) -> Self:
+        """The same for rows that are only counted and picked: a stream, wherever it comes from.
+
+        Row numbers are drawn as from an array of as many rows, so a stream gives the anchors that its rows in memory
+        would give with the same ``random_state``, and so does the sample that the bandwidth is measured on.
+        """
+        self._check_params()
+        self.n_features_in_ = n_columns
+        self._draw(source, stacklevel=4)
+        if len(self.anchors_) > 1 and (self.anchors_ == self.anchors_[0]).all():
+            raise InvalidInput(
+                f"All {len(self.anchors_)} rows drawn as anchors from X of AnchorRBF are equal (constant features), so "
+                "there is nothing to learn from; check how the features were made."
+            )
+        return self
+
+    def _check_params(self) -> None:
+        check_count(self.n_anchors, "n_anchors", "AnchorRBF")
         if isinstance(self.bandwidth, str):
             check_choice(self.bandwidth, "bandwidth", "AnchorRBF", list(_RULES))
         else:
             check_weight(self.bandwidth, "bandwidth", "AnchorRBF", positive=True)
-        values = validated(self, X, reset=True, min_samples=2)
-        rows = Rows(values, "AnchorRBF")
-        rows.check_varied()
-        n = len(rows)
+
+    def _draw(self, source: RowSource, stacklevel: int) -> None:
+        """Draw row numbers, then read those rows in one go."""
+        n, m = len(source), self.n_anchors
         if m > n:
             warnings.warn(
                 f"AnchorRBF was asked for n_anchors={m} anchors, but there are only {n} rows: every row "
                 "becomes an anchor.",
                 AnchorWarning,
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
             m = n
         rng = check_random_state(self.random_state)
         chosen = np.sort(sample_without_replacement(n, m, random_state=rng))
-        anchors = rows.take(chosen)
         if isinstance(self.bandwidth, str):
-            bandwidth = _RULES[self.bandwidth](rows, chosen, anchors, rng)
+            anchors, bandwidth = _measured(self.bandwidth, source, chosen, rng)
         else:
-            bandwidth = float(self.bandwidth)
+            anchors, bandwidth = to_numpy(source.take(chosen)), float(self.bandwidth)
         self.anchors_, self.bandwidth_, self.mean_ = anchors, bandwidth, np.zeros(m)
         self._n_features_out = m
-        return rows
 
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """Kernel features of ``X``, (n_samples, n_anchors), float32."""
         check_is_fitted(self)
-        values = validated(self, X, reset=False)
+        values = validated(self, X, reset=False, stay=True)
+        if is_foreign(values):
+            rows = Rows(values, "AnchorRBF").through(self.features())
+            moved = [batch - like(self.mean_.astype(np.float32), batch) for _, batch in rows]
+            return namespace(values).concat(moved)  # type: ignore[no-any-return]
         out = np.empty((len(values), len(self.anchors_)), dtype=np.float32)
         mean = self.mean_.astype(np.float32)
         for part, batch in Rows(values, "AnchorRBF").through(self.features()):
             np.subtract(batch, mean, out=out[part])
         return out
 
-    def features(self) -> Callable[[Features], Features]:
+    def features(self) -> ExponentialMap:
         """The map of a batch of rows to uncentred kernel features, float32."""
         shift = self.anchors_.mean(axis=0)
         scale = 1.0 / (2.0 * self.bandwidth_**2)
         anchors = np.asarray(self.anchors_, dtype=np.float64) - shift
         # [x, |x|^2, 1] times this is -|x - p|^2 / 2 sigma^2: one matrix product, no further pass over the result
         weights = np.vstack([2 * scale * anchors.T, np.full(len(anchors), -scale), -scale * (anchors**2).sum(axis=1)])
-        return _ExponentialMap(shift, weights.astype(np.float32))
+        return ExponentialMap(shift, weights.astype(np.float32))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -162,23 +200,38 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
 
-class _ExponentialMap:
-    """exp of a product with [x, |x|^2, 1], in float32."""
+class ExponentialMap:
+    """exp of a product with [x, |x|^2, 1], in float32, wherever the rows are."""
 
     def __init__(self, shift: Features, weights: NDArray[np.float32]) -> None:
         self.shift = shift
         self.weights = weights
+        self.spare = -len(weights) % ALIGNED
+        padding = np.zeros((self.spare, weights.shape[1]), dtype=np.float32)
+        self.beside = Beside(shift, np.concatenate([weights, padding]))
 
-    def __call__(self, batch: Features) -> Features:
-        moved = batch - self.shift  # in the precision of the rows
+    def __call__(self, batch: Any) -> Any:
+        """Kernel features of a batch, (n, m), not centred."""
+        if is_foreign(batch):
+            return self._elsewhere(batch)
+        if len(batch) == 1:  # as a vector it would be multiplied, and rounded, in another way than among other rows
+            return self(np.concatenate([batch, batch]))[:1]
+        moved = np.subtract(batch, self.shift, order="C")  # in the precision of the rows
         n, d = moved.shape
         left = np.empty((n, d + 2), dtype=np.float32)
         left[:, :d] = moved
         left[:, d] = np.einsum("ij,ij->i", moved, moved)
         left[:, d + 1] = 1
-        exponent = left @ self.weights
-        np.minimum(exponent, 0, out=exponent)  # rounding may leave a squared distance below 0
-        return np.exp(exponent, out=exponent)
+        return capped_exp(left @ self.weights)  # rounding may leave a squared distance below 0
+
+    def _elsewhere(self, batch: Any) -> Any:
+        xp = namespace(batch)
+        shift, weights = self.beside.of(batch)
+        moved = batch - xp.astype(shift, batch.dtype)
+        norms = xp.sum(moved * moved, axis=1, keepdims=True)
+        ones = xp.ones((len(moved), 1 + self.spare), dtype=moved.dtype, device=batch.device)
+        left = xp.astype(xp.concat([moved, norms, ones], axis=1), xp.float32, copy=False)
+        return capped_exp(product(left, weights))
 
 
 def _squared_distances(A: Features, B: Features) -> Floats:
@@ -190,69 +243,80 @@ def _squared_distances(A: Features, B: Features) -> Floats:
     return clipped
 
 
-def _mean_min(rows: Rows, chosen: NDArray[np.intp], anchors: Features, rng: np.random.RandomState) -> float:
-    """Mean distance to the nearest anchor, over rows that are not anchors."""
-    n, m = len(rows), len(chosen)
-    if m == n:
-        squares = _squared_distances(anchors, anchors)
-        np.fill_diagonal(squares, np.inf)
-        return _never_zero(float(np.sqrt(squares.min(axis=1)).mean()), rows, chosen, anchors, rng)
-    others = np.delete(np.arange(n), chosen) if n <= 4 * SAMPLE_ROWS else _others(n, chosen, rng)
-    if len(others) > SAMPLE_ROWS:
-        others = others[sample_without_replacement(len(others), SAMPLE_ROWS, random_state=rng)]
-    nearest = _nearest_distances(rows, others, anchors)
-    return _never_zero(float(nearest.mean()), rows, chosen, anchors, rng)
+def _measured(
+    rule: str, source: RowSource, chosen: NDArray[np.intp], rng: np.random.RandomState
+) -> tuple[Features, float]:
+    """Anchors and bandwidth; both need rows, and all of them are read together."""
+    draw, measure = _RULES[rule]
+    sample = draw(len(source), chosen, rng)
+    wanted = np.union1d(sample, chosen)
+    rows = to_numpy(source.take(wanted))
+    anchors = rows[np.searchsorted(wanted, chosen)]
+    value = measure(rows[np.searchsorted(wanted, sample)], anchors, np.isin(sample, chosen))
+    if value > 0:
+        return anchors, value
+    sample = _some(len(source), chosen, rng)  # every row has its twin among the anchors
+    return anchors, _mean(to_numpy(source.take(sample)), anchors, np.isin(sample, chosen))
 
 
-def _mean_min_authors(rows: Rows, chosen: NDArray[np.intp], anchors: Features, rng: np.random.RandomState) -> float:
-    """Mean distance to the nearest anchor over all rows, where an anchor is at distance 0 from itself."""
-    sample = _sample(len(rows), rng)
-    nearest = _nearest_distances(rows, sample, anchors)
-    nearest[np.isin(np.sort(sample), chosen)] = 0.0
-    return _never_zero(float(nearest.mean()), rows, chosen, anchors, rng)
+def _mean_min(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:  # noqa: ARG001
+    """Mean distance to the nearest anchor; if every row is an anchor, to the nearest other one."""
+    if len(sample):
+        return float(_nearest_distances(sample, anchors).mean())
+    squares = _squared_distances(anchors, anchors)
+    np.fill_diagonal(squares, np.inf)
+    return float(np.sqrt(squares.min(axis=1)).mean())
 
 
-def _mean(rows: Rows, chosen: NDArray[np.intp], anchors: Features, rng: np.random.RandomState) -> float:  # noqa: ARG001
+def _mean_min_authors(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:
+    """Mean distance to the nearest anchor, where an anchor is at distance 0 from itself."""
+    nearest = _nearest_distances(sample, anchors)
+    nearest[own] = 0.0
+    return float(nearest.mean())
+
+
+def _mean(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:  # noqa: ARG001
     """Mean distance between rows and anchors."""
-    sample = np.sort(_sample(len(rows), rng))
     total = 0.0
     for start in range(0, len(sample), 1000):
-        total += float(np.sqrt(_squared_distances(rows.take(sample[start : start + 1000]), anchors)).sum())
+        total += float(np.sqrt(_squared_distances(sample[start : start + 1000], anchors)).sum())
     return total / (len(sample) * len(anchors))
 
 
-def _nearest_distances(rows: Rows, indices: NDArray[np.intp], anchors: Features) -> Floats:
-    """Distance to the nearest anchor of some rows, in ascending order of their index."""
-    indices = np.sort(indices)
+def _nearest_distances(sample: Features, anchors: Features) -> Floats:
+    """Distance to the nearest anchor, row by row."""
     parts = [
-        np.sqrt(_squared_distances(rows.take(indices[start : start + 1000]), anchors).min(axis=1))
-        for start in range(0, len(indices), 1000)
+        np.sqrt(_squared_distances(sample[start : start + 1000], anchors).min(axis=1))
+        for start in range(0, len(sample), 1000)
     ]
     return np.concatenate(parts)
 
 
-def _sample(n: int, rng: np.random.RandomState) -> NDArray[np.intp]:
-    """At most SAMPLE_ROWS row numbers."""
+def _some(n: int, chosen: NDArray[np.intp], rng: np.random.RandomState) -> NDArray[np.intp]:  # noqa: ARG001
+    """At most SAMPLE_ROWS row numbers, ascending."""
     if n <= SAMPLE_ROWS:
         return np.arange(n)
-    return np.asarray(sample_without_replacement(n, SAMPLE_ROWS, random_state=rng))
+    return np.sort(sample_without_replacement(n, SAMPLE_ROWS, random_state=rng))
 
 
-def _others(n: int, chosen: NDArray[np.intp], rng: np.random.RandomState) -> NDArray[np.intp]:
-    """SAMPLE_ROWS row numbers, or a few less, that are not anchors."""
-    drawn = np.asarray(sample_without_replacement(n, min(n, SAMPLE_ROWS + len(chosen)), random_state=rng))
-    return drawn[~np.isin(drawn, chosen)]
+def _not_anchors(n: int, chosen: NDArray[np.intp], rng: np.random.RandomState) -> NDArray[np.intp]:
+    """At most SAMPLE_ROWS row numbers, ascending, that are not anchors; none if all are."""
+    if len(chosen) == n:
+        return np.empty(0, dtype=np.intp)
+    if n <= 4 * SAMPLE_ROWS:
+        others = np.delete(np.arange(n), chosen)
+    else:
+        drawn = np.asarray(sample_without_replacement(n, min(n, SAMPLE_ROWS + len(chosen)), random_state=rng))
+        others = drawn[~np.isin(drawn, chosen)]
+    if len(others) > SAMPLE_ROWS:
+        others = others[sample_without_replacement(len(others), SAMPLE_ROWS, random_state=rng)]
+    return np.sort(others)
 
 
-def _never_zero(
-    value: float, rows: Rows, chosen: NDArray[np.intp], anchors: Features, rng: np.random.RandomState
-) -> float:
-    """The value, or the mean-distance rule where it is 0 (every row has its twin among the anchors)."""
-    return value if value > 0 else _mean(rows, chosen, anchors, rng)
-
-
-_RULES: dict[str, Callable[[Rows, NDArray[np.intp], Features, np.random.RandomState], float]] = {
-    "mean-min": _mean_min,
-    "mean-min-authors": _mean_min_authors,
-    "mean": _mean,
+_Draw = Callable[[int, NDArray[np.intp], np.random.RandomState], NDArray[np.intp]]
+_Measure = Callable[[Features, Features, NDArray[np.bool_]], float]
+_RULES: dict[str, tuple[_Draw, _Measure]] = {
+    "mean-min": (_not_anchors, _mean_min),
+    "mean-min-authors": (_some, _mean_min_authors),
+    "mean": (_some, _mean),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from shorthash._arrays import is_foreign, like, namespace
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats
 from shorthash._validation import MAX_BITS, check_n_bits
@@ -18,8 +20,25 @@ from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.features.rows import Rows, validated
+from shorthash.features.streams import known_stream
 
-__all__ = ["BaseHasher", "SupervisedHasher"]
+__all__ = ["BaseHasher", "LinearScores", "SupervisedHasher"]
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """``x @ projection + intercept`` in float64, wherever the rows are."""
+
+    projection: Floats  # (d, L)
+    intercept: Floats | float
+
+    def __call__(self, batch: Any) -> Any:
+        """Scores of a batch of rows, (n, L)."""
+        if not is_foreign(batch):
+            return batch @ self.projection + self.intercept
+        xp = namespace(batch)
+        intercept = like(np.asarray(self.intercept, dtype=np.float64), batch)
+        return xp.astype(batch, xp.float64, copy=False) @ like(self.projection, batch) + intercept
 
 
 class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -49,14 +68,24 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def project(self, X: ArrayLike) -> Floats:
         """Real-valued scores, (n_samples, n_bits), whose signs are the code."""
         check_is_fitted(self)
-        values = validated(self, X, reset=False)
+        stream = known_stream(X)
+        if stream is not None:
+            return stream.mapped(self.project, self._n_features_out, np.float64)  # type: ignore[no-any-return]
+        values = validated(self, X, reset=False, stay=True)
+        function = LinearScores(self.projection_, self.intercept_)
+        rows = Rows(values, type(self).__name__).through(function)
+        if is_foreign(values):
+            return namespace(values).concat([batch for _, batch in rows])  # type: ignore[no-any-return]
         scores = np.empty((len(values), self.projection_.shape[1]))
-        for part, batch in Rows(values, type(self).__name__):
-            scores[part] = batch @ self.projection_ + self.intercept_
+        for part, batch in rows:
+            scores[part] = batch
         return scores
 
     def transform(self, X: ArrayLike) -> Codes:
-        """Codes, (n_samples, n_bits), int8, -1 or +1."""
+        """Codes, (n_samples, n_bits), int8, -1 or +1; of an array on a GPU, there; of a Dask collection, as one."""
+        stream = known_stream(X)
+        if stream is not None:
+            return stream.mapped(self.transform, self._n_features_out, np.int8)  # type: ignore[no-any-return]
         return sign(self.project(X))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
@@ -114,10 +143,12 @@ class SupervisedHasher(BaseHasher, ABC):
         self.projection_ = np.where(constant, 0.0, projection)
         self.intercept_ = np.where(constant, codes[0], 0).astype(np.float64)
 
-    def _training_groups(self, y: ArrayLike | None, n_samples: int, *, drop_unlabelled: bool = False) -> LabelGroups:
+    def _training_groups(
+        self, y: ArrayLike | None, n_samples: int, *, drop_unlabelled: bool = False, stay: bool = False
+    ) -> LabelGroups:
         """Labels as groups of rows; two or more groups."""
         name = type(self).__name__
-        groups = group_labels(y, owner=name, n_samples=n_samples, drop_unlabelled=drop_unlabelled)
+        groups = group_labels(y, owner=name, n_samples=n_samples, drop_unlabelled=drop_unlabelled, stay=stay)
         if len(groups.rows) < 2:
             only = ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())
             raise InvalidInput(

@@ -105,7 +105,7 @@ class EAPH(SupervisedHasher):
     expected_map_ : float, the expected mAP of the table on out-of-fold posteriors
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
-    kept_rows_ : the rows that ``partial_fit`` remembers; not after ``fit``
+    kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
     searched_map_ : float, the estimate that chose the model; only with ``database="training"``
 
     References
@@ -123,6 +123,7 @@ class EAPH(SupervisedHasher):
     """
 
     kept_rows_: KeptRows
+    _rows: KeptRows
     _path: list[Remembered]
 
     def __init__(
@@ -174,6 +175,8 @@ class EAPH(SupervisedHasher):
         self.classes_, self.label_sets_, self.label_set_ids_ = groups.classes, groups.rows, groups.ids
         self.n_dropped_ = len(rows) - len(kept)
         self.__dict__.pop("kept_rows_", None)
+        none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
+        self._rows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
         self.__dict__.pop("_path", None)
         if self.database == "training":
             self._path = remember(kept, groups, np.random.RandomState(self._seed))
@@ -197,7 +200,7 @@ class EAPH(SupervisedHasher):
         """
         self._check_params()
         self._check_further()
-        first = not hasattr(self, "kept_rows_")
+        first = not hasattr(self, "table_")
         values = np.asarray(validated(self, X, reset=first), dtype=np.float32)
         check_finite(values, "EAPH")
         groups = group_labels(
@@ -210,7 +213,8 @@ class EAPH(SupervisedHasher):
         kept = values if groups.kept is None else values[groups.kept]
         rng = check_random_state(self.random_state)
         seed = int(rng.randint(np.iinfo(np.int32).max))
-        before = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS) if first else self.kept_rows_
+        none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
+        before = none if first else getattr(self, "kept_rows_", None) or self._rows
         sample = before.add(kept, groups.rows[groups.ids], np.random.RandomState((seed + before.seen) % 2**32))
         known = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
         fitted = fit_posteriors(self._posterior(), sample.X, known.ids, known.rows, rng)
@@ -239,10 +243,10 @@ class EAPH(SupervisedHasher):
                 "partial_fit of EAPH needs database='disjoint': where the training rows are searched, posteriors and "
                 "codes are chosen together; call fit with all rows."
             )
-        if hasattr(self, "table_") and not hasattr(self, "kept_rows_"):
+        if hasattr(self, "table_") and not hasattr(self, "kept_rows_") and not hasattr(self, "_rows"):
             raise InvalidInput(
-                "This EAPH keeps no rows to learn on from, because it was made by fit or saved without them; begin "
-                "with partial_fit, and save with statistics=True."
+                "This EAPH was saved without rows to learn on from; they are saved only if partial_fit made the model "
+                "and statistics=True: begin with partial_fit."
             )
 
     def update_codes(self) -> Self:

@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from shorthash._arrays import to_numpy
 from shorthash._labels import LabelGroups
 from shorthash._types import Codes, Floats, Labels
 from shorthash._validation import check_n_bits, check_weight
@@ -38,14 +39,14 @@ class CentredRows:
         """X P, (n, L)."""
         out = np.empty((len(self.rows), P.shape[1]))
         for part, batch in self.rows:
-            out[part] = batch @ P
+            out[part] = to_numpy(batch) @ P
         return out if self.offset is None else out - self.offset @ P
 
     def transposed_times(self, A: NDArray[Any]) -> Floats:
         """X'A, (d, L)."""
         total: Floats | None = None
         for part, batch in self.rows:
-            step = batch.T.astype(np.float64) @ A[part]
+            step = to_numpy(batch).T.astype(np.float64) @ A[part]
             total = step if total is None else total + step
         assert total is not None  # fit refuses empty input
         return total if self.offset is None else total - np.outer(self.offset, A.sum(axis=0))

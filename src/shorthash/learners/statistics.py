@@ -1,4 +1,4 @@
-"""The sums that RSLH learns from: over rows, hence mergeable, streamable and reversible."""
+"""The sums that learners of sums need: over rows, hence mergeable, streamable and reversible."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._labels import LabelGroups
 from shorthash._types import Floats, Labels
 from shorthash.errors import InvalidInput
 from shorthash.features.rows import Rows
 
 __all__ = ["GroupStatistics"]
+
+ROUNDED_UP = 1 + 1e-5  # a norm summed in float32 stays an upper bound
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,33 @@ class GroupStatistics:
         """The statistics of these rows without the others, which must have been among them."""
         return self._combine(other, -1)
 
+    def join(self, other: GroupStatistics) -> GroupStatistics:
+        """The same as ``merge``, where either side may know classes that the other has never seen."""
+        if np.array_equal(self.classes, other.classes):
+            return self.merge(other)
+        if (self.classes.dtype.kind in "OUS") != (other.classes.dtype.kind in "OUS"):
+            raise InvalidInput(
+                f"Labels must be of one type throughout. Got {self.classes.dtype} and {other.classes.dtype}; convert "
+                "one of them."
+            )
+        classes = np.union1d(self.classes, other.classes)
+        return self.over(classes).merge(other.over(classes))
+
+    def over(self, classes: Labels) -> GroupStatistics:
+        """The same statistics, told over more classes; possible where every row has one label."""
+        if np.array_equal(self.classes, classes):
+            return self
+        if (self.rows.sum(axis=1) != 1).any():
+            raise InvalidInput(
+                "Statistics of rows with several labels can be combined only over the same classes. Got "
+                f"{len(self.classes)} classes here and {len(classes)} in all; build every label matrix with the same "
+                "columns."
+            )
+        rows = np.zeros((len(self.rows), len(classes)), dtype=np.uint8)
+        rows[np.arange(len(rows)), np.searchsorted(classes, self.classes[self.rows.argmax(axis=1)])] = 1
+        order = np.argsort(rows.argmax(axis=1), kind="stable")
+        return replace(self, classes=classes, rows=rows[order], counts=self.counts[order], sums=self.sums[:, order])
+
     def _combine(self, other: GroupStatistics, direction: int) -> GroupStatistics:
         if self.n_features != other.n_features or not np.array_equal(self.classes, other.classes):
             raise InvalidInput(
@@ -114,21 +144,54 @@ class GroupStatistics:
 
     @classmethod
     def of(cls, rows: Rows, groups: LabelGroups) -> GroupStatistics:
-        """One pass over the rows."""
-        u = len(groups.rows)
-        gram: Floats | None = None
-        largest = 0.0
-        sums = np.zeros((u, 0))
+        """One pass over the rows, where they are; what comes back is of the size of the sums."""
+        total: _Sums | None = None
         for part, batch in rows:
-            X = np.asarray(batch, dtype=np.float64)  # (b, d)
-            ids = groups.ids[part]
-            E: Any = sparse.csr_array((np.ones(len(ids)), (ids, np.arange(len(ids)))), shape=(u, len(ids)))
-            if gram is None:
-                gram, sums = np.zeros((X.shape[1],) * 2), np.zeros((u, X.shape[1]))
-            gram += X.T @ X
-            sums += E @ X
-            largest = max(largest, float(np.einsum("ij,ij->i", X, X).max()))
-        if gram is None:
+            more = _Sums.of(batch, groups.ids[part], len(groups.rows))
+            total = more if total is None else total.add(more)
+        if total is None:
             raise InvalidInput("There are no rows to learn from; give at least one.")
-        counts = groups.sizes()
-        return cls(groups.classes, groups.rows, counts, np.ascontiguousarray(sums.T), gram, float(np.sqrt(largest)))
+        sums = np.ascontiguousarray(to_numpy(total.sums).T)
+        counts = to_numpy(total.counts).astype(np.float64)
+        return cls(groups.classes, groups.rows, counts, sums, to_numpy(total.gram), float(total.largest_norm))
+
+
+@dataclass
+class _Sums:
+    """Sums over one batch after the other, of the kind of array that the rows are."""
+
+    counts: Any  # (u,)
+    sums: Any  # (u, d)
+    gram: Any  # (d, d)
+    largest_norm: Any
+
+    @classmethod
+    def of(cls, batch: Any, ids: Any, u: int) -> _Sums:
+        """Sums over the rows of a batch and the groups that they belong to."""
+        if is_foreign(batch):
+            return cls._elsewhere(batch, ids, u)
+        X = np.asarray(batch, dtype=np.float64)  # (b, d)
+        E: Any = sparse.csr_array((np.ones(len(ids)), (ids, np.arange(len(ids)))), shape=(u, len(ids)))
+        largest = float(np.sqrt(np.einsum("ij,ij->i", X, X).max()))
+        return cls(np.bincount(ids, minlength=u), E @ X, X.T @ X, largest)
+
+    @classmethod
+    def _elsewhere(cls, batch: Any, ids: Any, u: int) -> _Sums:
+        xp = namespace(batch)
+        X = xp.astype(batch, xp.float64, copy=False)
+        groups = like(np.arange(u), batch)
+        own = ids if is_foreign(ids) else like(ids, batch)
+        E = xp.astype(own[:, None] == groups[None, :], xp.float64)  # (b, u)
+        largest = xp.max(xp.linalg.vector_norm(batch, axis=1)) * ROUNDED_UP
+        return cls(xp.sum(E, axis=0), E.T @ X, X.T @ X, largest)
+
+    def add(self, other: _Sums) -> _Sums:
+        """These sums, with others added to them in place."""
+        self.counts += other.counts
+        self.sums += other.sums
+        self.gram += other.gram
+        if is_foreign(self.gram):
+            self.largest_norm = namespace(self.gram).maximum(self.largest_norm, other.largest_norm)
+        else:
+            self.largest_norm = max(self.largest_norm, other.largest_norm)
+        return self

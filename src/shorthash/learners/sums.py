@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,14 +12,52 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from shorthash._arrays import to_numpy
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats, Labels
 from shorthash.errors import InvalidInput
 from shorthash.features.rows import Rows, validated
+from shorthash.features.streams import Block, Stream, known_stream
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.statistics import GroupStatistics
 
-__all__ = ["SumHasher"]
+__all__ = ["BlockSums", "SumHasher"]
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """Statistics of one block of a stream: a pure function, so a block that is computed twice counts once.
+
+    Attributes
+    ----------
+    owner : who learns; named in error messages
+    features : the map that rows pass through first; None where they are used as they come
+    drop_unlabelled : drop rows without any label instead of raising
+    classes : every class that may occur; None where any may
+    """
+
+    owner: str
+    features: Callable[[Any], Any] | None = None
+    drop_unlabelled: bool = False
+    classes: ArrayLike | None = None
+
+    def __call__(self, block: Block) -> GroupStatistics:
+        """Statistics of a block."""
+        if block.y is None:
+            raise InvalidInput(
+                f"{self.owner} learns from labels, but the stream has none; name the column that holds them, or give "
+                "batches as pairs (X, y)."
+            )
+        groups = group_labels(
+            block.y,
+            owner=self.owner,
+            n_samples=len(block.X),
+            classes=self.classes,
+            drop_unlabelled=self.drop_unlabelled,
+            stay=True,
+        )
+        rows = Rows(block.X, self.owner, () if self.features is None else (self.features,), first=block.first)
+        return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
 
 
 class SumHasher(SupervisedHasher):
@@ -61,10 +101,14 @@ class SumHasher(SupervisedHasher):
 
         Parameters
         ----------
-        X : (n_samples, n_features) features, for instance from ``AnchorRBF``; a memory map is read in batches
+        X : (n_samples, n_features) features, for instance from ``AnchorRBF``; a memory map is read in batches, an array
+            on a GPU is summed up there, a collection of Dask by its workers
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
-        values = validated(self, X, reset=True, min_samples=2)
+        stream = known_stream(X, y)
+        if stream is not None:
+            return self.fit_stream(stream)
+        values = validated(self, X, reset=True, min_samples=2, stay=True)
         return self.fit_rows(Rows(values, self._name), y)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -78,14 +122,14 @@ class SumHasher(SupervisedHasher):
         """
         self._check_alone()
         first = not hasattr(self, "statistics_")
-        values = validated(self, X, reset=first)
+        values = validated(self, X, reset=first, stay=True)
         return self.partial_fit_rows(Rows(values, self._name), y, classes)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
         check_is_fitted(self)
         self._check_alone()
-        values = validated(self, X, reset=False)
+        values = validated(self, X, reset=False, stay=True)
         return self.forget_rows(Rows(values, self._name), y)
 
     def merge(self, other: Self) -> Self:
@@ -96,10 +140,47 @@ class SumHasher(SupervisedHasher):
         other._check_memory()
         return self._relearn(self.statistics_.merge(other.statistics_))
 
+    def fit_stream(self, stream: Stream, *, features: Callable[[Any], Any] | None = None, center: bool = False) -> Self:
+        """``fit`` on a stream, whose rows pass through ``features``; the blocks are added up wherever they are."""
+        self._check_params()
+        if features is None:
+            self.n_features_in_ = stream.n_columns
+        statistics = stream.total(self.block_sums(features), GroupStatistics.join)
+        n_rows = len(stream)
+        self.fit_statistics(statistics, center=center)
+        self.n_dropped_ = n_rows - statistics.n_samples
+        return self
+
+    def fit_statistics(self, statistics: GroupStatistics, *, center: bool = False) -> Self:
+        """``fit`` from sums that have been added up elsewhere; with ``center`` the mean of the rows is subtracted.
+
+        Parameters
+        ----------
+        statistics : sums over rows; any that ``merge``, ``join`` or ``subtract`` gives
+        center : subtract the mean of the rows, and keep it in ``offset_``
+        """
+        weights = self._check_params()
+        self._check_groups(LabelGroups(statistics.classes, statistics.rows, np.arange(len(statistics.rows))))
+        if len(statistics.rows) < 2:
+            raise InvalidInput(
+                f"The statistics for {self._name} hold {len(statistics.rows)} label set only, but a code can be "
+                "learned from 2 or more; add rows of another class, or use an unsupervised method."
+            )
+        self._warn_of_collisions(len(statistics.classes), stacklevel=4)
+        self.n_features_in_ = statistics.n_features
+        self.n_dropped_ = 0
+        self.classes_, self.statistics_ = statistics.classes, statistics
+        self._draw_seed()
+        return self._learn(weights, center=center)
+
+    def block_sums(self, features: Callable[[Any], Any] | None, classes: ArrayLike | None = None) -> BlockSums:
+        """The function that makes statistics of one block of a stream."""
+        return BlockSums(self._name, features, self.drop_unlabelled, classes)
+
     def fit_rows(self, rows: Rows, y: ArrayLike | None, *, center: bool = False) -> Self:
         """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
         weights = self._check_params()
-        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
+        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled, stay=True)
         self._check_groups(groups)
         rows.check_varied()
         self._warn_of_collisions(len(groups.classes), stacklevel=4)
@@ -108,7 +189,7 @@ class SumHasher(SupervisedHasher):
         self.n_dropped_ = len(rows) - len(kept)
         self.classes_, self.statistics_ = groups.classes, statistics
         self._draw_seed()
-        return self._learn(weights, center=center, rows=kept, groups=groups)
+        return self._learn(weights, center=center, rows=kept, groups=replace(groups, ids=to_numpy(groups.ids)))
 
     def partial_fit_rows(
         self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None, *, center: bool = False

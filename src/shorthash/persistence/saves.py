@@ -19,7 +19,7 @@ __all__ = ["describe", "load", "save", "verify"]
 
 SUMMARISED = ("n_features_in_", "n_samples_seen_")  # fitted attributes worth a line in describe()
 
-PASSING = ("_path",)  # what a fit keeps for another length at once, large and quick to make again
+PASSING = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
 
 
 def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> Path:

@@ -1,0 +1,139 @@
+"""Arrays that are not NumPy's: what differs between NumPy, CuPy and torch, so that nothing else need know.
+
+Whatever is computed row by row (kernel map, sums, scores, codes) is written once, with the functions of the array API
+standard, and runs where the rows are. Fitted attributes are always NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash.errors import MissingExtra
+
+__all__ = [
+    "Beside",
+    "as_floats",
+    "capped_exp",
+    "first_not_finite",
+    "is_foreign",
+    "like",
+    "namespace",
+    "product",
+    "to_numpy",
+]
+
+FOREIGN = ("torch", "cupy")  # packages whose arrays are computed with where they are
+
+
+def is_foreign(X: object) -> bool:
+    """Whether ``X`` is an array of another package than NumPy that can be computed with where it is."""
+    return type(X).__module__.partition(".")[0] in FOREIGN and hasattr(X, "dtype") and hasattr(X, "shape")
+
+
+def namespace(X: object) -> Any:
+    """The functions of the array API standard for arrays like ``X``."""
+    if not is_foreign(X):
+        return np
+    for home in ("sklearn.externals.array_api_compat", "array_api_compat"):
+        try:
+            return importlib.import_module(home).array_namespace(X)
+        except ImportError:
+            continue
+    raise MissingExtra(
+        f"Computing with arrays of {type(X).__module__} needs scikit-learn 1.7 or newer, or array-api-compat; "
+        "install one of them, or pass NumPy arrays."
+    )
+
+
+def to_numpy(X: Any) -> NDArray[Any]:
+    """A NumPy array of the same numbers, copied from the device where they are on one."""
+    if not is_foreign(X):
+        return np.asarray(X)
+    if _is_torch(X):
+        return np.asarray(X.detach().cpu().numpy())
+    return np.asarray(X.get())
+
+
+def like(values: NDArray[Any], X: Any) -> Any:
+    """``values`` as an array of the package of ``X``, on its device."""
+    return values if not is_foreign(X) else namespace(X).asarray(values, device=X.device)
+
+
+class Beside:
+    """Some arrays, copied once to every device where they are needed.
+
+    Parameters
+    ----------
+    *arrays : NumPy arrays
+    """
+
+    def __init__(self, *arrays: NDArray[Any]) -> None:
+        self.arrays = arrays
+        self._copies: dict[tuple[str, str], tuple[Any, ...]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"arrays": self.arrays, "_copies": {}}
+
+    def of(self, X: Any) -> tuple[Any, ...]:
+        """The arrays, of the package of ``X`` and on its device."""
+        if not is_foreign(X):
+            return self.arrays
+        place = (type(X).__module__, str(X.device))
+        if place not in self._copies:
+            self._copies[place] = tuple(like(array, X) for array in self.arrays)
+        return self._copies[place]
+
+
+def as_floats(X: Any) -> Any:
+    """Rows as float32 or float64: those as they are, other numbers as float64, and nothing to differentiate."""
+    if not is_foreign(X):
+        return np.asarray(X) if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    xp = namespace(X)
+    plain = X.detach() if hasattr(X, "detach") else X
+    return plain if plain.dtype in (xp.float32, xp.float64) else xp.astype(plain, xp.float64)
+
+
+def product(A: Any, B: Any) -> Any:
+    """A @ B of foreign float32 arrays, in float32 throughout, even where torch is told to round factors to 10 bits."""
+    torch = sys.modules.get("torch")
+    if torch is None or not _is_torch(A) or torch.get_float32_matmul_precision() == "highest":
+        return A @ B
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        return A @ B
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def capped_exp(exponent: Any) -> Any:
+    """exp(min(exponent, 0)), written over its argument: such arrays are large, and memory is what it costs."""
+    if _is_torch(exponent):
+        return exponent.clamp_(max=0).exp_()
+    xp = namespace(exponent)
+    xp.minimum(exponent, 0, out=exponent)
+    return xp.exp(exponent, out=exponent)
+
+
+def first_not_finite(X: Any) -> tuple[int, int, bool] | None:
+    """Row and column of the first NaN or infinity of a foreign array, and whether it is NaN; None if there is none.
+
+    A sum is not finite if any summand is not, so one pass tells; only a sum that is not finite deserves a second.
+    """
+    xp = namespace(X)
+    if not xp.isdtype(X.dtype, "real floating") or bool(xp.isfinite(xp.sum(X))):
+        return None
+    places = np.argwhere(to_numpy(~xp.isfinite(X)))
+    if not len(places):
+        return None
+    row, column = (int(i) for i in places[0])
+    return row, column, bool(xp.isnan(X[row, column]))
+
+
+def _is_torch(X: Any) -> bool:
+    return "torch" in sys.modules and isinstance(X, sys.modules["torch"].Tensor)

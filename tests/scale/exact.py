@@ -1,0 +1,36 @@
+"""Rows that every test of this folder learns from, and what it means that two hashers are the same."""
+
+import numpy as np
+
+from shorthash import make_hasher
+
+TOLERANCE = 1e-8
+
+
+def rows(n=3000, seed=0, n_classes=6, n_columns=12):
+    """Noisy clusters, float32."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(n_classes, n_columns))
+    y = rng.integers(n_classes, size=n)
+    X = (centres[y] + rng.normal(size=(n, n_columns))).astype(np.float32)
+    X.setflags(write=False)
+    y.setflags(write=False)
+    return X, y
+
+
+def hasher(method="rslh", **front_end):
+    return make_hasher(method, 6, random_state=0, front_end={"n_anchors": 40, **front_end})
+
+
+def assert_same(first, second, X, tolerance=TOLERANCE):
+    """Equal front ends, projections up to rounding, and equal codes but where a score is nearly 0."""
+    np.testing.assert_array_equal(first[0].anchors_, second[0].anchors_)
+    assert first[0].bandwidth_ == second[0].bandwidth_
+    P, Q = first[-1].projection_, second[-1].projection_
+    assert np.abs(P - Q).max() <= tolerance * np.abs(P).max()
+    np.testing.assert_array_equal(first[-1].codewords_, second[-1].codewords_)
+    np.testing.assert_array_equal(first[-1].classes_, second[-1].classes_)
+    assert first[-1].n_samples_seen_ == second[-1].n_samples_seen_
+    scores, others = first.project(X), second.project(X)
+    clear = np.abs(scores) >= 1e-6 * np.abs(scores).max()
+    np.testing.assert_array_equal((scores >= 0)[clear], (others >= 0)[clear])

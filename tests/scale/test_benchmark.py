@@ -1,0 +1,70 @@
+"""The benchmark in small: every part gives its figures, and the pages can be made of them."""
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the benchmark writes Parquet")
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+SMALL = {
+    "rows": 3000,
+    "anchors": 20,
+    "bits": 5,
+    "bare_rows": 100,
+    "dask_rows": 1,
+    "encode_rows": 100,
+    "items": 5000,
+    "queries": 50,
+    "curve_rows": 2000,
+}
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.filterwarnings("ignore::shorthash.errors.CollisionWarning")
+def test_parts(tmp_path, monkeypatch):
+    scale = script("scale")
+    options = argparse.Namespace(**SMALL)
+    fit = scale.stream(options)
+    assert fit["rows_per_second"] > 0
+    assert fit["peak_gib"] < 1.5
+    codes, scores = scale.encode(options), scale.evaluation(options)
+    assert codes["rows"] == scale.MADE
+    assert 0 < scores["map"] < 1
+    point = scale.point(options)
+    workers = {"rows": 1, "anchors": 20, "ratio": 1.9, "goal": 1.7}
+    workers |= {"seconds": {"1": 2.0, "2": 1.0}, "rows_per_second": {"1": 1000, "2": 1900}}
+    curves = {"rows": {"2000": point}, "anchors": {"20": point}, "bits": {"5": point}}
+    record = {"stream": fit, "dask": workers, "encode": codes, "evaluate": scores, "curves": curves, "cores": 2}
+    monkeypatch.setattr(scale, "RECORD", tmp_path / "scale.json")
+    monkeypatch.setattr(scale, "GPU_RECORD", tmp_path / "gpu.json")
+    (tmp_path / "scale.json").write_text(json.dumps(record))
+    assert "| fit, rows/s |" in scale.render()
+    assert "| 16 such workers, each at 95% of one alone | 15,200 |" in scale.render_arithmetic()
+
+
+@pytest.mark.filterwarnings("ignore::shorthash.errors.CollisionWarning")
+def test_the_gpu_script_on_the_cpu(tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="torch is not installed")
+    gpu, scale = script("gpu"), script("scale")
+    place = tmp_path / "gpu.json"
+    sizes = ["--rows", "4000", "--block", "1500", "--columns", "8", "--anchors", "20", "--classes", "5", "--bits", "4"]
+    monkeypatch.setattr(
+        sys, "argv", ["gpu.py", "--device", "cpu", *sizes, "--check-rows", "900", "--output", str(place)]
+    )
+    gpu.main()
+    report = json.loads(place.read_text())
+    assert report["exactness"]["projection_relative"] < 1e-5
+    assert report["exactness"]["bits_that_differ"] == report["exactness"]["of_them_nearly_zero"]
+    monkeypatch.setattr(scale, "GPU_RECORD", place)
+    assert "million rows/s" in scale.render_gpu()
