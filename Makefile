@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_CNN := $(VENV)/.ready-cnn
 # tests run side by side, each on one thread: many small matrices gain nothing from more
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help install demo test faults lint docs bench records wheel lock clean
+.PHONY: help install cnn demo test faults lint docs bench records reproduce smoke wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +21,12 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 install: $(READY)  ## set up .venv: package, development tools, all light extras (no torch)
+
+$(READY_CNN): $(READY) requirements-cnn.lock
+	$(BIN)/python -m pip install --quiet -r requirements-cnn.lock
+	@touch $@
+
+cnn: $(READY_CNN)  ## add torch and what else CNN features need
 
 demo: $(READY)  ## learn, search, evaluate and report on scikit-learn's digits
 	$(BIN)/shorthash demo
@@ -49,7 +56,7 @@ bench: $(READY)  ## print the figures of benchmarks/: command line, fitting, eva
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/store.py
 
-records: $(READY)  ## measure again what README and docs quote (needs SHORTHASH_DATA; about an hour)
+records: $(READY_CNN)  ## measure again what README and docs quote (needs SHORTHASH_DATA; about an hour)
 	$(BIN)/shorthash demo > docs/data/demo.txt
 	(printf '$$ make test\n...\n' && $(MAKE) -s test | tail -1) > docs/data/test.txt
 	$(BIN)/python benchmarks/fit.py --record
@@ -61,15 +68,28 @@ records: $(READY)  ## measure again what README and docs quote (needs SHORTHASH_
 	$(BIN)/python benchmarks/beyond.py
 	$(BIN)/python benchmarks/search.py --record
 	$(BIN)/python benchmarks/store.py --record
+	$(BIN)/python benchmarks/images.py --record
 	$(MAKE) docs
+
+PAPER := $(foreach name,table1 table2 figure1 figure2,experiments/$(name).toml)
+
+reproduce: $(READY)  ## run every table and figure of the paper (needs SHORTHASH_DATA; up to an hour), then draw them
+	$(BIN)/shorthash bench run $(PAPER)
+	$(BIN)/shorthash report $(PAPER)
+
+smoke: $(READY)  ## every method and every figure once, on scikit-learn's digits, into a temporary folder
+	@folder=$$(mktemp -d) && \
+		$(BIN)/shorthash bench run experiments/smoke.toml --results $$folder/results && \
+		$(BIN)/shorthash report experiments/smoke.toml --results $$folder/results --out $$folder/report
 
 wheel: $(READY)  ## build wheel and sdist, install the wheel without extras, ask for help
 	bash .ci/wheel
 
-lock:  ## renew requirements.lock from pyproject.toml
+lock:  ## renew requirements.lock from pyproject.toml (not the extras cnn and onnx: requirements-cnn.lock)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--extra tables --extra report --extra images --extra web --extra faiss --extra postgres --extra qdrant \
 		--group dev --custom-compile-command "make lock" pyproject.toml -o requirements.lock
 
 clean:  ## remove everything that can be made again

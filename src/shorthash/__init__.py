@@ -18,6 +18,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shorthash.collection.collection import Collection
+    from shorthash.collection.fitting import fit_images
     from shorthash.evaluation.scores import Scores, evaluate
     from shorthash.index.buckets import BucketIndex
     from shorthash.index.scan import ScanIndex
@@ -34,11 +36,13 @@ __all__ = [
     "RSLH",
     "AnchorRBF",
     "BucketIndex",
+    "Collection",
     "HasherPipeline",
     "SQLiteStore",
     "ScanIndex",
     "Scores",
     "evaluate",
+    "fit_images",
     "load",
     "make_hasher",
     "open_store",
@@ -52,11 +56,13 @@ _HOMES = {
     "RSLH": "shorthash.learners.rslh",
     "AnchorRBF": "shorthash.kernels.rbf",
     "BucketIndex": "shorthash.index.buckets",
+    "Collection": "shorthash.collection.collection",
     "HasherPipeline": "shorthash.recipes",
     "SQLiteStore": "shorthash.store.sqlite",
     "ScanIndex": "shorthash.index.scan",
     "Scores": "shorthash.evaluation.scores",
     "evaluate": "shorthash.evaluation.scores",
+    "fit_images": "shorthash.collection.fitting",
     "load": "shorthash.persistence",
     "make_hasher": "shorthash.recipes",
     "open_store": "shorthash.store.urls",

@@ -11,7 +11,7 @@ import pytest
 import shorthash
 
 ROOMS = [
-    {"errors", "_types", "_validation", "_labels"},
+    {"errors", "_types", "_arrays", "_validation", "_labels"},
     {"codes"},
     {"features"},
     {"kernels"},
@@ -25,6 +25,7 @@ ROOMS = [
     {"scale"},
     {"report"},
     {"bench"},
+    {"collection"},
     {"cli", "web"},
 ]
 PLACE = {room: place for place, rooms in enumerate(ROOMS) for room in rooms}

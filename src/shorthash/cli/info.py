@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from shorthash.cli import output
+from shorthash.cli.images_info import show_collection
 from shorthash.cli.options import AsJson, argument
 
 __all__ = ["info"]
@@ -19,7 +20,7 @@ TITLES = {
 
 
 def info(
-    folder: Annotated[Path, argument("MODEL", "A saved model or index.")],
+    folder: Annotated[Path, argument("MODEL", "A saved model, index or collection.")],
     as_json: AsJson = False,
 ) -> None:
     """Tell what a saved folder holds, without loading it.
@@ -28,8 +29,12 @@ def info(
     Example:
       shorthash info digits.model
     """
+    from shorthash.collection.folder import is_collection
     from shorthash.persistence import describe
 
+    if is_collection(folder):
+        show_collection(folder, as_json)
+        return
     data = describe(folder)
     facts = {
         "kind": data["kind"],

@@ -12,15 +12,22 @@ import typer
 from shorthash import __version__
 from shorthash.cli import output
 from shorthash.cli.advise import advise
+from shorthash.cli.bench import bench
+from shorthash.cli.compare import compare
+from shorthash.cli.datasets import datasets
 from shorthash.cli.demo import demo
 from shorthash.cli.encode import encode
 from shorthash.cli.evaluate import evaluate
 from shorthash.cli.fit import fit
+from shorthash.cli.images import images
 from shorthash.cli.index import index
 from shorthash.cli.info import info
 from shorthash.cli.methods import methods
+from shorthash.cli.report import report
 from shorthash.cli.search import search
+from shorthash.cli.serve import serve
 from shorthash.cli.sql import sql
+from shorthash.cli.stats import stats
 from shorthash.cli.warned import warnings_as_lines
 from shorthash.errors import ShorthashError
 
@@ -36,9 +43,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, methods, advise, fit, encode, search, evaluate, info, sql):
+for verb in (demo, methods, advise, compare, report, fit, encode, search, evaluate, info, sql, serve):
     app.command()(verb)
 app.add_typer(index)
+app.add_typer(stats)
+app.add_typer(images)
+app.add_typer(bench)
+app.add_typer(datasets)
 
 
 def main(args: Sequence[str] | None = None) -> None:
