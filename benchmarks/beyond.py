@@ -27,7 +27,7 @@ from scipy import stats
 
 RECORD = Path(__file__).resolve().parents[1] / "docs" / "data" / "beyond.json"
 SEEDS = range(5)
-RERANKED = 500  # queries that are re-ranked: sorting the whole database by vectors takes its time
+RERANKED = 250  # queries that are re-ranked: sorting the whole database by vectors takes its time
 CASES: dict[str, dict[str, Any]] = {
     "CIFAR-10": {"file": "cifar10_cnn256", "bits": (4, 6, 8, 10), "goals": (0.54, 0.57, 0.60, 0.615)},
     "ImageNet-100": {"file": "imagenet100_cnn256", "bits": (8, 10, 12), "goals": (0.49, 0.52, 0.54)},

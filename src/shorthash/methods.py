@@ -72,6 +72,14 @@ RECIPES: dict[str, Recipe] = {
         learner="shorthash.learners.eaph:EAPH",
         front_end=(),
     ),
+    "sumeaph": Recipe(
+        full_name="Expected-AP codes from sums over rows: one pass, any size",
+        year=2026,
+        supervised=True,
+        multilabel=True,
+        reference="This library; see docs/guide/scale.md.",
+        learner="shorthash.learners.sumeaph:SumEAPH",
+    ),
     "rslh": Recipe(
         full_name="Reinforcing Short-Length Hashing",
         year=2020,

@@ -92,7 +92,7 @@ def test_batches_that_come_once_need_a_fitted_front_end(in_memory):
     assert_same(in_memory, fit_stream(prepared, batches()(), keep_front=True), X)
 
 
-@pytest.mark.parametrize("method", ["nsh", "hcsdh"])
+@pytest.mark.parametrize("method", ["nsh", "hcsdh", "sumeaph"])
 def test_other_learners_of_sums(method):
     assert_same(hasher(method).fit(X, y), fit_stream(hasher(method), batches()), X)
 
@@ -203,7 +203,7 @@ def test_a_killed_process_is_resumed(tmp_path):
 def test_learners_that_need_the_rows_say_so(method):
     from shorthash import make_hasher
 
-    with pytest.raises(InvalidInput, match=r"needs all its rows at once.*rslh, nsh, hcsdh"):
+    with pytest.raises(InvalidInput, match=r"needs all its rows at once.*sumeaph, rslh, nsh, hcsdh"):
         fit_stream(make_hasher(method, 4), X, y)
     with pytest.raises(InvalidInput, match="needs a pipeline of AnchorRBF and a learner of sums"):
         make_hasher(method, 4).fit(ArrayStream(X, y))

@@ -27,6 +27,7 @@ from shorthash.learners.sdh import SDH
 from shorthash.learners.sdhmlr import SDHMLR
 from shorthash.learners.sh import SH
 from shorthash.learners.sslh import SSLH
+from shorthash.learners.sumeaph import SumEAPH
 from shorthash.learners.sums import SumHasher
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "BitBoost",
     "ClassifierCode",
     "CodewordHasher",
+    "SumEAPH",
     "SumHasher",
     "SupervisedHasher",
 ]

@@ -26,8 +26,8 @@ from shorthash.learners.directions import centred
 
 __all__ = ["ClassifierCode"]
 
-# Of the default classifier, in units of the feature variance: best mean accuracy in cross-validation on the training rows
-# of three data sets (benchmarks/classifier_penalty.py).
+# Of the default classifier, in units of the feature variance: best mean accuracy in cross-validation on the training
+# rows of three data sets (benchmarks/classifier_penalty.py).
 PENALTY = 0.003
 
 

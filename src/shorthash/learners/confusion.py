@@ -22,7 +22,7 @@ from scipy import linalg
 from shorthash._types import Floats
 from shorthash.learners.statistics import GroupStatistics
 
-__all__ = ["expected_confusion"]
+__all__ = ["expected_confusion", "score_weights"]
 
 PENALTIES = np.logspace(-8, 0, 17)  # of the regression, in units of the largest eigenvalue of K
 LARGEST_SHARE = 0.9  # q is kept below, where there are as many features as rows
@@ -37,15 +37,16 @@ def expected_confusion(statistics: GroupStatistics) -> Floats:
     """
     centred = statistics.centred(statistics.mean())
     n, b = centred.counts.sum(), centred.counts / centred.counts.sum()
-    fit, q = _best_fit(centred)
+    weights, q = score_weights(centred)
+    fit = centred.sums.T @ weights
     seen = np.outer(b, b) + fit / n  # the mean of e's over the rows the regression saw
     joint = np.diag(b) - (np.diag(b) - seen) / (1 - q)
     joint = np.maximum(joint, np.diag(b**2))  # scores may be negative; a label set is recognised by chance at least
     return np.asarray(np.round(joint / joint.sum(), DIGITS))
 
 
-def _best_fit(centred: GroupStatistics) -> tuple[Floats, float]:
-    """M'P, (u, u), and q, at the penalty of least generalised cross-validation error."""
+def score_weights(centred: GroupStatistics) -> tuple[Floats, float]:
+    """P, (d, u), and q, at the penalty of least generalised cross-validation error, from sums of centred rows."""
     K, M, N = centred.gram, centred.sums, centred.counts
     n = N.sum()
     values, vectors = linalg.eigh(K, check_finite=False)
@@ -60,4 +61,4 @@ def _best_fit(centred: GroupStatistics) -> tuple[Floats, float]:
         q = min((1 + np.sum(values * f)) / n, LARGEST_SHARE)
         errors.append((residual / (1 - q) ** 2, penalty, q))
     _, penalty, q = min(errors)
-    return R.T @ (R / (values + penalty)[:, None]), float(q)
+    return np.asarray(vectors @ (R / (values + penalty)[:, None])), float(q)

@@ -44,6 +44,7 @@ ESTIMATORS = {
     "SDHMLR": "shorthash.learners.sdhmlr:SDHMLR",
     "SH": "shorthash.learners.sh:SH",
     "SSLH": "shorthash.learners.sslh:SSLH",
+    "SumEAPH": "shorthash.learners.sumeaph:SumEAPH",
     "StandardScaler": "sklearn.preprocessing:StandardScaler",
 }
 """scikit-learn estimators and pipelines: saved as parameters and fitted attributes."""
