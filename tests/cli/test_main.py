@@ -9,8 +9,16 @@ import pytest
 import shorthash
 from shorthash.cli.main import app, main
 
-COMMANDS = ["demo", "methods", "advise", "fit", "encode", "search", "evaluate", "info", "sql", "index"]
-INDEX_COMMANDS = ["index build", "index add", "index remove", "index search", "index stats", "index export"]
+COMMANDS = ["demo", "methods", "advise", "compare", "report", "fit", "encode", "search", "evaluate", "info", "sql"]
+COMMANDS += ["serve", "index", "stats", "images", "bench", "datasets"]
+GROUPS = {
+    "index": ["build", "add", "remove", "search", "stats", "export"],
+    "stats": ["collect", "merge", "subtract", "show", "fit"],
+    "images": ["fit", "search", "add", "remove", "info"],
+    "bench": ["run", "list", "status"],
+    "datasets": ["list", "fetch"],
+}
+SUBCOMMANDS = [f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs]
 HEAVY = [
     "numpy",
     "scipy",
@@ -22,6 +30,13 @@ HEAVY = [
     "shorthash.learners",
     "shorthash.codes",
 ]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_groups_list_their_verbs(run, group):
+    outcome = run(group, "--help")
+    listed = [line.split()[0] for line in outcome.out.partition("Commands:\n")[2].splitlines()]
+    assert listed == GROUPS[group]
 
 
 def test_version(run):
@@ -37,7 +52,7 @@ def test_no_arguments_show_help(run):
     assert listed == COMMANDS
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *INDEX_COMMANDS])
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_every_command_explains_itself_with_an_example(run, command):
     outcome = run(*command.split(), "--help")
     assert outcome.status == 0

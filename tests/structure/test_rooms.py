@@ -26,7 +26,8 @@ ROOMS = [
     {"report"},
     {"bench"},
     {"collection"},
-    {"cli", "web"},
+    {"web"},
+    {"cli"},
 ]
 PLACE = {room: place for place, rooms in enumerate(ROOMS) for room in rooms}
 SOURCE = Path(shorthash.__file__).parent

@@ -10,7 +10,7 @@ from shorthash.cli import output
 from shorthash.cli.fit_streamed import LabelColumns
 from shorthash.cli.options import AsJson, Model, argument, flag, option
 from shorthash.cli.progress import progress
-from shorthash.cli.reading import encode_file, read_hasher
+from shorthash.cli.reading import check_columns, encode_file, read_hasher
 
 __all__ = ["encode"]
 
@@ -48,7 +48,9 @@ def encode(
         if not signs and in_blocks(features, codes):
             from shorthash.scale import as_stream, encode_to_file
 
-            counts = encode_to_file(hasher, as_stream(features, label=label or None), codes, tell=tell)
+            stream = as_stream(features, label=label or None)
+            check_columns(features, stream.n_columns, hasher)
+            counts = encode_to_file(hasher, stream, codes, tell=tell)
             n_rows, n_bits, distinct = counts.n_rows, counts.n_bits, counts.distinct
         else:
             rows = encode_file(features, hasher, tell)

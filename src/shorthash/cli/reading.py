@@ -10,7 +10,7 @@ from shorthash.cli.progress import Tell
 if TYPE_CHECKING:
     from shorthash._types import Codes
 
-__all__ = ["check_place", "code_length", "encode_file", "read_hasher", "read_or_encode"]
+__all__ = ["check_columns", "check_place", "code_length", "encode_file", "read_hasher", "read_or_encode"]
 
 CHUNK_ROWS = 65_536  # rows between two moves of the progress bar; a multiple of the batches the library reads
 
@@ -47,19 +47,26 @@ def check_place(path: Path) -> None:
         return  # a model of ours, damaged or newer: it may be replaced
 
 
+def check_columns(path: Path, n_columns: int, hasher: Any) -> None:
+    """Raise if a file has other features than the model was learned from."""
+    from shorthash.errors import InvalidInput
+
+    if n_columns != hasher.n_features_in_:
+        labels = "" if path.suffix == ".npy" else ", and say which columns are labels"
+        raise InvalidInput(
+            f"{path} has {n_columns} features per row, but the model was learned from {hasher.n_features_in_}; give "
+            f"features made in the same way{labels}."
+        )
+
+
 def encode_file(path: Path, hasher: Any, tell: Tell) -> Codes:
     """Codes of the feature rows of a file, read in chunks."""
     import numpy as np
 
-    from shorthash.errors import InvalidInput
     from shorthash.features.files import read_features
 
     X = read_features(path)
-    if X.shape[1] != hasher.n_features_in_:
-        raise InvalidInput(
-            f"{path} has {X.shape[1]} features per row, but the model was learned from {hasher.n_features_in_}; give "
-            "features made in the same way."
-        )
+    check_columns(path, X.shape[1], hasher)
     parts = []
     for start in range(0, len(X), CHUNK_ROWS):
         tell("encoding", start, len(X))

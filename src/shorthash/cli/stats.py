@@ -21,11 +21,11 @@ for verb in (collect, merge, subtract, show, fit):
 def _about() -> None:
     """Learn from sums: collect them over shards, merge, subtract, show, and fit a model from them.
 
-    All that a learner of sums (rslh, nsh, hcsdh) needs of the rows is a few sums. So shards may be read anywhere, in
-    any order, and added up later: the model is that of all rows together. Shards must share their anchors: collect
-    the first, and give its file to the others by --front.
+    All that a learner of sums (sumeaph, rslh, nsh, hcsdh) needs of the rows is a few sums. So shards may be read
+    anywhere, in any order, and added up later: the model is that of all rows together. Shards must share their anchors:
+    collect the first, and give its file to the others by --front.
 
-    \\b
+    \b
     Example:
       shorthash stats collect monday.parquet --label class -o monday.stats
       shorthash stats collect tuesday.parquet --label class --front monday.stats -o tuesday.stats
