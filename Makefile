@@ -65,10 +65,14 @@ records: $(READY_CNN)  ## measure again what README and docs quote (needs SHORTH
 	$(BIN)/python benchmarks/which_map.py
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/ablation.py --record
+	$(BIN)/python benchmarks/classifier_penalty.py
 	$(BIN)/python benchmarks/beyond.py
+	$(BIN)/python benchmarks/beyond.py --cost
+	$(BIN)/python benchmarks/scale.py --record
 	$(BIN)/python benchmarks/search.py --record
 	$(BIN)/python benchmarks/store.py --record
 	$(BIN)/python benchmarks/images.py --record
+	$(BIN)/python benchmarks/serve.py --record
 	$(MAKE) docs
 
 PAPER := $(foreach name,table1 table2 figure1 figure2,experiments/$(name).toml)
@@ -89,7 +93,7 @@ lock:  ## renew requirements.lock from pyproject.toml (not the extras cnn and on
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--extra tables --extra report --extra images --extra web --extra faiss --extra postgres --extra qdrant \
+		--extra tables --extra report --extra images --extra web --extra dask --extra faiss --extra postgres --extra qdrant \
 		--group dev --custom-compile-command "make lock" pyproject.toml -o requirements.lock
 
 clean:  ## remove everything that can be made again

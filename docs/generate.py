@@ -71,6 +71,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/paper/eaph.md", "ablation", rendered("benchmarks/ablation.py")),
     ("docs/paper/eaph.md", "beyond", rendered("benchmarks/beyond.py")),
     ("docs/guide/images.md", "images", rendered("benchmarks/images.py")),
+    ("docs/guide/serve.md", "serve", rendered("benchmarks/serve.py")),
     ("docs/guide/store.md", "store", rendered("benchmarks/store.py")),
     ("docs/guide/evaluation.md", "which_map", rendered("benchmarks/which_map.py")),
     ("docs/guide/evaluation.md", "evaluate", rendered("benchmarks/evaluate.py")),
