@@ -25,7 +25,7 @@ from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.features.rows import BATCH_ROWS, Rows, validated
 from shorthash.features.streams import Stream, known_stream
-from shorthash.kernels.fused import FusedScores
+from shorthash.kernels.fused import FusedScores, remembered
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.base import BaseHasher, LinearScores
 from shorthash.learners.statistics import GroupStatistics
@@ -132,9 +132,8 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
             return stream.mapped(self.project, self._learner.n_bits, np.float64)  # type: ignore[no-any-return]
         scores = self._scores_of_features()
         if scores is not None:
-            parts = [batch for _, batch in self._scored(self._rows(X), scores)]
-        else:
-            parts = [learner.project(batch) for batch in self._mapped_batches(X)]
+            return self._scored(self._rows(X), scores)  # type: ignore[no-any-return]
+        parts = [learner.project(batch) for batch in self._mapped_batches(X)]
         return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike) -> Codes:
@@ -173,15 +172,25 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
                 batch = step.transform(batch)
             yield batch
 
-    def _scored(self, rows: Rows, scores: LinearScores) -> Rows:
-        """Rows on their way through the kernel to scores; in one go, where that is possible."""
-        features = self._front.features()
-        if FusedScores.usable(rows.X):
-            mean = self._front.mean_
-            return rows.through(
-                FusedScores(features.shift, features.weights, mean, scores.projection, scores.intercept)
-            )
-        return rows.through(features).through(scores)
+    def _scored(self, rows: Rows, scores: LinearScores) -> Any:
+        """Rows through the kernel to scores; in one go, where that is possible."""
+        if not FusedScores.usable(rows.X):
+            parts = [batch for _, batch in rows.through(self._front.features()).through(scores)]
+            return namespace(parts[0]).concat(parts)
+        features, fused = self._fused(scores)
+        parts = [batch for _, batch in rows.through(fused).by(fused.batch_rows())]
+        return fused.settled(namespace(parts[0]).concat(parts), rows.X, lambda batch: scores(features(batch)))
+
+    def _fused(self, scores: LinearScores) -> Any:
+        """The kernel map, and the same with scores in one go."""
+        front = self._front
+
+        def make() -> Any:
+            features = front.features()
+            rest = (front.mean_, scores.projection, scores.intercept)
+            return features, FusedScores(features.shift, features.weights, *rest)
+
+        return remembered((front.anchors_, front.bandwidth_, front.mean_, scores.projection, scores.intercept), make)
 
     def _scores_of_features(self) -> LinearScores | None:
         """The map of uncentred kernel features to scores, where a linear learner follows the kernel directly."""

@@ -6,7 +6,6 @@ from scale.exact import assert_same, hasher, rows
 
 from shorthash import _arrays
 from shorthash.errors import InvalidInput, MissingExtra
-from shorthash.kernels.fused import FusedScores
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.rslh import RSLH
 from shorthash.learners.sdh import SDH
@@ -121,19 +120,3 @@ def test_without_the_standard_there_is_a_way_out(monkeypatch):
     with pytest.raises(MissingExtra, match="or pass NumPy arrays"):
         _arrays.namespace(XT)
     assert _arrays.namespace(X) is np
-
-
-def test_what_the_fused_kernel_computes():
-    """The parts that the GPU gets, put together as it does, are the scores; on a CPU the kernel is not used."""
-    fitted = hasher().fit(X, y)
-    features = fitted[0].features()
-    intercept = -fitted[0].mean_ @ fitted[-1].projection_
-    fused = FusedScores(features.shift, features.weights, fitted[0].mean_, fitted[-1].projection_, intercept)
-    shift, factors, bias, middle, scores, constant = fused.beside.arrays
-    moved = np.pad(X, ((0, 0), (0, len(shift) - X.shape[1]))) - shift
-    exponent = moved @ factors - fused.scale * (moved**2).sum(axis=1, keepdims=True) + bias
-    Z = np.exp(np.minimum(exponent, 0)) - middle
-    found = (Z @ scores)[:, : fused.n_bits] + constant
-    np.testing.assert_allclose(found, fitted.project(X), atol=1e-4)
-    assert not FusedScores.usable(XT)
-    assert not FusedScores.usable(X)

@@ -32,6 +32,7 @@ class Rows:
     maps : functions of a batch, applied one after the other
     kept : numbers of the rows to read, ascending; None for all
     first : the number of the first row, where these are part of something longer; only messages tell
+    size : rows of a batch; None for what suits the place where the rows are
 
     Examples
     --------
@@ -47,19 +48,21 @@ class Rows:
         maps: tuple[Callable[[Features], Features], ...] = (),
         kept: NDArray[np.intp] | None = None,
         first: int = 0,
+        size: int | None = None,
     ) -> None:
         self.X = X
         self.owner = owner
         self.maps = maps
         self.kept = kept
         self.first = first
+        self.size = size
 
     def __len__(self) -> int:
         return len(self.X) if self.kept is None else len(self.kept)
 
     def __iter__(self) -> Iterator[tuple[slice, Features]]:
         """Yield every batch with the slice of rows it covers; batches are finite and real."""
-        size = DEVICE_BATCH_ROWS if is_foreign(self.X) else BATCH_ROWS
+        size = self.size or (DEVICE_BATCH_ROWS if is_foreign(self.X) else BATCH_ROWS)
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             if self.kept is None:
@@ -77,12 +80,17 @@ class Rows:
 
     def through(self, function: Callable[[Features], Features]) -> Rows:
         """The same rows, passed through one more row-wise map."""
-        return Rows(self.X, self.owner, (*self.maps, function), self.kept, self.first)
+        return Rows(self.X, self.owner, (*self.maps, function), self.kept, self.first, self.size)
+
+    def by(self, size: int) -> Rows:
+        """The same rows, in batches of another size."""
+        return Rows(self.X, self.owner, self.maps, self.kept, self.first, size)
 
     def keep(self, mask: NDArray[np.bool_]) -> Rows:
         """The rows where ``mask`` is true; nothing is copied."""
         chosen = np.flatnonzero(mask)
-        return Rows(self.X, self.owner, self.maps, chosen if self.kept is None else self.kept[chosen], self.first)
+        kept = chosen if self.kept is None else self.kept[chosen]
+        return Rows(self.X, self.owner, self.maps, kept, self.first, self.size)
 
     def check_varied(self) -> None:
         """Raise if all rows are equal; reads no further than the first row that differs."""
