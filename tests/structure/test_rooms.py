@@ -103,6 +103,7 @@ sys.exit(len(failed))
     # the heavy third-party packages are loaded once, before forking; our own modules are not
     preload = "import numpy, scipy.linalg, scipy.sparse, scipy.optimize, scipy.stats, numba, typer, rich.table\n"
     preload += "import sklearn.pipeline, sklearn.cluster, sklearn.linear_model, sklearn.preprocessing, sqlite3\n"
+    preload += "import fastapi.security, jinja2, orjson, prometheus_client, starlette.staticfiles, uvicorn\n"
     done = subprocess.run(
         [sys.executable, "-c", preload + script, *MODULES], capture_output=True, text=True, check=False
     )

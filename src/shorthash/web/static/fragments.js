@@ -1,0 +1,81 @@
+// Ask the server for a part of a page, and put it in its place.
+
+let running = null;
+
+/** The address that answers with a part only. */
+export function partOf(url) {
+  const address = new URL(url, location.href);
+  address.hash = "";
+  address.searchParams.set("part", "1");
+  return address;
+}
+
+/** Fetch a part and show it in `place`; answers the shown element, or null if a later request overtook this one. */
+export async function show(place, url, body = null) {
+  running?.abort();
+  const mine = (running = new AbortController());
+  place.setAttribute("aria-busy", "true");
+  try {
+    const answer = await fetch(partOf(url), { method: body ? "POST" : "GET", body, signal: mine.signal });
+    const kind = answer.headers.get("content-type") ?? "";
+    const text = await answer.text();
+    if (mine.signal.aborted) return null;
+    if (kind.startsWith("text/html")) place.innerHTML = text; // made by our own templates, which escape
+    else problem(place, sentence(text, answer.status));
+  } catch (error) {
+    if (error.name === "AbortError") return null;
+    problem(place, "The server does not answer; see whether it is still running, and try again.");
+  }
+  place.removeAttribute("aria-busy");
+  return place;
+}
+
+/** Show one sentence about what went wrong. */
+export function problem(place, text) {
+  const box = document.createElement("p");
+  box.className = "problem";
+  box.setAttribute("role", "alert");
+  box.dataset.summary = text;
+  box.textContent = text;
+  place.replaceChildren(box);
+}
+
+/** What an answer that is no page says. */
+function sentence(text, status) {
+  try {
+    const told = JSON.parse(text);
+    const detail = told.detail ?? told.error ?? told.message;
+    if (typeof detail === "string") return detail;
+    if (typeof detail?.message === "string") return detail.message;
+  } catch {
+    // no JSON: the status has to do
+  }
+  return `The server refused this (status ${status}); try another picture.`;
+}
+
+/** Whether a click asks for this page, not for a new tab. */
+export function isPlain(event) {
+  return event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
+}
+
+/** Arrow keys move between neighbours on the screen: to the nearest of `others` in the direction of the key. */
+export function nearest(key, from, others) {
+  const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key];
+  const here = middle(from);
+  let best = null, least = Infinity;
+  for (const other of others) {
+    if (other === from) continue;
+    const there = middle(other);
+    const along = (there.x - here.x) * dx + (there.y - here.y) * dy;
+    const aside = Math.abs((there.x - here.x) * dy) + Math.abs((there.y - here.y) * dx);
+    if (along <= 1) continue;
+    const far = along + 3 * aside;
+    if (far < least) [best, least] = [other, far];
+  }
+  return best;
+}
+
+function middle(element) {
+  const box = element.getBoundingClientRect();
+  return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+}

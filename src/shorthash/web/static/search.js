@@ -1,0 +1,192 @@
+// The search page, live: the address is the state; an uploaded picture is kept in memory beside it.
+
+import { isPlain, nearest, problem, show } from "./fragments.js";
+
+const results = document.getElementById("results");
+const status = document.getElementById("status");
+const ask = document.getElementById("ask");
+const upload = document.getElementById("upload");
+const pictures = new Map(); // number -> { file, preview }; history entries hold the number
+let picture = null; // number of the picture that is searched now
+
+document.documentElement.classList.add("js");
+sayNumbers();
+
+/** The address that the form stands for. */
+function address() {
+  const told = new URLSearchParams();
+  const { id, code, k, radius, rerank } = ask.elements;
+  if (picture === null && id.value.trim()) told.set("id", id.value.trim());
+  else if (code.value) told.set("code", code.value);
+  if (k.value !== k.dataset.usual) told.set("k", k.value);
+  if (radius.value !== radius.dataset.usual) told.set("radius", radius.value);
+  if (rerank.checked) told.set("rerank", "1");
+  return `${ask.getAttribute("action")}?${told}`;
+}
+
+/** Make the form say what an address says. */
+function readAddress(url) {
+  const told = new URL(url, location.href).searchParams;
+  const { id, code, k, radius, rerank } = ask.elements;
+  id.value = told.get("id") ?? "";
+  code.value = told.get("code") ?? "";
+  k.value = told.get("k") ?? k.dataset.usual;
+  radius.value = told.get("radius") ?? radius.dataset.usual;
+  rerank.checked = told.has("rerank");
+  sayNumbers();
+}
+
+function sayNumbers() {
+  const { k, radius } = ask.elements;
+  const bits = Number(radius.max);
+  document.getElementById("radius-said").textContent = `${radius.value} of ${bits} bit${bits === 1 ? "" : "s"}`;
+  document.getElementById("k-said").textContent = `${k.value} items`;
+}
+
+/** Search, and tell it; `how` is "push", "replace" or "keep" for the history. */
+async function search(url, how) {
+  const kept = picture === null ? null : pictures.get(picture);
+  let body = null;
+  if (kept) {
+    body = new FormData();
+    body.append("image", kept.file);
+  }
+  if (!kept && how === "push") history.pushState(null, "", url);
+  if (!kept && how === "replace") history.replaceState(null, "", url);
+  if (!(await show(results, url, body))) return;
+  if (kept) settlePicture(kept, how);
+  const told = results.querySelector("[data-summary]");
+  status.textContent = told?.dataset.summary ?? "";
+  if (how === "push") {
+    results.focus({ preventScroll: true });
+    const top = results.getBoundingClientRect().top - 80;
+    if (top < 0 || top > innerHeight * 0.6) scrollBy({ top, behavior: "instant" });
+  }
+}
+
+/** A picture has no address, but its code has one. */
+function settlePicture(kept, how) {
+  const shown = results.querySelector("[data-preview]");
+  if (!shown) return;
+  shown.src = kept.preview;
+  shown.hidden = false;
+  ask.elements.code.value = results.querySelector("[data-code]").dataset.code;
+  ask.elements.id.value = "";
+  if (how === "push") history.pushState({ picture }, "", address());
+  if (how === "replace") history.replaceState({ picture }, "", address());
+}
+
+/** Search with a file that was chosen, dropped or pasted. */
+async function searchFile(file) {
+  if (!file) return;
+  if (file.type && !file.type.startsWith("image/")) {
+    problem(results, `${file.name} is no picture; choose a JPEG, PNG or WebP file, for instance.`);
+    return;
+  }
+  picture = pictures.size;
+  pictures.set(picture, { file, preview: await dataUrl(file) });
+  ask.elements.id.value = ask.elements.code.value = "";
+  search(address(), "push");
+}
+
+function dataUrl(file) {
+  return new Promise((done) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result);
+    reader.onerror = () => done("");
+    reader.readAsDataURL(file);
+  });
+}
+
+let waiting = 0;
+ask.addEventListener("input", (event) => {
+  if (event.target.name === "id") return;
+  sayNumbers();
+  clearTimeout(waiting);
+  if (picture === null && !ask.elements.id.value.trim() && !ask.elements.code.value) {
+    history.replaceState(null, "", address());
+    refreshLinks();
+    return;
+  }
+  waiting = setTimeout(() => search(address(), "replace"), 120);
+});
+
+/** Samples keep in their links how to search. */
+function refreshLinks() {
+  for (const link of results.querySelectorAll("a[data-search]")) {
+    const told = new URL(link.href);
+    const now = new URL(address(), location.href).searchParams;
+    for (const name of ["k", "radius", "rerank"]) {
+      if (now.has(name)) told.searchParams.set(name, now.get(name));
+      else told.searchParams.delete(name);
+    }
+    link.href = told;
+  }
+}
+
+ask.addEventListener("submit", (event) => {
+  event.preventDefault();
+  picture = null;
+  ask.elements.code.value = "";
+  search(address(), "push");
+});
+
+results.addEventListener("click", (event) => {
+  const bar = event.target.closest("a[data-radius]");
+  const link = event.target.closest("a[data-search]");
+  if (!isPlain(event) || !(bar || link)) return;
+  event.preventDefault();
+  if (bar) {
+    ask.elements.radius.value = bar.dataset.radius;
+    sayNumbers();
+    search(address(), "replace");
+    return;
+  }
+  picture = null;
+  readAddress(link.href);
+  search(link.href, "push");
+});
+
+results.addEventListener("keydown", (event) => {
+  const tile = event.target.closest(".tile");
+  if (!tile || !event.key.startsWith("Arrow")) return;
+  const next = nearest(event.key, tile, results.querySelectorAll(".tile"));
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
+});
+
+addEventListener("popstate", (event) => {
+  const number = event.state?.picture;
+  picture = pictures.has(number) ? number : null;
+  readAddress(location.href);
+  search(location.href, "keep");
+});
+
+if (upload) {
+  const chosen = document.getElementById("image");
+  chosen.addEventListener("change", () => {
+    searchFile(chosen.files[0]);
+    chosen.value = "";
+  });
+  let depth = 0;
+  const holdsFiles = (event) => event.dataTransfer?.types.includes("Files");
+  addEventListener("dragenter", (event) => {
+    if (holdsFiles(event) && ++depth) document.body.classList.add("dropping");
+  });
+  addEventListener("dragleave", (event) => {
+    if (holdsFiles(event) && --depth <= 0) document.body.classList.remove("dropping");
+  });
+  addEventListener("dragover", (event) => holdsFiles(event) && event.preventDefault());
+  addEventListener("drop", (event) => {
+    if (!holdsFiles(event)) return;
+    event.preventDefault();
+    depth = 0;
+    document.body.classList.remove("dropping");
+    searchFile(event.dataTransfer.files[0]);
+  });
+  addEventListener("paste", (event) => {
+    const file = [...(event.clipboardData?.files ?? [])].find((one) => one.type.startsWith("image/"));
+    if (file) searchFile(file);
+  });
+}

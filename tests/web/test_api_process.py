@@ -1,0 +1,139 @@
+"""A server as a process of its own: what it says, how it ends, and what a kill -9 leaves."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from served import TOKEN, allowed
+
+from shorthash.collection import Collection
+
+
+def command(folder, *options):
+    return [sys.executable, "-m", "shorthash", "serve", str(folder), *options]
+
+
+def environment():
+    return {**os.environ, "SHORTHASH_TOKEN": TOKEN, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@contextmanager
+def server(folder, *options):
+    """A running server and its address."""
+    words = command(folder, "--port", "0", *options)
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            lines = [process.stdout.readline() for _ in range(3)]
+            address = re.search(r"http://\S+:\d+", "".join(lines))
+            assert address, (lines, process.poll())
+            yield process, address.group(), lines
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def ask(address, path, body=None, method=None):
+    headers = {**allowed(), "content-type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address + path, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+@pytest.fixture
+def folder(vectors):
+    vectors.close()
+    return vectors.path
+
+
+def test_it_says_where_it_is_and_stops_cleanly(folder):
+    with server(folder) as (process, address, lines):
+        assert lines[0] == "points: 120 items, 5 bits\n"
+        assert "token" in lines[2]
+        assert ask(address, "/healthz")["writable"] is True
+        second = subprocess.run(command(folder, "--port", "0"), capture_output=True, text=True, env=environment())
+        assert second.returncode == 2
+        assert "open for writing" in second.stderr
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (0, "")
+    with Collection.open(folder) as after:  # the lock is free
+        assert len(after) == 120
+
+
+def test_read_only_servers_share_a_collection(folder):
+    with server(folder, "--readonly") as (_, first, lines), server(folder, "--readonly") as (_, second, _):
+        assert "nobody may write" in lines[2]
+        assert ask(first, "/search", {"id": 1})["groups"] == ask(second, "/search", {"id": 1})["groups"]
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            ask(first, "/items/1", method="DELETE")
+
+
+def test_mistakes_are_one_line(folder, tmp_path, capsys):
+    from shorthash.cli.main import main
+
+    for options, sentence in (
+        ([str(tmp_path / "nothing")], "There is no collection"),
+        ([str(folder), "--host", "256.1.1.1", "--port", "0"], "Cannot listen on 256.1.1.1"),
+        ([str(folder), "--port", "99999"], "'port' parameter of serve must be an int in the range [0, 65535]"),
+        ([str(folder), "--rate", "-1"], "rate"),
+        ([str(folder), "--max-body", "0"], "max_body"),
+        ([str(folder), "--remember", "-1"], "remembered"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main(["serve", *options])
+        errors = capsys.readouterr().err
+        assert len(errors.splitlines()) == 1
+        assert sentence in errors
+
+
+def test_other_machines_are_warned_about(folder):
+    with server(folder, "--host", "0.0.0.0", "--token", "short") as (process, _, _):
+        time.sleep(0.3)
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert "can be reached by other machines" in errors
+    assert "short enough to be guessed" in errors
+
+
+@pytest.mark.faults
+def test_what_was_acknowledged_survives_kill_9(folder, rows):
+    """Several clients add while the server is killed; every id that was answered is there afterwards."""
+    X, told = rows[0], []
+
+    def add(address, first):
+        for i in range(first, first + 100_000):
+            item = {"vector": X[i % 120].tolist(), "name": f"new {i}", "label": i % 7}
+            try:
+                [number] = ask(address, "/items", {"items": [item]})["added"]
+            except OSError:
+                return
+            told.append((number, item))
+
+    with server(folder, "--rate", "0") as (process, address, _):
+        threads = [threading.Thread(target=add, args=(address, 1_000_000 * n)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(told) < 30:
+            time.sleep(0.01)
+        process.kill()
+        for thread in threads:
+            thread.join()
+    with Collection.open(folder) as after:
+        assert 120 + len(told) <= len(after) <= 120 + len(told) + 3  # what was on its way may be there, untold
+        for (number, item), found in zip(told, after.items([number for number, _ in told]), strict=True):
+            assert (found.id, found.name, found.label) == (number, item["name"], item["label"])
+    with server(folder) as (_, address, _):
+        assert ask(address, f"/items/{told[-1][0]}")["name"] == told[-1][1]["name"]

@@ -1,0 +1,325 @@
+"""The page in a real browser: by click, upload, drop, keyboard; light, dark, phone; nothing on the console."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pictures import encoded, picture, write_folder
+
+from shorthash.collection import fit_images
+from shorthash.features.image_features import GistFeatures
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium here; on Debian: apt-get install chromium"
+)
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+DESK = {"width": 1280, "height": 860}
+LOOKS = {
+    "light": {"viewport": DESK, "color_scheme": "light"},
+    "dark": {"viewport": DESK, "color_scheme": "dark"},
+    "phone": {
+        "viewport": {"width": 390, "height": 844},
+        "device_scale_factor": 2,
+        "is_mobile": True,
+        "has_touch": True,
+    },
+}
+
+
+@contextmanager
+def serving(model):
+    """`shorthash serve` on a free port; its address."""
+    command = [sys.executable, "-m", "shorthash", "serve", str(model), "--port", "0", "--rate", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            told = "".join(process.stdout.readline() for _ in range(2))
+            yield re.search(r"http://[\d.:]+", told).group()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    model = folder / "patterns.model"
+    fit_images(write_folder(folder / "photos", 10), model, n_bits=4, features=GistFeatures(32), method="rslh")
+    with serving(model) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium):
+    """Open pages whose console must stay silent."""
+    contexts, said = [], []
+
+    def open_page(url, **options):
+        context = chromium.new_context(**{**LOOKS["light"], **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(url)
+        return page
+
+    open_page.said = said
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not said
+
+
+@pytest.fixture
+def keep(tmp_path):
+    """Keep a screenshot: in SHORTHASH_SCREENSHOTS, or in pytest's own folder."""
+    folder = Path(os.environ.get("SHORTHASH_SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return lambda page, name: page.screenshot(path=folder / f"{name}.png")
+
+
+def settled(page):
+    page.wait_for_selector("#results:not([aria-busy])")
+
+
+def test_search_by_click_and_back_again(address, opened, keep):
+    page = opened(address)
+    assert page.locator(".start .tile").count() == 30
+    page.locator(".start .tile").nth(4).click()
+    page.wait_for_selector(".query")
+    assert re.search(r"\?id=\d+$", page.url)
+    assert "neighbours" in page.locator("#status").text_content()
+    assert page.locator(".ring .bucket").count() >= 1
+    first = page.url
+    page.locator(".ring .tile").first.click()
+    page.wait_for_url(lambda url: url != first)
+    settled(page)
+    page.go_back()
+    page.wait_for_url(first)
+    page.go_back()
+    page.wait_for_selector(".start")
+    page.go_forward()
+    page.wait_for_selector(".query")
+    assert page.locator("#id").input_value() == first.partition("id=")[2]
+    page.reload()
+    assert page.locator(".query .asked").evaluate("image => image.naturalWidth") > 0
+
+
+def test_search_by_keyboard_alone(address, opened):
+    page = opened(address)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator(".start .tile").first.focus()
+    page.keyboard.press("ArrowRight")
+    second = page.locator(".start .tile").nth(1)
+    assert second.evaluate("tile => tile === document.activeElement")
+    assert second.evaluate("tile => getComputedStyle(tile).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".query")
+    assert page.evaluate("document.activeElement.id") == "results"
+    page.locator("#id").fill("7")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?id=7")
+    settled(page)
+    page.locator("#radius").focus()
+    page.keyboard.press("Home")
+    page.wait_for_url("**/?id=7&radius=0")
+    settled(page)
+    assert page.locator(".ring").count() <= 1
+    page.locator("#rerank").focus()
+    page.keyboard.press("Space")
+    page.wait_for_url("**rerank=1")
+
+
+def test_sliders_change_results_live(address, opened, keep):
+    page = opened(f"{address}/?id=3")
+    page.locator("#radius").fill("4")
+    page.wait_for_url("**radius=4")
+    settled(page)
+    assert page.locator("#radius-said").text_content() == "4 of 4 bits"
+    assert page.locator(".ring .tile").count() == 29
+    keep(page, "synthetic-search")
+    page.locator("#k").fill("10")
+    page.wait_for_url("**k=10**")
+    settled(page)
+    page.wait_for_selector("text=10 neighbours")
+    assert page.locator(".ring .tile").count() == 10
+    assert page.locator("#status").text_content().startswith("10 neighbours")
+    page.locator("label[for=rerank]").click()
+    page.wait_for_selector(".ring .badge")
+    cosines = [float(text.split()[0]) for text in page.locator(".badge").all_text_contents()]
+    assert cosines == sorted(cosines, reverse=True)
+    page.locator(".bars a").first.click()
+    page.wait_for_url("**radius=0**")
+    page.go_back()
+    assert page.url == "about:blank"  # moving a slider is no step to go back to
+
+
+def test_sliders_start_from_the_address(address, opened):
+    """What was in the address at first is not what goes without saying."""
+    page = opened(f"{address}/?id=3&radius=4")
+    for radius, query in (("1", "id=3&radius=1"), ("4", "id=3&radius=4"), ("2", "id=3")):
+        page.locator("#radius").fill(radius)
+        page.wait_for_url(f"{address}/?{query}")
+    page.reload()
+    assert page.locator("#radius").input_value() == "2"
+
+
+def test_an_uploaded_picture_is_searched_and_its_code_is_the_address(address, opened, keep):
+    page = opened(address)
+    mine = {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("rings", 77))}
+    page.set_input_files("#image", mine)
+    page.wait_for_selector(".query")
+    page.wait_for_url(re.compile(r"\?code=[01]{4}$"))
+    assert page.locator(".asked").evaluate("image => image.naturalWidth") == 64
+    assert page.locator("h1").text_content() == "Your picture"
+    page.locator("#radius").fill("4")
+    page.wait_for_url("**radius=4")
+    page.locator("label[for=rerank]").click()
+    page.wait_for_selector(".badge")
+    keep(page, "synthetic-upload")
+    page.locator(".ring .tile").first.click()
+    page.wait_for_url("**/?id=**")
+    page.go_back()
+    page.wait_for_selector("h1:text('Your picture')")
+    page.reload()
+    page.wait_for_selector(".note")  # the picture is gone, its code is not
+
+
+def test_a_picture_is_dropped_or_pasted(address, opened):
+    page = opened(address)
+    octets = list(encoded(picture("stripes", 5)))
+    give = """([octets, kind]) => {
+        const held = new DataTransfer();
+        held.items.add(new File([new Uint8Array(octets)], "a.png", { type: "image/png" }));
+        const event = kind === "drop" ? new DragEvent("drop", { dataTransfer: held, bubbles: true, cancelable: true })
+            : new ClipboardEvent("paste", { clipboardData: held, bubbles: true });
+        document.body.dispatchEvent(event);
+    }"""
+    for kind in ("drop", "paste"):
+        page.goto(address)
+        page.evaluate(give, [octets, kind])
+        page.wait_for_url(re.compile(r"\?code=[01]{4}$"))
+        assert page.locator("h1").text_content() == "Your picture"
+
+
+def test_what_cannot_be_searched_is_said(address, opened):
+    page = opened(address)
+    page.set_input_files("#image", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"text"})
+    assert "a.txt is no picture" in page.locator("[role=alert]").text_content()
+    page.set_input_files("#image", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.wait_for_selector("[role=alert]:has-text('cannot be used')")
+    page.locator("#id").fill("<b>nobody</b>")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]:has-text('whole numbers')")
+    assert page.locator("[role=alert] b").count() == 0
+    refused = [text for text in opened.said if "422" in text or "404" in text]
+    assert len(refused) == 2  # Chromium itself logs the two refusals
+    opened.said[:] = [text for text in opened.said if text not in refused]
+
+
+def test_buckets_open_by_click_and_by_keyboard(address, opened, keep):
+    page = opened(f"{address}/map")
+    cells = page.locator(".cell")
+    assert cells.count() >= 3
+    cells.first.click()
+    page.wait_for_selector("#bucket .tile")
+    assert page.url.endswith("code=" + cells.first.get_attribute("data-code"))
+    assert cells.first.get_attribute("aria-current") == "true"
+    assert page.locator(".neighbours li").count() == 4
+    first = page.url
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
+        page.keyboard.press(key)
+    focused = page.evaluate("document.activeElement.dataset.code")
+    assert page.locator("#pointed").text_content().startswith(focused)
+    page.locator(".cell").last.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: url != first)
+    page.wait_for_selector("#bucket .tile")
+    page.go_back()
+    page.wait_for_url(first)
+    page.locator(".neighbours a").first.click()
+    page.wait_for_url(lambda url: url != first)
+    page.locator(".legend a").first.click()
+    page.wait_for_selector(".cell.pale")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_in_every_look(address, opened, keep, look):
+    page = opened(address, **LOOKS[look])
+    for name, path in {
+        "start": "/",
+        "search": "/?id=3&radius=4",
+        "map": "/map?code=0000",
+        "bits": "/bits",
+        "model": "/model",
+    }.items():
+        page.goto(address + path, wait_until="load")
+        keep(page, f"synthetic-{look}-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{name} is too wide"
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        lightness = sum(map(int, re.findall(r"\d+", ground)[:3])) / 765
+        assert (lightness < 0.2) == (look == "dark")
+
+
+def test_without_scripts_the_page_still_searches(address, opened):
+    page = opened(address, java_script_enabled=False)
+    page.locator(".start .tile").first.click()
+    page.wait_for_selector(".query")
+    page.set_input_files("#image", {"name": "a.png", "mimeType": "image/png", "buffer": encoded(picture("rings", 3))})
+    page.locator("#upload button").click()
+    page.wait_for_selector("text=Your picture")
+    page.goto(f"{address}/map")
+    page.locator(".cell").first.click()
+    page.wait_for_selector("#bucket .tile")
+
+
+@pytest.mark.data
+def test_24_classes_of_photographs(data_folder, tmp_path, opened, keep):
+    """Six photographs of every class, with GIST: the map is readable on a phone, and searches find pictures."""
+    for folder in sorted((data_folder / "images24").iterdir()):
+        if folder.is_dir():
+            shutil.copytree(folder, tmp_path / "photos" / folder.name, ignore=lambda _, names: sorted(names)[6:])
+    model = tmp_path / "photos.model"
+    fit_images(tmp_path / "photos", model, n_bits=8, features="gist")
+    with serving(model) as address:
+        for look, options in LOOKS.items():
+            page = opened(f"{address}/?id=20&radius=3", **options)
+            assert page.locator(".ring .tile").count() >= 1
+            page.wait_for_load_state("networkidle")
+            keep(page, f"photographs-{look}-search")
+            page.goto(f"{address}/map")
+            assert page.locator(".legend li").count() == 24
+            letters = page.locator(".legend b").all_text_contents()
+            assert len(set(letters)) == 24
+            page.locator(".cell").nth(5).click()
+            page.wait_for_selector("#bucket .tile")
+            page.wait_for_load_state("networkidle")
+            page.evaluate("scrollTo(0, 0)")
+            keep(page, f"photographs-{look}-map")
+            box = page.locator(".cell .ground").first.bounding_box()
+            assert box["width"] >= 16
+            size = page.locator(".cell text").first.evaluate("t => t.getBoundingClientRect().height")
+            assert size >= 8
