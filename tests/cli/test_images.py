@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from pictures import CLASSES, encoded, picture, write_folder
@@ -115,9 +116,9 @@ def test_info_knows_collections(run, fitted, verb):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["fit", "nowhere", "-o", "m"], "There is no folder nowhere"),
+        (["fit", "nowhere", "-o", "photos.model"], "There is no folder nowhere"),
         (["fit", ".", "-o", "model"], "exists and is no empty folder"),
-        (["fit", ".", "-o", "m", "--features", "sift"], "holds no images"),
+        (["fit", "empty", "-o", "photos.model", "--features", "sift"], "holds no images"),
         (["search", "model", "x.jpg"], "is no collection of shorthash"),
         (["info", "nowhere"], "There is no collection at nowhere"),
         (["add", "model", "x.jpg"], "There is no file or folder x.jpg"),
@@ -126,6 +127,7 @@ def test_info_knows_collections(run, fitted, verb):
     ],
 )
 def test_mistakes_are_one_line(run, arguments, says):
+    Path("empty").mkdir(exist_ok=True)
     said = run("images", *arguments)
     assert (said.status, said.out) == (2, "")
     assert says in said.err
