@@ -15,6 +15,7 @@ from shorthash.learners import encoders
 from shorthash.learners.class_scores import fit_logistic, fit_ridge
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph import EAPH
+from shorthash.learners.eaph_encoding import margins
 from shorthash.learners.encoders import ENCODERS, CodewordHasher
 from shorthash.learners.fsdh import FSDH
 from shorthash.learners.lsh import LSH
@@ -93,13 +94,13 @@ def test_nearest_is_the_codeword_of_the_largest_score(centred):
 
 def test_words_that_tie_give_the_first_of_them_and_no_third():
     words = np.array([[1, -1], [-1, 1]], dtype=np.int8)
-    assert np.array_equal(np.sign(encoders._margins(np.ones((1, 2)), np.eye(2), words)), [[1, -1]])
+    assert np.array_equal(np.sign(margins(np.ones((1, 2)), np.eye(2), words)), [[1, -1]])
 
 
 def test_bits_that_all_codewords_share_stay(centred):
     C = np.array([[1, -1, 1], [-1, -1, 1]], dtype=np.int8)
     S = np.random.default_rng(0).normal(size=(9, 2))
-    for bits in (encoders._linear(S, C), encoders._soft(S, C, 2.0), encoders._margins(S, np.eye(2), C)):
+    for bits in (encoders._linear(S, C), encoders._soft(S, C, 2.0), margins(S, np.eye(2), C)):
         assert (bits[:, 1] < 0).all()
         assert (bits[:, 2] > 0).all()
 

@@ -5,6 +5,8 @@ Legend: P (n, u) posteriors, table (m, u) rows of T for the cells in use, short 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,19 +17,22 @@ from shorthash.learners.eaph_refinement import best_rows
 
 __all__ = ["extend", "extension", "margins", "profiles"]
 
+BLOCK = 1 << 22  # gains held at once
 
-def margins(P: NDArray[np.float32], table: NDArray[np.float32], codebook: Codes) -> Floats:
-    """Scores of the bits, (b, L): the sign is the bit, the magnitude what the best code without it would lose."""
-    gain: Floats = np.asarray(P @ table.T, dtype=np.float64)  # (b, m)
-    best = gain.argmax(axis=1)
-    top = gain[np.arange(len(P)), best]
-    codes: Floats = codebook[best].astype(np.float64)
-    for bit in range(codebook.shape[1]):
-        for side in (-1, 1):
-            mine, others = codes[:, bit] == side, codebook[:, bit] != side
-            rival = gain[np.ix_(mine, others)].max(axis=1) if others.any() else 0.0
-            codes[mine, bit] *= np.maximum(top[mine] - rival, np.finfo(np.float32).tiny)
-    return codes
+
+def margins(P: NDArray[Any], table: NDArray[Any], words: Codes) -> Floats:
+    """Signs of the word of largest gain P T', and by how much the best word with the other bit falls behind it."""
+    bits = np.empty((len(P), words.shape[1]))
+    block = max(1, BLOCK // len(words))
+    for start in range(0, len(P), block):
+        gain = np.asarray(P[start : start + block] @ table.T, dtype=np.float64)  # (b, m)
+        best = words[gain.argmax(axis=1)]
+        for bit, column in enumerate(words.T):
+            sides = [gain[:, column == side] for side in (1, -1)]
+            lead = sides[0].max(axis=1) - sides[1].max(axis=1) if all(s.size for s in sides) else np.ptp(gain, axis=1)
+            magnitude = np.maximum(np.abs(lead), np.finfo(float).tiny)  # a bit keeps its sign even where words tie
+            bits[start : start + block, bit] = best[:, bit] * magnitude
+    return bits
 
 
 def profiles(P: NDArray[np.float32], table: NDArray[np.float32]) -> Floats:

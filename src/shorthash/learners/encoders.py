@@ -28,6 +28,7 @@ from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.class_scores import SCORES
+from shorthash.learners.eaph_encoding import margins
 from shorthash.learners.eaph_refinement import best_rows
 from shorthash.learners.eaph_table import ap_table
 
@@ -43,7 +44,6 @@ FACTORS = np.exp2(np.arange(-5, 6))  # temperatures tried for "soft", in units o
 TRIED_ROWS = 5000  # training rows on which they are tried
 ROUNDS = 5  # times the training rows are encoded anew for "expected-ap"
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision
-BLOCK = 1 << 22  # gains held at once
 
 
 class CodewordHasher(BaseHasher):
@@ -190,9 +190,9 @@ class CodewordHasher(BaseHasher):
             elif self.encoder == "soft":
                 bits[part] = _soft(S, self.codewords_, self.temperature_)
             elif self.encoder == "nearest":
-                bits[part] = _margins(S, np.eye(S.shape[1]), self.codewords_)
+                bits[part] = margins(S, np.eye(S.shape[1]), self.codewords_)
             else:
-                bits[part] = _margins(special.softmax(self.temperature_ * S, axis=1), self.table_, self.cells_)
+                bits[part] = margins(special.softmax(self.temperature_ * S, axis=1), self.table_, self.cells_)
         return bits
 
     def _prepare(self, S: Floats, groups: LabelGroups, rng: np.random.RandomState) -> None:
@@ -264,21 +264,6 @@ def _soft(S: Floats, C: Codes, tau: float) -> Floats:
 def _shared(C: Codes) -> NDArray[np.bool_]:
     """Which bits all codewords share, (L,)."""
     return np.asarray(np.abs(C.sum(axis=0, dtype=np.int64)) == len(C))
-
-
-def _margins(P: Floats, table: NDArray[Any], words: Codes) -> Floats:
-    """Signs of the word of largest gain P T', and by how much the best word with the other bit falls behind it."""
-    bits = np.empty((len(P), words.shape[1]))
-    block = max(1, BLOCK // len(words))
-    for start in range(0, len(P), block):
-        gain = P[start : start + block] @ table.T  # (b, m)
-        best = words[gain.argmax(axis=1)]
-        for bit, column in enumerate(words.T):
-            sides = [gain[:, column == side] for side in (1, -1)]
-            lead = sides[0].max(axis=1) - sides[1].max(axis=1) if all(s.size for s in sides) else np.ptp(gain, axis=1)
-            magnitude = np.maximum(np.abs(lead), np.finfo(float).tiny)  # a bit keeps its sign even where words tie
-            bits[start : start + block, bit] = best[:, bit] * magnitude
-    return bits
 
 
 def _calibrated(S: Floats, ids: NDArray[np.intp]) -> float:
