@@ -53,8 +53,12 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=size, help=f"{text}; default {size}")
     parser.add_argument("--part", choices=list(PARTS), help="run one part only")
     parser.add_argument("--record", action="store_true", help="store the figures in docs/data/scale.json")
+    parser.add_argument("--draw", action="store_true", help="draw the stored figures into docs/images/scale.png")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.draw:
+        draw()
+        return
     if options.child:
         print(json.dumps(PARTS[options.child](options)))
         return
@@ -321,6 +325,41 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "evaluate": evaluation,
     "curves": curves,
 }
+
+
+def draw() -> None:
+    """Rows/s by rows, anchors, bits and workers, and memory by rows, from the record, as docs/images/scale.png."""
+    from matplotlib.figure import Figure
+
+    from shorthash.report.figures import SERIES, figure_style, save_figure
+
+    record = json.loads(RECORD.read_text())
+    curves = record["curves"]
+    rates = {"fit": "rows_per_second", "encode": "encode_rows_per_second"}
+    panels = [
+        (name, {line: {int(x): point[key] for x, point in curves[name].items()} for line, key in rates.items()})
+        for name in ("rows", "anchors", "bits")
+    ]
+    panels.append(("workers", {"fit": {int(x): rate for x, rate in record["dask"]["rows_per_second"].items()}}))
+    panels.append(("rows", {"memory": {int(x): point["peak_gib"] for x, point in curves["rows"].items()}}))
+    with figure_style():
+        figure = Figure(figsize=(11, 2.8), layout="constrained")
+        for axes, (name, lines) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+            for number, (line, points) in enumerate(lines.items()):
+                axes.plot(list(points), list(points.values()), marker="os"[number], color=SERIES[number], label=line)
+            axes.set_xlabel(name)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(list(points), [f"{x // 1000}k" if x >= 10_000 else str(x) for x in points], minor=False)
+            axes.minorticks_off()
+            axes.set_ylim(bottom=0)
+            axes.set_title("GiB" if "memory" in lines else "rows/s", loc="left", fontsize=9)
+            if len(lines) > 1:
+                axes.legend(fontsize=8)
+            elif "memory" not in lines:
+                axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
+            if len(lines) > 1:
+                axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
+        save_figure(figure, RECORD.parents[1] / "images" / "scale.png")
 
 
 def render() -> str:
