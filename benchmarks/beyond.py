@@ -256,6 +256,9 @@ def render() -> str:
         lines += [
             "| " + " | ".join([NAMES[row], *(cell(cells, case, row, b) for b in facts["bits"])]) + " |" for row in rows
         ]
+        if f"{case}/vs/{facts['bits'][0]}/0" in cells:
+            gains = [gain(cells, case, b) for b in facts["bits"]]
+            lines.append("| *EAPH less the classifier with the same posteriors, paired* | " + " | ".join(gains) + " |")
         if any(goal is not None for goal in facts["goals"]):
             goals = ["" if goal is None else f"{goal:.3f}" for goal in facts["goals"]]
             lines.append("| *goal for EAPH* | " + " | ".join(goals) + " |")
@@ -290,6 +293,14 @@ def cell(cells: dict[str, Any], case: str, method: str, n_bits: int) -> str:
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     note = "" if len(values) == len(SEEDS) else f" ({len(values)} seeds)"
     return f"{np.mean(values):.3f} ± {half:.3f}{note}"
+
+
+def gain(cells: dict[str, Any], case: str, n_bits: int) -> str:
+    """Mean difference over the queries, and the lowest end of the paired 95 % intervals of all seeds."""
+    values = [cells[k] for s in SEEDS if (k := f"{case}/vs/{n_bits}/{s}") in cells]
+    return (
+        f"{np.mean([v[0] for v in values]):+.3f}, from {min(v[1] for v in values):+.3f}" if values else "not measured"
+    )
 
 
 if __name__ == "__main__":
