@@ -31,7 +31,6 @@ import numpy as np
 
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data"
 RECORD = DATA / "scale.json"
-GPU_RECORD = DATA / "gpu.json"
 COLUMNS, CLASSES = 256, 100
 MADE = 65_536  # rows made at once
 SIZES = {
@@ -53,12 +52,8 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=size, help=f"{text}; default {size}")
     parser.add_argument("--part", choices=list(PARTS), help="run one part only")
     parser.add_argument("--record", action="store_true", help="store the figures in docs/data/scale.json")
-    parser.add_argument("--draw", action="store_true", help="draw the stored figures into docs/images/scale.png")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.draw:
-        draw()
-        return
     if options.child:
         print(json.dumps(PARTS[options.child](options)))
         return
@@ -325,153 +320,6 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "evaluate": evaluation,
     "curves": curves,
 }
-
-
-def draw() -> None:
-    """Rows/s by rows, anchors, bits and workers, and memory by rows, from the record, as docs/images/scale.png."""
-    from matplotlib.figure import Figure
-
-    from shorthash.report.figures import SERIES, figure_style, save_figure
-
-    record = json.loads(RECORD.read_text())
-    curves = record["curves"]
-    rates = {"fit": "rows_per_second", "encode": "encode_rows_per_second"}
-    panels = [
-        (name, {line: {int(x): point[key] for x, point in curves[name].items()} for line, key in rates.items()})
-        for name in ("rows", "anchors", "bits")
-    ]
-    panels.append(("workers", {"fit": {int(x): rate for x, rate in record["dask"]["rows_per_second"].items()}}))
-    panels.append(("rows", {"memory": {int(x): point["peak_gib"] for x, point in curves["rows"].items()}}))
-    with figure_style():
-        figure = Figure(figsize=(11, 2.8), layout="constrained")
-        for axes, (name, lines) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-            for number, (line, points) in enumerate(lines.items()):
-                axes.plot(list(points), list(points.values()), marker="os"[number], color=SERIES[number], label=line)
-            axes.set_xlabel(name)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(list(points), [f"{x // 1000}k" if x >= 10_000 else str(x) for x in points], minor=False)
-            axes.minorticks_off()
-            axes.set_ylim(bottom=0)
-            axes.set_title("GiB" if "memory" in lines else "rows/s", loc="left", fontsize=9)
-            if len(lines) > 1:
-                axes.legend(fontsize=8)
-            elif "memory" not in lines:
-                axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
-            if len(lines) > 1:
-                axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
-        save_figure(figure, RECORD.parents[1] / "images" / "scale.png")
-
-
-def render() -> str:
-    """The stored figures as tables."""
-    record = json.loads(RECORD.read_text())
-    return "\n\n".join([_goals(record), _curves(record["curves"])])
-
-
-def render_arithmetic() -> str:
-    """What 10^9 rows would take, computed from the stored figures."""
-    record = json.loads(RECORD.read_text())
-    alone, gain = record["dask"]["rows_per_second"]["1"], record["dask"]["ratio"] / 2
-    rates = {f"one machine, {record['cores']} cores, from Parquet": record["stream"]["rows_per_second"]}
-    rates["one worker of one core"] = alone
-    for workers in (2, 16, 64, 256):
-        rates[f"{workers} such workers, each at {gain:.0%} of one alone"] = round(alone * workers * gain)
-    if GPU_RECORD.exists():
-        gpu = json.loads(GPU_RECORD.read_text())
-        rates[f"one {gpu['machine']}"] = gpu["fit"]["rows_per_second"]
-    table = [_row("engine", "rows/s", f"10^9 rows, {record['dask']['anchors']:,} anchors"), "|---|---:|---:|"]
-    table += [_row(name, f"{rate:,}", _duration(1e9 / rate)) for name, rate in rates.items()]
-    sums = record["stream"]["anchors"] ** 2 * 8 / 2**20
-    return "\n".join([*table, "", f"What a worker sends is its sums: {sums:.0f} MiB, whatever the number of rows."])
-
-
-def render_gpu() -> str:
-    """The stored figures of the GPU."""
-    gpu = json.loads(GPU_RECORD.read_text())
-    fit, codes, exact = gpu["fit"], gpu["encode"], gpu["exactness"]
-    sizes = f"{gpu['rows']:,} x {gpu['columns']} rows, {gpu['anchors']:,} anchors, {gpu['classes']} classes"
-    making = f"fit, float64 sums, rows made on the device (twice: {fit['making_seconds']:.1f} s of it)"
-    speed, wanted = codes["rows_per_second"] / 1e6, codes["goal"] / 1e6
-    small = f"{exact['of_them_nearly_zero']} of them with a score below 1e-6 of the largest"
-    lines = [
-        _row(f"{sizes}, {gpu['bits']} bits, {gpu['machine']}", "measured", "goal"),
-        "|---|---|---|",
-        _row(making, f"{fit['seconds']:.1f} s", f"under {fit['goal_seconds']} s"),
-        _row("encode, rows on the device", f"{speed:.0f} million rows/s", f"{wanted:.0f} million rows/s"),
-        _row(f"projections against the CPU, {exact['rows']:,} rows", f"{exact['projection_relative']:.1e}", "1e-5"),
-        _row("bits that differ", f"{exact['bits_that_differ']} of {exact['bits']:,}, {small}", "only such"),
-    ]
-    return "\n".join(lines)
-
-
-def _goals(record: dict[str, Any]) -> str:
-    fit, workers, codes, scores = record["stream"], record["dask"], record["encode"], record["evaluate"]
-    rates = f"{fit['rows_per_second']:,} over {fit['bare_rows_per_second']:,}; {fit['seconds']:.0f} s"
-    clocks = f"{workers['seconds']['1']:.1f} s and {workers['seconds']['2']:.1f} s"
-    parts = f"{scores['count_seconds']:.1f} s to count, {scores['score_seconds']:.1f} s to score"
-    rows = [
-        (
-            (
-                f"fit of {fit['rows']:,} x {fit['columns']} from Parquet, {fit['anchors']:,} anchors: rows/s over "
-                "those of the bare kernel map and Gram product"
-            ),
-            f"{fit['ratio']:.2f} ({rates})",
-            f"at least {fit['goal']}",
-        ),
-        (
-            "its peak memory above the interpreter",
-            f"{fit['peak_gib']:.2f} GiB (the file: {fit['file_gib']:.2f} GiB)",
-            f"under {fit['goal_gib']} GiB",
-        ),
-        (
-            f"Dask: two one-thread workers over one, {workers['rows']:,} rows",
-            f"{workers['ratio']:.2f} ({clocks})",
-            f"at least {workers['goal']}",
-        ),
-        (
-            f"encode {codes['rows']:,} rows into Parquet: time over that of the two bare matrix products",
-            f"{codes['ratio']:.2f} ({codes['seconds']:.0f} s, {codes['rows_per_second']:,} rows/s)",
-            "",
-        ),
-        (
-            (
-                f"evaluate {scores['queries']:,} queries against {scores['items']:,} codes, {scores['bits']} bits, "
-                f"{scores['classes']} classes"
-            ),
-            f"{scores['seconds']:.1f} s ({parts})",
-            "",
-        ),
-        (
-            "its peak memory above the input",
-            f"{scores['peak_gib']:.2f} GiB (the input: {scores['input_gib']:.2f} GiB)",
-            "",
-        ),
-    ]
-    head = _row(f"what ({record['cores']} cores)", "measured", "goal")
-    return "\n".join([head, "|---|---|---|", *(_row(*cells) for cells in rows)])
-
-
-def _curves(curves: dict[str, Any]) -> str:
-    told = {"fit, rows/s": "rows_per_second", "encode, rows/s": "encode_rows_per_second"}
-    lines = []
-    for name in ("rows", "anchors", "bits"):
-        points = curves[name]
-        lines += [_row(name, *(f"{int(size):,}" for size in points)), "|---|" + "---:|" * len(points)]
-        lines += [_row(title, *(f"{p[key]:,}" for p in points.values())) for title, key in told.items()]
-        lines += [_row("peak memory, GiB", *(f"{p['peak_gib']:.2f}" for p in points.values())), ""]
-    return "\n".join(lines).rstrip()
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def script(name):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 @pytest.mark.filterwarnings("ignore::shorthash.errors.CollisionWarning")
 def test_parts(tmp_path, monkeypatch):
-    scale = script("scale")
+    scale, tables = script("scale"), script("scale_tables")
     options = argparse.Namespace(**SMALL)
     fit = scale.stream(options)
     assert fit["rows_per_second"] > 0
@@ -46,17 +46,17 @@ def test_parts(tmp_path, monkeypatch):
     workers |= {"seconds": {"1": 2.0, "2": 1.0}, "rows_per_second": {"1": 1000, "2": 1900}}
     curves = {"rows": {"2000": point}, "anchors": {"20": point}, "bits": {"5": point}}
     record = {"stream": fit, "dask": workers, "encode": codes, "evaluate": scores, "curves": curves, "cores": 2}
-    monkeypatch.setattr(scale, "RECORD", tmp_path / "scale.json")
-    monkeypatch.setattr(scale, "GPU_RECORD", tmp_path / "gpu.json")
+    monkeypatch.setattr(tables, "RECORD", tmp_path / "scale.json")
+    monkeypatch.setattr(tables, "GPU_RECORD", tmp_path / "gpu.json")
     (tmp_path / "scale.json").write_text(json.dumps(record))
-    assert "| fit, rows/s |" in scale.render()
-    assert "| 16 such workers, each at 95% of one alone | 15,200 |" in scale.render_arithmetic()
+    assert "| fit, rows/s |" in tables.render()
+    assert "| 16 such workers, each at 95% of one alone | 15,200 |" in tables.render_arithmetic()
 
 
 @pytest.mark.filterwarnings("ignore::shorthash.errors.CollisionWarning")
 def test_the_gpu_script_on_the_cpu(tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="torch is not installed")
-    gpu, scale = script("gpu"), script("scale")
+    gpu, tables = script("gpu"), script("scale_tables")
     place = tmp_path / "gpu.json"
     sizes = ["--rows", "4000", "--block", "1500", "--columns", "8", "--anchors", "20", "--classes", "5", "--bits", "4"]
     monkeypatch.setattr(
@@ -66,5 +66,5 @@ def test_the_gpu_script_on_the_cpu(tmp_path, monkeypatch):
     report = json.loads(place.read_text())
     assert report["exactness"]["projection_relative"] < 1e-5
     assert report["exactness"]["bits_that_differ"] == report["exactness"]["of_them_nearly_zero"]
-    monkeypatch.setattr(scale, "GPU_RECORD", place)
-    assert "million rows/s" in scale.render_gpu()
+    monkeypatch.setattr(tables, "GPU_RECORD", place)
+    assert "million rows/s" in tables.render_gpu()
