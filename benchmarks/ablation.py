@@ -53,7 +53,7 @@ def main() -> None:
 def measure() -> dict[str, Any]:
     """Every step at every length and seed."""
     from shorthash import AnchorRBF
-    from shorthash.features.splits import PerClassQueries
+    from shorthash.data.splits import PerClassQueries
 
     X, y = read()
     cells: dict[str, dict[str, list[float]]] = {name: {str(b): [] for b in LENGTHS} for name in [*ON_ANCHORS, *ON_ROWS]}
@@ -85,7 +85,7 @@ def read() -> tuple[Any, Any]:
 def hashers(n_bits: int, seed: int) -> dict[str, Any]:
     """Every step as an estimator."""
     from shorthash import RSLH
-    from shorthash.learners.eaph import EAPH
+    from shorthash.learners.eaph.estimator import EAPH
     from shorthash.learners.encoders import CodewordHasher
 
     steps: dict[str, Any] = {}

@@ -75,7 +75,7 @@ def load(stem: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def protocol(case: str, seed: int) -> Any:
-    from shorthash.features.splits import PerClassQueries, RandomQueries, UnseenClasses
+    from shorthash.data.splits import PerClassQueries, RandomQueries, UnseenClasses
 
     return {
         "CIFAR-10": PerClassQueries(per_class=100, n_train=5000, seed=seed),
@@ -115,7 +115,7 @@ def measure_eaph(
     """EAPH, and the classifier code with the same posteriors; posteriors are learned once for all lengths."""
     from shorthash import evaluate
     from shorthash.evaluation import compare
-    from shorthash.learners.eaph import EAPH
+    from shorthash.learners.eaph.estimator import EAPH
 
     memory = case == "CALTECH-101"
     settings: dict[str, Any] = {"expect_new_classes": "unseen" in case, "random_state": seed}
@@ -143,7 +143,7 @@ def measure_reranked(
     """EAPH's codes, items at equal distance ordered by posteriors or features; and posteriors without codes."""
     from shorthash.codes import pack
     from shorthash.evaluation import evaluate_cells, evaluate_reranked
-    from shorthash.learners.eaph import EAPH
+    from shorthash.learners.eaph.estimator import EAPH
 
     settings: dict[str, Any] = {"expect_new_classes": "unseen" in case, "random_state": seed}
     hasher = EAPH(lengths[0], **settings).fit(X[split.train], y[split.train])
@@ -175,8 +175,8 @@ def costs() -> Iterator[tuple[str, float]]:
     from threadpoolctl import threadpool_limits
 
     from shorthash import make_hasher
-    from shorthash.learners.eaph import EAPH
-    from shorthash.learners.posteriors import POSTERIORS
+    from shorthash.learners.eaph.estimator import EAPH
+    from shorthash.learners.posteriors.models import POSTERIORS
 
     with threadpool_limits(1):
         X, y = load(CASES["ImageNet-100"]["file"])

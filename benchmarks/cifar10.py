@@ -24,7 +24,7 @@ NAMES = {"none": "RSLH-B (no boosting)", "ob": "RSLH, original boosting (ob)", "
 
 def main() -> None:
     from shorthash import evaluate, make_hasher
-    from shorthash.features.splits import PerClassQueries
+    from shorthash.data.splits import PerClassQueries
 
     folder = os.environ.get("SHORTHASH_DATA")
     if not folder:

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def measure(stem: str, per_class: int | None, n_train: int | None) -> list[float]:
-    from shorthash.features.splits import PerClassQueries, RandomQueries
+    from shorthash.data.splits import PerClassQueries, RandomQueries
 
     folder = os.environ.get("SHORTHASH_DATA")
     if not folder:

@@ -24,7 +24,7 @@ import numpy as np
 
 from shorthash import make_hasher
 from shorthash._arrays import to_numpy
-from shorthash.features.streams import BatchStream
+from shorthash.data.streams import BatchStream
 
 RECORD = Path(__file__).resolve().parents[1] / "docs" / "data" / "gpu.json"
 SPREAD = 1.5  # noise of a feature beside the spread of the class centres

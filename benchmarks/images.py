@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def photographs() -> tuple[list[Path], np.ndarray]:
-    from shorthash.features.images import image_files
+    from shorthash.images.images import image_files
 
     folder = os.environ.get("SHORTHASH_DATA")
     if not folder:
@@ -60,9 +60,9 @@ def photographs() -> tuple[list[Path], np.ndarray]:
 
 def features(name: str, files: list[Path], cache: str) -> tuple[np.ndarray, float]:
     """Rows of all images, and seconds per image of a few, decoding and all, in one process."""
-    from shorthash.features.extraction import extract
-    from shorthash.features.image_cache import FeatureCache
-    from shorthash.features.image_features import make_features
+    from shorthash.images.extraction import extract
+    from shorthash.images.image_cache import FeatureCache
+    from shorthash.images.image_features import make_features
 
     made = make_features(name)
     with FeatureCache(cache, made.recipe) as kept:
@@ -74,7 +74,7 @@ def features(name: str, files: list[Path], cache: str) -> tuple[np.ndarray, floa
 
 
 def split(y: np.ndarray, seed: int) -> Any:
-    from shorthash.features.splits import PerClassQueries
+    from shorthash.data.splits import PerClassQueries
 
     return PerClassQueries(per_class=PER_CLASS, seed=seed).split(y)
 
@@ -116,7 +116,7 @@ def draw_wall(files: list[Path], y: np.ndarray, rows: dict[str, np.ndarray]) -> 
 
     from shorthash import BucketIndex, make_hasher
     from shorthash.codes import pack
-    from shorthash.report.figures import figure_style
+    from shorthash.lab.figures import figure_style
 
     parts = split(y, 0)
     queries = [next(q for q in parts.query if y[q] == name) for name in ASKED]
@@ -149,7 +149,7 @@ def _line(axes: Any, files: list[Path], y: np.ndarray, index: Any, code: int, la
     from matplotlib.patches import FancyBboxPatch
 
     from shorthash.codes import hamming_distances
-    from shorthash.report.figures import PALETTE
+    from shorthash.lab.figures import PALETTE
 
     known, loads = index.buckets()
     distances = hamming_distances(np.array([code], dtype=known.dtype), known, N_BITS)[0]
@@ -174,7 +174,7 @@ def _line(axes: Any, files: list[Path], y: np.ndarray, index: Any, code: int, la
 
 def _name(axes: Any, label: str, x: float, bottom: float, *, right: bool) -> None:
     """The class of an image, and whether it is the one asked for."""
-    from shorthash.report.figures import PALETTE
+    from shorthash.lab.figures import PALETTE
 
     words = f"{'✓' if right else '✗'} {label.replace('_', ' ')}"
     ground = {"facecolor": PALETTE["series-3" if right else "series-2"], "edgecolor": "none", "pad": 0.8}
@@ -182,8 +182,8 @@ def _name(axes: Any, label: str, x: float, bottom: float, *, right: bool) -> Non
 
 
 def _picture(axes: Any, file: Path, left: float, top: float, size: float) -> None:
-    from shorthash.features.image_features import middle_square
-    from shorthash.features.images import decode
+    from shorthash.images.image_features import middle_square
+    from shorthash.images.images import decode
 
     square = middle_square(decode(file), 72, share=1.0)
     axes.imshow(square, extent=(left, left + size, top + size, top), aspect="auto", interpolation="lanczos", zorder=2)

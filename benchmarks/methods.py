@@ -83,8 +83,8 @@ def load(dataset: str) -> tuple[np.ndarray, np.ndarray]:
 def measure(X: np.ndarray, y: np.ndarray, dataset: str, name: str, n_bits: int, seed: int) -> dict[str, Any]:
     """Fit, encode and score once; where the method is not defined, why."""
     from shorthash import evaluate, make_hasher
+    from shorthash.data.splits import PerClassQueries, RandomQueries
     from shorthash.errors import InvalidInput
-    from shorthash.features.splits import PerClassQueries, RandomQueries
 
     draw = PerClassQueries(100, n_train=5000, seed=seed) if dataset == "CIFAR-10" else RandomQueries(1000, seed=seed)
     split = draw.split(y)

@@ -96,7 +96,7 @@ def main() -> None:
 def build(folder: Path) -> None:
     """A million items around 64 centres, encoded and named."""
     from shorthash import make_hasher
-    from shorthash.collection import Collection
+    from shorthash.images import Collection
 
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(64, N_FEATURES))

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from shorthash import evaluate, make_hasher
+from shorthash.data.splits import PerClassQueries
 from shorthash.errors import TieOrderWarning
 from shorthash.evaluation import CONVENTIONS
-from shorthash.features.splits import PerClassQueries
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "data" / "which_map.json"
 LENGTHS = (4, 6, 8, 10, 12, 16)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shorthash.features.entries import CATALOGUE, Entry
-from shorthash.features.splits import PerClassQueries, RandomQueries
+from shorthash.data.entries import CATALOGUE, Entry
+from shorthash.data.splits import PerClassQueries, RandomQueries
 
 
 def render() -> str:

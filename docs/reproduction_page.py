@@ -7,14 +7,14 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from shorthash.bench.collect import collect_grid
-from shorthash.bench.plan import unique_runs
-from shorthash.bench.reporting import Collected, collect, provenance
-from shorthash.report.claims import PROPOSED, claims_table
-from shorthash.report.errata import errata_table
-from shorthash.report.grid import Cell, ResultGrid, difference_table, mean_table
-from shorthash.report.reproduction import agreement_table, scale_table, trend_table, verdict
-from shorthash.report.tables import Column, Table, to_markdown
+from shorthash.lab.claims import PROPOSED, claims_table
+from shorthash.lab.collect import collect_grid
+from shorthash.lab.errata import errata_table
+from shorthash.lab.grid import Cell, ResultGrid, difference_table, mean_table
+from shorthash.lab.plan import unique_runs
+from shorthash.lab.reporting import Collected, collect, provenance
+from shorthash.lab.reproduction import agreement_table, scale_table, trend_table, verdict
+from shorthash.lab.tables import Column, Table, to_markdown
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 TIES = {"map_worst": "worst order", "map": "mean", "map_stable": "database order", "map_best": "best order"}

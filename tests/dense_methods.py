@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import solve_sylvester
 
 from shorthash._labels import group_labels
-from shorthash.features.rows import Rows
+from shorthash.data.rows import Rows
 from shorthash.learners.samples import Samples
 
 

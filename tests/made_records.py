@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 
-from shorthash.bench.plan import plan_runs
-from shorthash.bench.sample import pack_sample
-from shorthash.bench.spec import read_experiment
+from shorthash.lab.plan import plan_runs
+from shorthash.lab.sample import pack_sample
+from shorthash.lab.spec import read_experiment
 
 METHODS = {
     "SH": ("sh", 0.25),

@@ -18,14 +18,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shorthash.collection.collection import Collection
-    from shorthash.collection.fitting import fit_images
     from shorthash.evaluation.scores import Scores, evaluate
+    from shorthash.images.collection import Collection
+    from shorthash.images.fitting import fit_images
     from shorthash.index.buckets import BucketIndex
     from shorthash.index.scan import ScanIndex
     from shorthash.kernels.rbf import AnchorRBF
-    from shorthash.learners.eaph import EAPH
-    from shorthash.learners.rslh import RSLH
+    from shorthash.learners.eaph.estimator import EAPH
+    from shorthash.learners.rslh.estimator import RSLH
     from shorthash.persistence import load, save
     from shorthash.recipes import HasherPipeline, make_hasher
     from shorthash.store.sqlite import SQLiteStore
@@ -52,17 +52,17 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "EAPH": "shorthash.learners.eaph",
-    "RSLH": "shorthash.learners.rslh",
+    "EAPH": "shorthash.learners.eaph.estimator",
+    "RSLH": "shorthash.learners.rslh.estimator",
     "AnchorRBF": "shorthash.kernels.rbf",
     "BucketIndex": "shorthash.index.buckets",
-    "Collection": "shorthash.collection.collection",
+    "Collection": "shorthash.images.collection",
     "HasherPipeline": "shorthash.recipes",
     "SQLiteStore": "shorthash.store.sqlite",
     "ScanIndex": "shorthash.index.scan",
     "Scores": "shorthash.evaluation.scores",
     "evaluate": "shorthash.evaluation.scores",
-    "fit_images": "shorthash.collection.fitting",
+    "fit_images": "shorthash.images.fitting",
     "load": "shorthash.persistence",
     "make_hasher": "shorthash.recipes",
     "open_store": "shorthash.store.urls",

@@ -60,7 +60,7 @@ RECIPES: dict[str, Recipe] = {
         supervised=True,
         multilabel=True,
         reference="This library; see docs/paper/eaph.md.",
-        learner="shorthash.learners.eaph:EAPH",
+        learner="shorthash.learners.eaph.estimator:EAPH",
         front_end=(),
     ),
     "eaph": Recipe(
@@ -69,7 +69,7 @@ RECIPES: dict[str, Recipe] = {
         supervised=True,
         multilabel=True,
         reference="This library; see docs/paper/eaph.md.",
-        learner="shorthash.learners.eaph:EAPH",
+        learner="shorthash.learners.eaph.estimator:EAPH",
         front_end=(),
     ),
     "sumeaph": Recipe(
@@ -86,7 +86,7 @@ RECIPES: dict[str, Recipe] = {
         supervised=True,
         multilabel=True,
         reference="X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511.",
-        learner="shorthash.learners.rslh:RSLH",
+        learner="shorthash.learners.rslh.estimator:RSLH",
         presets={
             "authors-code": {
                 "settings": {

@@ -22,9 +22,9 @@ from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_same_length
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
+from shorthash.data.rows import BATCH_ROWS, Rows, validated
+from shorthash.data.streams import Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
-from shorthash.features.rows import BATCH_ROWS, Rows, validated
-from shorthash.features.streams import Stream, known_stream
 from shorthash.kernels.fused import FusedScores, remembered
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.base import BaseHasher, LinearScores

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from shorthash.bench.plan import plan_runs
-from shorthash.bench.run import Progress
-from shorthash.bench.spec import read_experiment
-from shorthash.bench.store import write_record
 from shorthash.cli.bench_run import _Lines
+from shorthash.lab.plan import plan_runs
+from shorthash.lab.run import Progress
+from shorthash.lab.spec import read_experiment
+from shorthash.lab.store import write_record
 
 SPEC = """
 seeds = 1

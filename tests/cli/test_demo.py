@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shorthash.bench import demo
+from shorthash.lab import demo
 
 TABLE = """\
                                  mAP  precision   fit  encode    search

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cli.conftest import CODE, masked
 
-from shorthash.features.files import ENDINGS, read_codes
+from shorthash.data.files import ENDINGS, read_codes
 
 TABLE = """\
 codes    out.npz

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pictures import CLASSES, encoded, picture, write_folder
 
-from shorthash.collection import Collection
+from shorthash.images import Collection
 
 
 @pytest.fixture(scope="module")

@@ -227,7 +227,7 @@ def test_files_that_may_not_be_read_are_one_line(run, monkeypatch):
     def denied(*_):
         raise PermissionError(13, "Permission denied", "X.npy")
 
-    monkeypatch.setattr("shorthash.features.files.read_labels", denied)
+    monkeypatch.setattr("shorthash.data.files.read_labels", denied)
     outcome = run("fit", "X.npy", "names.npy", "-o", "m")
     assert (outcome.status, outcome.err) == (2, "error: Permission denied: X.npy\n")
 
@@ -237,7 +237,7 @@ def test_our_own_mistakes_keep_their_traceback(files, monkeypatch, error):
     def broken(*_):
         raise error
 
-    monkeypatch.setattr("shorthash.features.files.read_labels", broken)
+    monkeypatch.setattr("shorthash.data.files.read_labels", broken)
     with pytest.raises(type(error), match="a bug"):
         main(["fit", f"{files}/X.npy", f"{files}/names.npy", "-o", f"{files}/m"])
 

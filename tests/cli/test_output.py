@@ -10,7 +10,7 @@ from shorthash.cli.output import Answer, complain, show
 from shorthash.cli.progress import progress
 from shorthash.cli.warned import warnings_as_lines
 from shorthash.errors import CollisionWarning
-from shorthash.report.tables import Column, Table
+from shorthash.lab.tables import Column, Table
 
 WIDE = Table(
     (

@@ -7,7 +7,7 @@ import pytest
 from cli.conftest import CODE, FIT, masked
 
 from shorthash import load
-from shorthash.features import streams, tables
+from shorthash.data import streams, tables
 
 pyarrow = pytest.importorskip("pyarrow", reason="tables need pyarrow")
 import pyarrow.parquet as parquet  # noqa: E402

@@ -6,7 +6,7 @@ from sklearn.linear_model import RidgeClassifier
 
 from shorthash import RSLH
 from shorthash._labels import group_labels
-from shorthash.features.rows import Rows
+from shorthash.data.rows import Rows
 from shorthash.learners import codebook_starts
 from shorthash.learners.codebook_starts import STARTS, annealed_codebook, polar_codebook
 from shorthash.learners.codebooks import crowding, n_distinct, separation

@@ -22,7 +22,7 @@ from shorthash.learners.ccaitq import CCAITQ
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.lsh import LSH
 from shorthash.learners.pcarr import PCARR
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.sdh import SDH
 
 

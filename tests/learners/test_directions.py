@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shorthash.features.rows import Rows
+from shorthash.data.rows import Rows
 from shorthash.learners.directions import centred, principal_directions, random_rotation, scatter
 
 

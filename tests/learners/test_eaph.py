@@ -12,14 +12,14 @@ from shorthash.codes.ties import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners import posterior_logistic
 from shorthash.learners.classifier import ClassifierCode
-from shorthash.learners.eaph import EAPH
-from shorthash.learners.eaph_codebook import anneal_codebook
-from shorthash.learners.eaph_memory import searched_map
-from shorthash.learners.eaph_refinement import _masses, refine_table
-from shorthash.learners.eaph_table import ap_table
-from shorthash.learners.posterior_folds import softmax
-from shorthash.learners.posteriors import fit_posteriors
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.eaph.codebook import anneal_codebook
+from shorthash.learners.eaph.estimator import EAPH
+from shorthash.learners.eaph.memory import searched_map
+from shorthash.learners.eaph.refinement import _masses, refine_table
+from shorthash.learners.eaph.table import ap_table
+from shorthash.learners.posteriors.folds import softmax
+from shorthash.learners.posteriors.models import fit_posteriors
+from shorthash.learners.rslh.estimator import RSLH
 
 
 def loop_ap(h, database, rel, relevant_mass):

@@ -9,13 +9,13 @@ from shorthash import RSLH, AnchorRBF, load, save
 from shorthash._labels import group_labels
 from shorthash.codes.packing import pack
 from shorthash.codes.ties import leave_one_out_map
+from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
 from shorthash.learners import encoders
 from shorthash.learners.class_scores import fit_logistic, fit_ridge
 from shorthash.learners.classifier import ClassifierCode
-from shorthash.learners.eaph import EAPH
-from shorthash.learners.eaph_encoding import margins
+from shorthash.learners.eaph.encoding import margins
+from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.encoders import ENCODERS, CodewordHasher
 from shorthash.learners.fsdh import FSDH
 from shorthash.learners.lsh import LSH

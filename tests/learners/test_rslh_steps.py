@@ -7,11 +7,11 @@ import pytest
 from dense_rslh import dense_objective, dense_reduction, dense_run, dense_similarity
 
 from shorthash._labels import group_labels
-from shorthash.features.rows import Rows
+from shorthash.data.rows import Rows
 from shorthash.learners import rslh_onepass
-from shorthash.learners.rslh_onepass import solve_one_pass
-from shorthash.learners.rslh_persample import CentredRows, solve_per_sample
-from shorthash.learners.rslh_steps import Problem, Weights, start, w_step
+from shorthash.learners.rslh.onepass import solve_one_pass
+from shorthash.learners.rslh.persample import CentredRows, solve_per_sample
+from shorthash.learners.rslh.steps import Problem, Weights, start, w_step
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.statistics import GroupStatistics
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from shorthash._labels import group_labels
+from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
 from shorthash.learners.statistics import GroupStatistics
 
 

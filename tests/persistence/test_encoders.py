@@ -15,7 +15,7 @@ from shorthash.kernels.bias import Bias
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.itq import PCAITQ
 from shorthash.learners.lsh import LSH
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.methods import RECIPES
 from shorthash.persistence import export_encoder
 

@@ -7,7 +7,7 @@ from scale.exact import assert_same, hasher, rows
 from shorthash import _arrays
 from shorthash.errors import InvalidInput, MissingExtra
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.sdh import SDH
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.scale import ArrayStream, BatchStream

@@ -7,7 +7,7 @@ from scale.exact import assert_same, hasher, rows
 from shorthash import load, save
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.persistence import describe
 from shorthash.scale import ArrayStream, collect, fit_collected, load_collected, save_collected
 

@@ -10,7 +10,7 @@ from scale.exact import assert_same, hasher, rows
 
 from shorthash import BucketIndex, evaluate
 from shorthash.errors import InvalidInput
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.scale import collect, fit_collected, fit_stream
 
 dask = pytest.importorskip("dask", reason="dask is not installed")

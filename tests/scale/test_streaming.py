@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scale.exact import assert_same, hasher, rows
 
+from shorthash.data import streams, tables
 from shorthash.errors import CollisionWarning, GuardWarning, InvalidInput
-from shorthash.features import streams, tables
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.scale import ArrayStream, BatchStream, collect, fit_collected, fit_stream, load_collected
 
 pyarrow = pytest.importorskip("pyarrow", reason="streams of tables need pyarrow")
@@ -172,7 +172,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from scale.exact import hasher
-from shorthash.features import streams
+from shorthash.data import streams
 from shorthash.scale import fit_stream
 streams.BLOCK_ROWS = 500
 folder = sys.argv[1]

@@ -16,7 +16,7 @@ import pytest
 
 from shorthash import RSLH, BucketIndex
 from shorthash.codes import ball_size
-from shorthash.learners.eaph import EAPH
+from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]

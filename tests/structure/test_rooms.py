@@ -13,7 +13,7 @@ import shorthash
 ROOMS = [
     {"errors", "_types", "_arrays", "_validation", "_labels"},
     {"codes"},
-    {"features"},
+    {"data"},
     {"kernels"},
     {"learners"},
     {"methods"},
@@ -23,9 +23,8 @@ ROOMS = [
     {"store"},
     {"evaluation"},
     {"scale"},
-    {"report"},
-    {"bench"},
-    {"collection"},
+    {"lab"},
+    {"images"},
     {"web"},
     {"cli"},
 ]

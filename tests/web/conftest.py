@@ -8,8 +8,8 @@ from pictures import write_folder
 from served import SECRET, client_of
 
 from shorthash import make_hasher
-from shorthash.collection import Collection, fit_images
-from shorthash.features.image_features import GistFeatures
+from shorthash.images import Collection, fit_images
+from shorthash.images.image_features import GistFeatures
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import pytest
 from pictures import encoded, picture
 from served import TOKEN, allowed, client_of
 
-from shorthash.collection import Collection
+from shorthash.images import Collection
 
 
 def send(client, *named, label=None, headers=None):

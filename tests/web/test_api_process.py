@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 from served import TOKEN, allowed
 
-from shorthash.collection import Collection
+from shorthash.images import Collection
 
 
 def command(folder, *options):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pictures import encoded, picture, write_folder
 
-from shorthash.collection import fit_images
-from shorthash.features.image_features import GistFeatures
+from shorthash.images import fit_images
+from shorthash.images.image_features import GistFeatures
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(

@@ -9,8 +9,8 @@ import pytest
 
 import shorthash.web
 from shorthash import make_hasher
-from shorthash.collection import Bucket, Collection
 from shorthash.errors import InvalidInput
+from shorthash.images import Bucket, Collection
 from shorthash.web.map_views import bucket_view, gray, gray_rank, map_view, marks_of, place_of
 from shorthash.web.model_views import model_view
 from shorthash.web.views import (

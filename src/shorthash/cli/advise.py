@@ -10,8 +10,8 @@ from shorthash.cli.options import AsJson, Features, argument, option, parse_numb
 from shorthash.cli.progress import progress
 
 if TYPE_CHECKING:
-    from shorthash.bench.advice import Advice
-    from shorthash.report.tables import Table
+    from shorthash.lab.advice import Advice
+    from shorthash.lab.tables import Table
 
 __all__ = ["advise"]
 
@@ -46,9 +46,9 @@ def advise(
     Example:
       shorthash advise features.npy labels.npy --bits 4,8,12 --items 1000000 --figure advice.png
     """
-    from shorthash.bench.advice import LENGTHS
-    from shorthash.bench.advice import advise as ask
-    from shorthash.features.files import read_features, read_labels
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.lab.advice import LENGTHS
+    from shorthash.lab.advice import advise as ask
 
     with progress() as tell:
         advice = ask(
@@ -70,7 +70,7 @@ def advise(
 
 def _draw(advice: Advice, path: Path) -> Path:
     """MAP by length, one curve per method."""
-    from shorthash.report.figures import draw_map_by_length, save_figure
+    from shorthash.lab.figures import draw_map_by_length, save_figure
 
     curves: dict[str, dict[int, tuple[float, float]]] = {}
     for row in advice.rows:
@@ -80,7 +80,7 @@ def _draw(advice: Advice, path: Path) -> Path:
 
 def _table(advice: Advice) -> Table:
     """One row per method and length."""
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     columns = (
         Column("method", text=True),

@@ -20,8 +20,8 @@ def list_parts(specs: Specs, as_json: AsJson = False) -> None:
     Example:
       shorthash bench list experiments/table1.toml
     """
-    from shorthash.bench.plan import plan_part
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.plan import plan_part
+    from shorthash.lab.tables import Column, Table
 
     rows, runs = [], []
     for part in (part for experiment in experiments(specs) for part in experiment.parts):

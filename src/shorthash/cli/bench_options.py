@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from shorthash.cli.options import argument, option
 
 if TYPE_CHECKING:
-    from shorthash.bench.spec import Experiment
+    from shorthash.lab.spec import Experiment
 
 __all__ = ["DataDir", "Results", "Specs", "experiments", "results_folder"]
 
@@ -24,7 +24,7 @@ DataDir = Annotated[
 
 def experiments(specs: list[Path]) -> list[Experiment]:
     """Read every specification before anything else happens."""
-    from shorthash.bench.spec import read_experiment
+    from shorthash.lab.spec import read_experiment
 
     return [read_experiment(path) for path in specs]
 

@@ -13,7 +13,7 @@ from shorthash.cli.bench_options import DataDir, Results, Specs, experiments, re
 from shorthash.cli.options import AsJson, option
 
 if TYPE_CHECKING:
-    from shorthash.bench.run import Progress
+    from shorthash.lab.run import Progress
 
 __all__ = ["run"]
 
@@ -39,7 +39,7 @@ def run(
       shorthash bench run experiments/smoke.toml
       shorthash bench run experiments/table1.toml experiments/table2.toml --data-dir data
     """
-    from shorthash.bench.run import run_experiments
+    from shorthash.lab.run import run_experiments
 
     folder = results_folder(results, specs)
     with _progress() as tell:

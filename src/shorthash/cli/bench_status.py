@@ -16,8 +16,8 @@ def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> No
     Example:
       shorthash bench status experiments/table1.toml
     """
-    from shorthash.bench.run import experiment_status
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.run import experiment_status
+    from shorthash.lab.tables import Column, Table
 
     folder = results_folder(results, specs)
     rows = [

@@ -53,9 +53,9 @@ def compare(
       shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
     """
     from shorthash._validation import require_extra
-    from shorthash.bench.compare import DEFAULT_METHODS, compare_methods
-    from shorthash.bench.compare_page import comparison_sentence, comparison_table, skipped_table, write_comparison
-    from shorthash.features.files import read_features, read_labels
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.lab.compare import DEFAULT_METHODS, compare_methods
+    from shorthash.lab.compare_page import comparison_sentence, comparison_table, skipped_table, write_comparison
     from shorthash.recipes import recipes
 
     for module in ("matplotlib", "jinja2"):  # now, not after all the work

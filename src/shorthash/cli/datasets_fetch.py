@@ -26,8 +26,8 @@ def fetch(
     Example:
       shorthash datasets fetch fashion-mnist
     """
-    from shorthash.features.catalogue import CATALOGUE
-    from shorthash.features.catalogue import fetch as download
+    from shorthash.data.catalogue import CATALOGUE
+    from shorthash.data.catalogue import fetch as download
 
     with progress() as tell:
         files = download(name, data_dir, tell)

@@ -25,7 +25,7 @@ def list_datasets(
       shorthash datasets list cifar10
     """
     from shorthash._validation import check_choice
-    from shorthash.features.catalogue import CATALOGUE, data_folders, dataset_facts
+    from shorthash.data.catalogue import CATALOGUE, data_folders, dataset_facts
 
     facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
     folders = ", ".join(str(folder) for folder in data_folders(data_dir))
@@ -39,7 +39,7 @@ def list_datasets(
 
 
 def _list(facts: dict[str, dict[str, Any]], folders: str) -> output.Answer:
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     titles = ("name", "data set", "rows", "features", "classes", "found")
     rows = tuple(

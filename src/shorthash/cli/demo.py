@@ -28,8 +28,8 @@ def demo(
       shorthash demo --out demo
     """
     from shorthash._validation import require_extra
-    from shorthash.bench.demo import run_demo
-    from shorthash.bench.demo_page import demo_table, write_demo
+    from shorthash.lab.demo import run_demo
+    from shorthash.lab.demo_page import demo_table, write_demo
 
     for module in ("matplotlib", "jinja2"):  # now, not after all the work
         require_extra(module, "report", "shorthash demo")

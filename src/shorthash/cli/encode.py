@@ -39,7 +39,7 @@ def encode(
     import numpy as np
 
     from shorthash.codes import pack, packed_dtype
-    from shorthash.features.files import check_target, write_codes
+    from shorthash.data.files import check_target, write_codes
 
     check_target(codes)
     hasher = read_hasher(model)

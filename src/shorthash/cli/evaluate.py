@@ -58,8 +58,8 @@ def evaluate(
       shorthash evaluate --codes --bits 8 --query q.npy --query-labels yq.npy \\
           --database db.npy --database-labels yd.npy --json
     """
+    from shorthash.data.files import read_labels
     from shorthash.evaluation.scores import evaluate as score
-    from shorthash.features.files import read_labels
 
     if (database is None) != (database_labels is None):
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")

@@ -58,7 +58,7 @@ def fit(
       shorthash fit shards/ --stream --label class -o digits.model --checkpoint sums.part
     """
     from shorthash.codes import code_quality
-    from shorthash.features.files import read_features, read_labels
+    from shorthash.data.files import read_features, read_labels
     from shorthash.persistence import save
     from shorthash.recipes import make_hasher
 

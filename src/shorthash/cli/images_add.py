@@ -47,9 +47,9 @@ def add(
     """
     from contextlib import nullcontext
 
-    from shorthash.collection import Collection
-    from shorthash.collection.labels import named_images
-    from shorthash.features.image_cache import FeatureCache
+    from shorthash.images import Collection
+    from shorthash.images.image_cache import FeatureCache
+    from shorthash.images.labels import named_images
 
     if label is not None and labels is not None:
         raise typer.BadParameter("give --label or --labels, not both", param_hint="--label")

@@ -20,7 +20,7 @@ from shorthash.cli.options import AsJson, argument, option, parse_settings
 from shorthash.cli.progress import progress
 
 if TYPE_CHECKING:
-    from shorthash.collection import FitReport
+    from shorthash.images import FitReport
 
 __all__ = ["fit"]
 
@@ -63,7 +63,7 @@ def fit(
       shorthash images fit photos/ -o photos.model
       shorthash images fit photos/ -o photos.model --bits 10 --features cnn
     """
-    from shorthash.collection import fit_images
+    from shorthash.images import fit_images
 
     with progress() as tell:
         report = fit_images(

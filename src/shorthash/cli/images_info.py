@@ -24,7 +24,7 @@ def info(model: CollectionFolder, as_json: AsJson = False) -> None:
 
 def show_collection(model: Path, as_json: bool) -> None:
     """What a collection says about itself."""
-    from shorthash.collection import Collection
+    from shorthash.images import Collection
 
     with Collection.open(model, readonly=True) as collection:
         data = collection.facts()
@@ -52,7 +52,7 @@ def _facts(data: dict[str, Any]) -> dict[str, str]:
 
 def _tables(classes: dict[int | str, int]) -> tuple[Any, ...]:
     """Items by class."""
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     rows = tuple((str(name), count) for name, count in classes.items())
     return (Table((Column("class", text=True), Column("items")), rows),) if rows else ()

@@ -43,7 +43,7 @@ def workers(given: int | None) -> int:
 
 def cache_place(given: Path | None, none: bool) -> Path | None:
     """The file of features, if there is to be one."""
-    from shorthash.features.image_cache import default_cache
+    from shorthash.images.image_cache import default_cache
 
     return None if none else given or default_cache()
 

@@ -22,8 +22,8 @@ def remove(
     Example:
       shorthash images remove photos.model 3 17
     """
-    from shorthash.collection import Collection
     from shorthash.errors import InvalidInput
+    from shorthash.images import Collection
 
     with Collection.open(model) as collection:
         numbers = collection.ids.dtype.kind == "i"

@@ -10,7 +10,7 @@ from shorthash.cli.images_options import CollectionFolder
 from shorthash.cli.options import AsJson, argument, flag, option
 
 if TYPE_CHECKING:
-    from shorthash.collection import Collection, Found, Item
+    from shorthash.images import Collection, Found, Item
 
 __all__ = ["search"]
 
@@ -32,7 +32,7 @@ def search(
       shorthash images search photos.model holiday.jpg -k 5
       shorthash images search photos.model 17 --rerank
     """
-    from shorthash.collection import Collection
+    from shorthash.images import Collection
 
     with Collection.open(model, readonly=True) as collection:
         found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=rerank)
@@ -53,7 +53,7 @@ def _query(collection: Collection, text: str) -> dict[str, Any]:
 
 
 def _answer(found: Found, items: list[Item]) -> output.Answer:
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     scores = [None] * len(items) if found.scores is None else found.scores.tolist()
     neighbours: list[dict[str, Any]] = [

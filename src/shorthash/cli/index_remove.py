@@ -27,8 +27,8 @@ def remove(
       shorthash index remove 3 17 --index items.index
       shorthash index remove --ids gone.csv --store sqlite:///items.db
     """
+    from shorthash.data.files import read_labels
     from shorthash.errors import InvalidInput
-    from shorthash.features.files import read_labels
 
     if (ids is None) == (not given):
         raise InvalidInput("Give ids to remove, or --ids FILE, one of the two.")

@@ -21,7 +21,7 @@ def read_rows(
     rows: Path, model: Path | None, bits: int | None, ids: Path | None, vectors: Path | None
 ) -> tuple[Any, dict[str, Any]]:
     """Codes as signs, and ids and vectors as far as they were given."""
-    from shorthash.features.files import read_features, read_labels
+    from shorthash.data.files import read_features, read_labels
 
     with progress() as tell:
         codes = read_or_encode(rows, None if model is None else read_hasher(model), tell, bits)

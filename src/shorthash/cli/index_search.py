@@ -67,7 +67,7 @@ def search(
 
 def _asked(metric: str, vectors: Path | None, queries: Path, hasher: Any) -> Any:
     """What the scores of the queries are computed from."""
-    from shorthash.features.files import read_features
+    from shorthash.data.files import read_features
 
     if vectors is not None:
         return read_features(vectors)
@@ -78,7 +78,7 @@ def _asked(metric: str, vectors: Path | None, queries: Path, hasher: Any) -> Any
 
 def _ranked(found: Any, show: int) -> output.Answer:
     """Neighbours with scores, as an answer."""
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     results: list[dict[str, Any]] = [
         {

@@ -29,7 +29,7 @@ def info(
     Example:
       shorthash info digits.model
     """
-    from shorthash.collection.folder import is_collection
+    from shorthash.images.folder import is_collection
     from shorthash.persistence import describe
 
     if is_collection(folder):
@@ -56,7 +56,7 @@ def _size(n_bytes: int) -> str:
 
 def _parameters(name: str, params: dict[str, Any]) -> Any:
     """Parameters of one step."""
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     title = f"{name}: {params['class']}" if "class" in params else name
     rows = tuple((key, str(value)) for key, value in params.items() if key != "class")

@@ -35,7 +35,7 @@ def methods(
 
 def _list(facts: dict[str, dict[str, Any]]) -> output.Answer:
     """One line per method."""
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     rows = tuple(
         (name, f["full_name"], f["year"], _yes(f["supervised"]), _several(f), ", ".join(f["presets"]))
@@ -48,7 +48,7 @@ def _list(facts: dict[str, dict[str, Any]]) -> output.Answer:
 
 def _one(name: str, facts: dict[str, Any]) -> output.Answer:
     """All about a method."""
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     presets = {
         preset: ", ".join(f"{key}={value!r}" for group in changes.values() for key, value in group.items())

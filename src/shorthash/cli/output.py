@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from shorthash.report.tables import Table
+    from shorthash.lab.tables import Table
 
 __all__ = ["Answer", "complain", "say", "show"]
 

@@ -63,7 +63,7 @@ def encode_file(path: Path, hasher: Any, tell: Tell) -> Codes:
     """Codes of the feature rows of a file, read in chunks."""
     import numpy as np
 
-    from shorthash.features.files import read_features
+    from shorthash.data.files import read_features
 
     X = read_features(path)
     check_columns(path, X.shape[1], hasher)
@@ -76,6 +76,6 @@ def encode_file(path: Path, hasher: Any, tell: Tell) -> Codes:
 
 def read_or_encode(path: Path, hasher: Any, tell: Tell, n_bits: int | None = None) -> Codes:
     """Codes of a file: encoded by ``hasher`` if its rows are features, read as they are if ``hasher`` is None."""
-    from shorthash.features.files import read_codes
+    from shorthash.data.files import read_codes
 
     return read_codes(path, n_bits) if hasher is None else encode_file(path, hasher, tell)

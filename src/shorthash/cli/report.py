@@ -36,9 +36,9 @@ def report(
       shorthash report experiments/table1.toml --results experiments/results -o report
     """
     from shorthash._validation import require_extra
-    from shorthash.bench.reporting import build_report, collect
-    from shorthash.report.report_page import write_report
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.report_page import write_report
+    from shorthash.lab.reporting import build_report, collect
+    from shorthash.lab.tables import Column, Table
 
     for module in ("matplotlib", "jinja2"):  # now, not after all the work
         require_extra(module, "report", "shorthash report")

@@ -9,7 +9,7 @@ from shorthash.cli.output import Answer
 if TYPE_CHECKING:
     from shorthash._types import Labels
     from shorthash.evaluation.scores import Scores
-    from shorthash.report.tables import Table
+    from shorthash.lab.tables import Table
 
 __all__ = ["score_answer"]
 
@@ -52,7 +52,7 @@ def _facts(scores: Scores, bounds: bool) -> dict[str, str]:
 
 
 def _by_k(scores: Scores) -> Table:
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     titles = ("precision@k", "recall@k", "mAP@k", "nDCG@k")
     kinds = (scores.precision_at_k, scores.recall_at_k, scores.map_at_k, scores.ndcg_at_k)
@@ -61,7 +61,7 @@ def _by_k(scores: Scores) -> Table:
 
 
 def _by_class(classes: dict[str, dict[Any, float]], scores: Scores, bounds: bool) -> Table:
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     within = f"@H<={scores.radius:g}"
     titles = {"map": "mAP", "map_worst": "worst", "map_best": "best"}

@@ -41,7 +41,7 @@ def search(
       shorthash search digits.model database.npy queries.npy -k 5 --labels labels.npy
       shorthash search digits.model codes.npz queries.npy --database-codes --radius 2 --json
     """
-    from shorthash.features.files import read_labels
+    from shorthash.data.files import read_labels
     from shorthash.index.buckets import BucketIndex
 
     if k is not None and radius is not None:

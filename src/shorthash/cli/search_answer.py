@@ -10,7 +10,7 @@ from shorthash.errors import InvalidInput
 if TYPE_CHECKING:
     from shorthash._types import Labels
     from shorthash.index.results import RadiusResult, SearchResult
-    from shorthash.report.tables import Table
+    from shorthash.lab.tables import Table
 
 __all__ = ["label_names", "search_answer"]
 
@@ -68,7 +68,7 @@ def _result(query: int, ids: list[Any], distances: list[int], names: dict[Any, A
 
 def _table(results: list[dict[str, Any]], named: bool) -> Table:
     """One row per query and distance."""
-    from shorthash.report.tables import Column, Table
+    from shorthash.lab.tables import Column, Table
 
     rows: list[tuple[Any, ...]] = []
     for result in results:

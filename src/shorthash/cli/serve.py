@@ -60,7 +60,7 @@ def serve(
     from shorthash._validation import require_extra
 
     require_extra("uvicorn", "web", "Serving a collection")
-    from shorthash.collection import Collection
+    from shorthash.images import Collection
     from shorthash.web import Settings
     from shorthash.web.serving import listen, run
 

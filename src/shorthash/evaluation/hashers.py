@@ -33,7 +33,7 @@ def map_scorer(estimator: Encoder, X: ArrayLike, y: ArrayLike) -> float:
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import GridSearchCV
-    >>> from shorthash.learners.rslh import RSLH
+    >>> from shorthash.learners.rslh.estimator import RSLH
     >>> X, y = load_iris(return_X_y=True)
     >>> search = GridSearchCV(RSLH(n_bits=4, random_state=0), {"alpha": [0.1, 1.0]}, scoring=map_scorer).fit(X, y)
     >>> search.best_score_ > 0.4

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from shorthash._arrays import Beside, capped_exp, is_foreign, like, namespace, product, to_numpy
 from shorthash._types import Features, Floats
 from shorthash._validation import check_choice, check_count, check_weight
+from shorthash.data.rows import Rows, validated
 from shorthash.errors import AnchorWarning, InvalidInput
-from shorthash.features.rows import Rows, validated
 
 __all__ = ["AnchorRBF", "ExponentialMap", "RowSource"]
 

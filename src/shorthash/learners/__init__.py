@@ -8,7 +8,7 @@ from shorthash.learners.boosting import BitBoost
 from shorthash.learners.ccaitq import CCAITQ
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.cosdish import COSDISH
-from shorthash.learners.eaph import EAPH
+from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.encoders import CodewordHasher
 from shorthash.learners.fsdh import FSDH
 from shorthash.learners.fssh import FSSH
@@ -21,7 +21,7 @@ from shorthash.learners.mfh import MFH
 from shorthash.learners.nsh import NSH
 from shorthash.learners.pcarr import PCARR
 from shorthash.learners.posh import POSH
-from shorthash.learners.rslh import RSLH
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.scdh import SCDH
 from shorthash.learners.sdh import SDH
 from shorthash.learners.sdhmlr import SDHMLR

@@ -18,9 +18,9 @@ from shorthash._types import Codes, Floats
 from shorthash._validation import MAX_BITS, check_n_bits
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
+from shorthash.data.rows import Rows, validated
+from shorthash.data.streams import known_stream
 from shorthash.errors import CollisionWarning, InvalidInput
-from shorthash.features.rows import Rows, validated
-from shorthash.features.streams import known_stream
 
 __all__ = ["BaseHasher", "LinearScores", "SupervisedHasher"]
 

@@ -20,8 +20,8 @@ from sklearn.utils import check_random_state, get_tags
 
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_count, check_weight
+from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, scatter
 from shorthash.learners.samples import CentredRows

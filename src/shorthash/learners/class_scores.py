@@ -19,9 +19,9 @@ import numpy as np
 
 from shorthash._labels import LabelGroups
 from shorthash._types import Features, Floats
-from shorthash.features.rows import Rows
-from shorthash.learners.posterior_folds import PosteriorModel
-from shorthash.learners.posteriors import fit_posteriors
+from shorthash.data.rows import Rows
+from shorthash.learners.posteriors.folds import PosteriorModel
+from shorthash.learners.posteriors.models import fit_posteriors
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.statistics import GroupStatistics
 

@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_finite
+from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.codebooks import CODEBOOKS

@@ -16,7 +16,7 @@ from shorthash._types import Codes, Floats
 from shorthash.codes.packing import unpack
 from shorthash.codes.signs import sign
 from shorthash.learners.codebooks import CODEBOOKS, crowding
-from shorthash.learners.eaph_codebook import anneal_codebook, schedule
+from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.solvers import polar_parts
 from shorthash.learners.supervision import similar_sums
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import linalg
 
 from shorthash._types import Floats
-from shorthash.features.rows import Rows
+from shorthash.data.rows import Rows
 
 __all__ = ["centred", "principal_directions", "random_rotation", "scatter"]
 

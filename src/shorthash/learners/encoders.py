@@ -23,14 +23,14 @@ from shorthash._validation import check_choice, check_weight
 from shorthash.codes.packing import pack, unpack
 from shorthash.codes.signs import sign
 from shorthash.codes.ties import leave_one_out_map
+from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows, validated
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.class_scores import SCORES
-from shorthash.learners.eaph_encoding import margins
-from shorthash.learners.eaph_refinement import best_rows
-from shorthash.learners.eaph_table import ap_table
+from shorthash.learners.eaph.encoding import margins
+from shorthash.learners.eaph.refinement import best_rows
+from shorthash.learners.eaph.table import ap_table
 
 __all__ = ["ENCODERS", "CodewordHasher"]
 
@@ -108,7 +108,7 @@ class CodewordHasher(BaseHasher):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from shorthash.learners.rslh import RSLH
+    >>> from shorthash.learners.rslh.estimator import RSLH
     >>> X, y = load_iris(return_X_y=True)
     >>> hasher = CodewordHasher(RSLH(n_bits=4, init="separated", boosting=None), encoder="nearest", random_state=0)
     >>> codes = hasher.fit(X - X.mean(axis=0), y).transform(X - X.mean(axis=0))

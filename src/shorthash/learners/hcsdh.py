@@ -15,8 +15,8 @@ from shorthash._labels import LabelGroups
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_n_bits, check_weight
 from shorthash.codes.signs import from_bool
+from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import SumHasher
 

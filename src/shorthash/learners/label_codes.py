@@ -25,8 +25,8 @@ from shorthash._labels import LabelGroups
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_count, check_n_bits, check_weight
 from shorthash.codes.signs import sign
+from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning
-from shorthash.features.rows import Rows
 from shorthash.learners.samples import CentredRows
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.statistics import GroupStatistics

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from shorthash._types import Floats
 from shorthash._validation import check_count, check_weight
-from shorthash.features.rows import Rows
+from shorthash.data.rows import Rows
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, scatter
 from shorthash.learners.solvers import Ridge

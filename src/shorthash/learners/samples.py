@@ -21,7 +21,7 @@ from shorthash._labels import LabelGroups
 from shorthash._types import Codes, Floats, Labels
 from shorthash._validation import check_n_bits, check_weight
 from shorthash.codes.signs import sign
-from shorthash.features.rows import Rows
+from shorthash.data.rows import Rows
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.statistics import GroupStatistics
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from shorthash._types import Floats
-from shorthash.features.rows import Rows, validated
+from shorthash.data.rows import Rows, validated
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, principal_directions
 

@@ -12,8 +12,8 @@ from scipy import sparse
 from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._labels import LabelGroups
 from shorthash._types import Floats, Labels
+from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows
 
 __all__ = ["GroupStatistics"]
 

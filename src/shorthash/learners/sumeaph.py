@@ -19,13 +19,13 @@ from shorthash._labels import LabelGroups, shared_label
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_n_bits
 from shorthash.codes.packing import pack, unpack
-from shorthash.features.rows import Rows, validated
+from shorthash.data.rows import Rows, validated
 from shorthash.learners.codebook_starts import annealed_codebook
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.confusion import expected_confusion, score_weights
-from shorthash.learners.eaph_encoding import margins
-from shorthash.learners.eaph_refinement import best_rows
-from shorthash.learners.eaph_table import ap_table
+from shorthash.learners.eaph.encoding import margins
+from shorthash.learners.eaph.refinement import best_rows
+from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher
 

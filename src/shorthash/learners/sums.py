@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from shorthash._arrays import to_numpy
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats, Labels
+from shorthash.data.rows import Rows, validated
+from shorthash.data.streams import Block, Stream, known_stream
 from shorthash.errors import InvalidInput
-from shorthash.features.rows import Rows, validated
-from shorthash.features.streams import Block, Stream, known_stream
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.statistics import GroupStatistics
 

@@ -24,7 +24,7 @@ ESTIMATORS = {
     "COSDISH": "shorthash.learners.cosdish:COSDISH",
     "ClassifierCode": "shorthash.learners.classifier:ClassifierCode",
     "CodewordHasher": "shorthash.learners.encoders:CodewordHasher",
-    "EAPH": "shorthash.learners.eaph:EAPH",
+    "EAPH": "shorthash.learners.eaph.estimator:EAPH",
     "FSDH": "shorthash.learners.fsdh:FSDH",
     "FSSH": "shorthash.learners.fssh:FSSH",
     "HCSDH": "shorthash.learners.hcsdh:HCSDH",
@@ -38,7 +38,7 @@ ESTIMATORS = {
     "PCAITQ": "shorthash.learners.itq:PCAITQ",
     "PCARR": "shorthash.learners.pcarr:PCARR",
     "POSH": "shorthash.learners.posh:POSH",
-    "RSLH": "shorthash.learners.rslh:RSLH",
+    "RSLH": "shorthash.learners.rslh.estimator:RSLH",
     "SCDH": "shorthash.learners.scdh:SCDH",
     "SDH": "shorthash.learners.sdh:SDH",
     "SDHMLR": "shorthash.learners.sdhmlr:SDHMLR",
@@ -50,15 +50,15 @@ ESTIMATORS = {
 """scikit-learn estimators and pipelines: saved as parameters and fitted attributes."""
 
 DATACLASSES = {
-    "Classified": "shorthash.learners.posteriors:Classified",
-    "Combination": "shorthash.learners.posteriors:Combination",
-    "Convergence": "shorthash.learners.rslh_steps:Convergence",
+    "Classified": "shorthash.learners.posteriors.models:Classified",
+    "Combination": "shorthash.learners.posteriors.models:Combination",
+    "Convergence": "shorthash.learners.rslh.steps:Convergence",
     "GroupStatistics": "shorthash.learners.statistics:GroupStatistics",
     "KeptRows": "shorthash.learners.kept_rows:KeptRows",
-    "KernelRidge": "shorthash.learners.posterior_ridge:KernelRidge",
-    "LogLinear": "shorthash.learners.posterior_logistic:LogLinear",
+    "KernelRidge": "shorthash.learners.posteriors.ridge:KernelRidge",
+    "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.class_scores:LogPosterior",
-    "Prototypes": "shorthash.learners.posterior_prototypes:Prototypes",
+    "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
     "RidgeScores": "shorthash.learners.class_scores:RidgeScores",
 }
 """Dataclasses among fitted attributes: saved field by field."""

@@ -5,8 +5,8 @@ In: rows that come in blocks, wherever they are. Out: sums, fitted hashers, code
 
 from __future__ import annotations
 
-from shorthash.features.streams import ArrayStream, BatchStream, Stream, as_stream
-from shorthash.features.tables import TableStream
+from shorthash.data.streams import ArrayStream, BatchStream, Stream, as_stream
+from shorthash.data.tables import TableStream
 from shorthash.scale.collected import Collected, load_collected, save_collected
 from shorthash.scale.encoding import encode_to_file, encoded
 from shorthash.scale.streaming import collect, fit_collected, fit_stream

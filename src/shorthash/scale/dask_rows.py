@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from shorthash._types import Features
 from shorthash._validation import require_extra
+from shorthash.data.streams import Block, Stream
 from shorthash.errors import InvalidInput
-from shorthash.features.streams import Block, Stream
 
 __all__ = ["DaskStream", "added_up", "stream_of"]
 

@@ -14,9 +14,9 @@ from shorthash._arrays import to_numpy
 from shorthash._types import Codes, PackedCodes
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import pack, packed_dtype
+from shorthash.data.files import check_target, replacing
+from shorthash.data.streams import BatchStream, as_stream
 from shorthash.errors import DataFileError, InvalidInput
-from shorthash.features.files import check_target, replacing
-from shorthash.features.streams import BatchStream, as_stream
 from shorthash.scale.streaming import Tell
 
 __all__ = ["CodeCounts", "encode_to_file", "encoded"]

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from shorthash.data.streams import BatchStream, Stream, as_stream
 from shorthash.errors import InvalidInput
-from shorthash.features.streams import BatchStream, Stream, as_stream
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import BlockSums, SumHasher

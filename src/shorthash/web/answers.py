@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from fastapi.responses import JSONResponse
 
-from shorthash.collection import Found, Item
+from shorthash.images import Found, Item
 
 __all__ = ["Json", "bits_of", "item_json", "item_value", "search_json", "timed"]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
-from shorthash.collection import Bucket, Collection
+from shorthash.images import Bucket, Collection
 from shorthash.web.answers import Json, bits_of, item_value
 from shorthash.web.schema import BucketList, BucketPage, problems
 from shorthash.web.service import Service

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Request, Response
 
-from shorthash.collection import AddReport, Collection
+from shorthash.images import AddReport, Collection
 from shorthash.web.answers import Json, item_value
 from shorthash.web.door import DEADLINE
 from shorthash.web.queries import parsed, read_label, read_new_items

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from shorthash.collection import Collection
+from shorthash.images import Collection
 from shorthash.web.answers import Json
 from shorthash.web.queries import Query, parsed, read_extent, read_query, read_texts
 from shorthash.web.schema import SearchAnswer, problems, search_request

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Request, Response
 
-from shorthash.collection import Collection
+from shorthash.images import Collection
 from shorthash.web.answers import Json
 from shorthash.web.metrics import CONTENT_TYPE, Metrics
 from shorthash.web.schema import Health, problems

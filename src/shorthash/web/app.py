@@ -12,8 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from shorthash import __version__
-from shorthash.collection import Collection
 from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
+from shorthash.images import Collection
 from shorthash.web.answers import Json
 from shorthash.web.api_buckets import buckets_router
 from shorthash.web.api_items import items_router

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 from urllib.parse import urlencode
 
-from shorthash.collection import Bucket, Collection
+from shorthash.images import Bucket, Collection
 from shorthash.web.views import Asked, bits_view, cards, counted, text_of
 
 __all__ = ["bucket_view", "gray", "gray_rank", "map_view", "marks_of", "place_of"]

@@ -12,8 +12,8 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from shorthash.codes import as_packed
-from shorthash.collection import BitExplanation, Collection, Found
 from shorthash.errors import InvalidInput
+from shorthash.images import BitExplanation, Collection, Found
 from shorthash.web.map_views import bucket_view, map_view
 from shorthash.web.model_views import model_view
 from shorthash.web.settings import Settings

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shorthash.collection import Collection
+from shorthash.images import Collection
 from shorthash.store.items import LONGEST
 from shorthash.web.queries import INT64, LARGEST, K
 from shorthash.web.settings import Settings

@@ -14,9 +14,9 @@ from fastapi import HTTPException
 from numpy.typing import NDArray
 
 from shorthash.codes import as_packed
-from shorthash.collection import AddReport, Collection, Found, Item
-from shorthash.collection.reading import RERANK_RADIUS
 from shorthash.errors import InvalidInput
+from shorthash.images import AddReport, Collection, Found, Item
+from shorthash.images.reading import RERANK_RADIUS
 from shorthash.web.answers import item_json, search_json, timed
 from shorthash.web.batching import BatchEncoder
 from shorthash.web.known import KnownAnswers, KnownItems

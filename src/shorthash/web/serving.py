@@ -14,8 +14,8 @@ from typing import NoReturn
 import uvicorn
 
 from shorthash._validation import check_count
-from shorthash.collection import Collection
 from shorthash.errors import InvalidInput
+from shorthash.images import Collection
 from shorthash.web.app import create_app
 from shorthash.web.settings import Settings
 

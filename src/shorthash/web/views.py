@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from shorthash.collection import BitExplanation, Collection, Found, Item
-from shorthash.collection.results import Label, split_label
 from shorthash.errors import InvalidInput
+from shorthash.images import BitExplanation, Collection, Found, Item
+from shorthash.images.results import Label, split_label
 from shorthash.index.ids import AnyIds
 
 __all__ = [

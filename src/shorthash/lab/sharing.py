@@ -1,0 +1,245 @@
+"""One split of one data set, and what several runs on it share: kernel maps, sums over rows, class posteriors.
+
+``make_hasher`` gives front end and learner the same seed, so a kernel fitted once is the one that every method would
+have fitted for itself, sums over its rows are the sums each would have taken, and posteriors do not depend on the
+length. Codes are those of ``make_hasher(...).fit(...)`` alone, bit by bit (``test_shared_work_changes_no_code``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.frozen import FrozenEstimator
+
+from shorthash._labels import group_labels
+from shorthash._types import Codes, Floats, Labels
+from shorthash.codes.signs import sign
+from shorthash.data.dataset import Dataset
+from shorthash.data.rows import BATCH_ROWS, Rows
+from shorthash.data.splits import protocol_from_dict
+from shorthash.kernels.rbf import AnchorRBF
+from shorthash.lab.runs import RunSpec, canonical
+from shorthash.learners.classifier import ClassifierCode
+from shorthash.learners.eaph.estimator import EAPH
+from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import SumHasher
+from shorthash.recipes import HasherPipeline, make_hasher
+
+__all__ = ["FittedRun", "SharedSplit"]
+
+Maps = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class FittedRun:
+    """A fitted pipeline, codes of queries and database, and CPU seconds.
+
+    Attributes
+    ----------
+    hasher : the pipeline
+    query, database : codes
+    fit_seconds : what a fit alone would take: its own seconds and those of all it shares
+    encode_seconds : the same for encoding queries and database
+    """
+
+    hasher: HasherPipeline
+    query: Codes
+    database: Codes
+    fit_seconds: float
+    encode_seconds: float
+
+
+@dataclass
+class _Kernel:
+    """A kernel without centring, and its maps of the three parts of a split; seconds to fit and to map."""
+
+    front: AnchorRBF
+    train: Maps
+    query: Maps
+    database: Maps
+    mean: Floats
+    fit_seconds: float
+    encode_seconds: float
+    statistics: GroupStatistics | None = None
+    statistics_seconds: float = 0.0
+
+
+@dataclass
+class SharedSplit:
+    """Queries, training rows and database of one split.
+
+    Parameters
+    ----------
+    data : the data set
+    protocol : of the split, as a plain dict
+    """
+
+    data: Dataset
+    protocol: Mapping[str, Any]
+    _kernel: tuple[str, _Kernel] | None = field(default=None, repr=False)
+    _posteriors: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        split = protocol_from_dict(self.protocol).split(self.data.y, self.data.test)
+        self.X_train, self.y_train = self.data.X[split.train], self.data.y[split.train]
+        self.X_query, self.y_query = self.data.X[split.query], self.data.y[split.query]
+        self.X_database, self.y_database = self.data.X[split.database], self.data.y[split.database]
+
+    def run(self, spec: RunSpec) -> FittedRun:
+        """Fit and encode, sharing what can be shared."""
+        made = make_hasher(
+            spec.method, spec.n_bits, front_end=dict(spec.front_end), random_state=spec.seed, **spec.settings
+        )
+        if isinstance(made.steps[0][1], AnchorRBF):
+            return self._run_on_kernel(made)
+        return self._run_plainly(made, spec)
+
+    def release(self) -> None:
+        """Give back the memory of what is shared."""
+        self._kernel = None
+        self._posteriors.clear()
+
+    def _run_plainly(self, made: HasherPipeline, spec: RunSpec) -> FittedRun:
+        saved = 0.0
+        if _can_reuse(made):
+            shared, saved = self._posterior(spec)
+            begin = time.process_time()
+            _reuse(made, shared, self.X_train, self.y_train)
+        else:
+            begin = time.process_time()
+            made.fit(self.X_train, self.y_train)
+        fitted = time.process_time()
+        query, database = made.transform(self.X_query), made.transform(self.X_database)
+        return FittedRun(made, query, database, fitted - begin + saved, time.process_time() - fitted)
+
+    def _posterior(self, spec: RunSpec) -> tuple[Any, float]:
+        """A learner fitted with these settings and the cheapest codes, and its seconds."""
+        key = canonical([spec.method, spec.settings, spec.seed])
+        if key not in self._posteriors:
+            first = make_hasher(spec.method, spec.n_bits, random_state=spec.seed, **spec.settings)
+            if isinstance(first[-1], EAPH):
+                first[-1].set_params(n_bits=1, codebook="random", refine=False)
+            begin = time.process_time()
+            first.fit(self.X_train, self.y_train)
+            self._posteriors[key] = first[-1], time.process_time() - begin
+        return self._posteriors[key]
+
+    def _run_on_kernel(self, made: HasherPipeline) -> FittedRun:
+        front, learner = made[0], made[-1]
+        held = self._held(front)
+        begin = time.process_time()
+        for name in ("anchors_", "bandwidth_", "n_features_in_", "_n_features_out"):
+            setattr(front, name, getattr(held.front, name))
+        front.mean_ = held.mean if front.center else np.zeros_like(held.mean)
+        saved = held.fit_seconds
+        if len(made.steps) == 2 and isinstance(learner, SumHasher):
+            self._fit_sums(learner, held, center=front.center)
+            front.mean_ = np.zeros_like(held.mean) if learner.offset_ is None else learner.offset_
+            saved += held.statistics_seconds
+        else:
+            values: Any = held.train - front.mean_.astype(np.float32)
+            for _, step in made.steps[1:-1]:
+                values = step.fit_transform(values)
+            learner.fit(values, self.y_train)
+        fitted = time.process_time()
+        query, database = (_encode(made, maps) for maps in (held.query, held.database))
+        encoded = time.process_time()
+        return FittedRun(made, query, database, fitted - begin + saved, encoded - fitted + held.encode_seconds)
+
+    def _fit_sums(self, learner: SumHasher, held: _Kernel, *, center: bool) -> None:
+        """What ``SumHasher.fit_rows`` does, with the sums as they are."""
+        weights = learner._check_params()
+        learner.n_features_in_ = held.train.shape[1]
+        groups = group_labels(self.y_train, owner=type(learner).__name__, drop_unlabelled=learner.drop_unlabelled)
+        learner._check_groups(groups)
+        rows = Rows(held.train, "AnchorRBF")
+        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        if held.statistics is None:
+            begin = time.process_time()
+            held.statistics = GroupStatistics.of(kept, groups)
+            held.statistics_seconds = time.process_time() - begin
+        learner.n_dropped_ = len(rows) - len(kept)
+        learner.classes_, learner.statistics_ = groups.classes, held.statistics
+        learner._draw_seed()
+        learner._learn(weights, center=center, rows=kept, groups=groups)
+
+    def _held(self, front: AnchorRBF) -> _Kernel:
+        """The kernel with these parameters, centring aside; one is held at a time."""
+        settings = {**front.get_params(), "center": False}
+        key = canonical(settings)
+        if self._kernel is None or self._kernel[0] != key:
+            self._kernel = None  # before the next one is made
+            self._kernel = (key, self._make_kernel(AnchorRBF(**settings)))
+        return self._kernel[1]
+
+    def _make_kernel(self, front: AnchorRBF) -> _Kernel:
+        begin = time.process_time()
+        rows = front.fit_anchors(self.X_train)
+        train = _map(front, rows, len(self.X_train))
+        total = np.zeros(train.shape[1])
+        for _, batch in Rows(train, "AnchorRBF"):
+            total += batch.sum(axis=0, dtype=np.float64)
+        fitted = time.process_time()
+        query, database = (_map(front, Rows(X, "AnchorRBF"), len(X)) for X in (self.X_query, self.X_database))
+        seconds = fitted - begin, time.process_time() - fitted
+        return _Kernel(front, train, query, database, total / len(train), *seconds)
+
+
+def _map(front: AnchorRBF, rows: Rows, n: int) -> Maps:
+    """Kernel features without centring, batch by batch as the pipeline computes them."""
+    out = np.empty((n, len(front.anchors_)), dtype=np.float32)
+    for part, batch in rows.through(front.features()):
+        out[part] = batch
+    return out
+
+
+def _encode(made: HasherPipeline, maps: Maps) -> Codes:
+    """Codes of rows whose kernel features are at hand, batch by batch as the pipeline computes them."""
+    linear = made._scores_of_features()
+    if linear is not None:
+        return sign(np.concatenate([batch for _, batch in Rows(maps, "AnchorRBF").through(linear)]))
+    front, learner = made[0], made[-1]
+    scores = []
+    for batch in _batches(maps):
+        values: Any = batch - front.mean_
+        for _, step in made.steps[1:-1]:
+            values = step.transform(values)
+        scores.append(learner.project(values))
+    return sign(np.concatenate(scores))
+
+
+def _batches(maps: Maps) -> Iterator[Maps]:
+    for start in range(0, len(maps), BATCH_ROWS):
+        yield maps[start : start + BATCH_ROWS]
+
+
+class _Fitted(FrozenEstimator):  # type: ignore[misc]
+    """A classifier that stays as it is, also where somebody sets its seed."""
+
+    def set_params(self, **params: Any) -> _Fitted:  # noqa: ARG002
+        """Change nothing."""
+        return self
+
+
+def _can_reuse(made: HasherPipeline) -> bool:
+    """Whether the dear part of a fit does not depend on the length."""
+    learner = made[-1]
+    if len(made.steps) > 1:
+        return False
+    return isinstance(learner, ClassifierCode | EAPH)
+
+
+def _reuse(made: HasherPipeline, shared: Any, X: Any, y: Labels) -> None:
+    """Take over the posteriors, or the classifier, of a fit with another length."""
+    learner = made[-1]
+    if isinstance(learner, EAPH):
+        wanted = learner.get_params(deep=False)
+        learner.__dict__.update(shared.__dict__)
+        learner.set_params(**wanted).update_codes()
+    else:
+        learner.set_params(estimator=_Fitted(shared.estimator_)).fit(X, y)

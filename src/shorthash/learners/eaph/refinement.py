@@ -1,0 +1,181 @@
+"""From posteriors to a table of codes: starts, annealing, and the conditional gradient of the expected mAP.
+
+Legend: P (n, u) out-of-fold posteriors, group (n,) a partition of the rows, M (G, u) masses of the groups, z (n,) the
+cell of every row, h (Z, u) masses in the cells (eaph_table.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import MiniBatchKMeans
+
+from shorthash._types import Floats, PackedCodes
+from shorthash.codes.packing import pack, packed_dtype, unpack
+from shorthash.codes.signs import sign
+from shorthash.learners.codebooks import CODEBOOKS
+from shorthash.learners.eaph.codebook import anneal_codebook, schedule
+from shorthash.learners.eaph.table import ap_table
+
+__all__ = ["Design", "best_rows", "design_codes", "refine_table"]
+
+Posteriors = NDArray[np.float32]
+
+BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
+ROWS_PER_CLASS = 20  # with fewer training rows per class, codewords are all that can be trusted
+MOST_GROUPS = 128
+BLOCK = 1 << 24  # gains held at once
+
+
+@dataclass(frozen=True)
+class Design:
+    """A table of codes.
+
+    Attributes
+    ----------
+    n_bits : bits of the cells
+    cells : (m,) codes in use, packed
+    table : (m, u) gain of a label set at each of them
+    value : expected mAP
+    history : its value at every iteration
+    """
+
+    n_bits: int
+    cells: PackedCodes
+    table: NDArray[np.float32]
+    value: float
+    history: Floats
+
+
+def design_codes(
+    P: Posteriors,
+    rel: Floats | None,
+    n_bits: int,
+    rng: np.random.RandomState,
+    *,
+    n_classes: int,
+    codebook: str,
+    refine: bool,
+    new_classes: bool,
+    n_starts: int,
+    n_iter: int,
+) -> Design:
+    """The best table over all partitions of the rows into groups, judged by its expected mAP."""
+    n, u = P.shape
+    refine = refine and not new_classes and n >= ROWS_PER_CLASS * n_classes
+    designs = []
+    for group, n_groups in _partitions(P, n_bits, rng, finer=refine and codebook == "annealed"):
+        M = _masses(P, group, n_groups)
+        if codebook == "annealed":
+            cells, value = _annealed(M, rel, n_bits, n_groups == u, n_starts, rng)
+        else:
+            cells, value = pack(CODEBOOKS[codebook](n_groups, n_bits, rng)).astype(np.int64), float("nan")
+        if refine:
+            designs.append(refine_table(P, rel, cells[group], n_bits, rng, n_iter))
+        elif new_classes:
+            designs.append(_between(P, group, cells, rel, n_bits))
+        else:
+            designs.append(_nearest(P, group, cells, n_bits, value))
+    return max(designs, key=lambda design: design.value if design.value == design.value else -1.0)
+
+
+def refine_table(
+    P: Posteriors, rel: Floats | None, z: NDArray[np.int64], n_bits: int, rng: np.random.RandomState, n_iter: int
+) -> Design:
+    """Conditional gradient: rows move, some at a time, to the cell where their posterior gains most."""
+    n, background = len(P), BACKGROUND * P.mean(axis=0, dtype=np.float64)
+    best, best_T, best_value, history = z, None, -np.inf, []
+    for iteration in range(n_iter):
+        table = ap_table(_masses(P, z, 2**n_bits), background, rel)
+        T = table.query + table.database
+        history.append(table.value)
+        better = best_rows(P, T)
+        if table.value > best_value:
+            best, best_T, best_value = better, T, table.value
+        share = 0.5 if iteration < n_iter // 2 else 0.25  # damping: all at once would oscillate
+        z = np.where(rng.random_sample(n) < share, better, z)
+    assert best_T is not None
+    used = np.unique(best)
+    return Design(n_bits, used.astype(packed_dtype(n_bits)), best_T[used], best_value, np.array(history))
+
+
+def _nearest(P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64], n_bits: int, value: float) -> Design:
+    """Every item gets the codeword of its likeliest label set: a table of ones."""
+    home = _homes(P, group, cells)
+    used, row = np.unique(home, return_inverse=True)
+    table = np.zeros((len(used), P.shape[1]), dtype=np.float32)
+    table[row.reshape(-1), np.arange(P.shape[1])] = 1
+    return Design(n_bits, used.astype(packed_dtype(n_bits)), table, value, np.array([value]))
+
+
+def _between(
+    P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64], rel: Floats | None, n_bits: int
+) -> Design:
+    """Every item gets the cell nearest to the mean codeword under its posterior, among cells that such means reach.
+
+    An item that resembles several classes, as items of unknown classes do, comes to lie between them.
+    """
+    dtype = packed_dtype(n_bits)
+    home = _homes(P, group, cells).astype(dtype)
+    codewords = unpack(home, n_bits).astype(np.float32)
+    reached = pack(sign(P @ codewords)).astype(dtype)
+    used = np.union1d(reached, home)
+    table = unpack(used, n_bits).astype(np.float32) @ codewords.T / np.float32(n_bits)
+    z = used[best_rows(P, table)].astype(np.int64)
+    value = ap_table(_masses(P, z, 2**n_bits), BACKGROUND * P.mean(axis=0, dtype=np.float64), rel).value
+    return Design(n_bits, used, table, value, np.array([value]))
+
+
+def _homes(P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The cell of every label set: its own, or where groups are clusters, the one where most of its mass went."""
+    return cells if len(cells) == P.shape[1] else cells[_masses(P, group, len(cells)).argmax(axis=0)]
+
+
+def _partitions(
+    P: Posteriors, n_bits: int, rng: np.random.RandomState, *, finer: bool
+) -> list[tuple[NDArray[np.intp], int]]:
+    """Rows by their likeliest label set; and, where there are codes to spare, by finer clusters of posteriors."""
+    u = P.shape[1]
+    found = [(P.argmax(axis=1), u)] if u <= MOST_GROUPS else [_clusters(P, MOST_GROUPS, rng)]
+    if finer:
+        counts = (2 * u, 3 * u) if u < 50 else (2 * u,)
+        found += [_clusters(P, G, rng) for G in counts if min(2 ** (n_bits - 1), 2 * MOST_GROUPS, len(P)) >= G]
+    return found
+
+
+def _clusters(P: Posteriors, n_groups: int, rng: np.random.RandomState) -> tuple[NDArray[np.intp], int]:
+    """Clusters of posteriors, alike in Hellinger distance."""
+    n_groups = min(n_groups, len(P))
+    seed = int(rng.randint(np.iinfo(np.int32).max))
+    labels = MiniBatchKMeans(n_groups, n_init=3, random_state=seed).fit_predict(np.sqrt(P))
+    return np.asarray(labels, dtype=np.intp), n_groups
+
+
+def _annealed(
+    M: Floats, rel: Floats | None, n_bits: int, by_set: bool, n_starts: int, rng: np.random.RandomState
+) -> tuple[NDArray[np.int64], float]:
+    """The best of several annealings."""
+    S = M if rel is None else M @ rel
+    n_proposals, heat = schedule(M, n_bits)
+    swap = 0.9 if by_set else 0.5
+    runs = [anneal_codebook(M, S, n_bits, rng, n_proposals=n_proposals, heat=heat, swap=swap) for _ in range(n_starts)]
+    return max(runs, key=lambda run: run[1])
+
+
+def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
+    """Mean posterior mass of every label set in every group, (G, u)."""
+    order = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[order], np.arange(n_groups))
+    filled = np.bincount(group, minlength=n_groups) > 0
+    M = np.zeros((n_groups, P.shape[1]))
+    M[filled] = np.add.reduceat(P[order].astype(np.float64), starts[filled], axis=0)
+    return M / len(P)
+
+
+def best_rows(P: Posteriors, T: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The row of a table with the largest gain, for every posterior; in blocks."""
+    block = max(1, BLOCK // len(T))
+    parts = [np.argmax(P[start : start + block] @ T.T, axis=1) for start in range(0, max(len(P), 1), block)]
+    return np.concatenate(parts).astype(np.int64)

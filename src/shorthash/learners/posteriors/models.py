@@ -1,0 +1,108 @@
+"""Posteriors over label sets, learned from the training rows and calibrated on rows they have not seen.
+
+Everything that later steps optimise uses out-of-fold posteriors (OOF): those of models that did not see the row.
+
+Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets, P (n, u) posteriors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.base import BaseEstimator, clone
+
+from shorthash._types import Features, Floats
+from shorthash.learners.posteriors.folds import Fitted, PosteriorModel, Posteriors, calibrate, folds, log, softmax
+from shorthash.learners.posteriors.logistic import fit_logistic
+from shorthash.learners.posteriors.prototypes import fit_prototypes
+from shorthash.learners.posteriors.ridge import fit_ridge
+
+__all__ = ["POSTERIORS", "fit_posteriors"]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A product of two models' posteriors, each raised to a power."""
+
+    first: PosteriorModel
+    second: PosteriorModel
+    powers: Floats  # (2,)
+
+    def predict(self, X: Features) -> Posteriors:
+        """Posteriors over the label sets."""
+        return combine(self.first.predict(X), self.second.predict(X), self.powers)
+
+
+@dataclass(frozen=True)
+class Classified:
+    """A scikit-learn classifier, its probabilities sharpened or flattened by one temperature."""
+
+    classifier: Any
+    temperature: float
+
+    def predict(self, X: Features) -> Posteriors:
+        """Posteriors over the label sets."""
+        return softmax(self.temperature * log(self.classifier.predict_proba(X)))
+
+
+def fit_posteriors(
+    kind: str | BaseEstimator, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState
+) -> Fitted:
+    """Fit a model by name, or any classifier with ``predict_proba``."""
+    if isinstance(kind, str):
+        return POSTERIORS[kind](X, ids, Yg, rng)
+    return _fit_classifier(kind, X, ids, Yg, rng)
+
+
+def _fit_combination(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState) -> Fitted:
+    """Logistic and kernel model together; their powers by out-of-fold log-loss, which is convex in them."""
+    one, two = fit_logistic(X, ids, Yg, rng), fit_ridge(X, ids, Yg, rng)
+    logs = log(one.oof), log(two.oof)
+    rows = np.arange(len(ids))
+
+    def loss(powers: Floats) -> tuple[float, Floats]:
+        P = softmax(powers[0] * logs[0] + powers[1] * logs[1])
+        value = -float(np.mean(log(P[rows, ids])))
+        slope = [float(np.mean(np.sum(P * q, axis=1) - q[rows, ids])) for q in logs]
+        return value, np.array(slope)
+
+    found = minimize(loss, np.array([0.7, 0.3]), jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B")
+    model = Combination(one.model, two.model, np.asarray(found.x, dtype=np.float64))
+    return Fitted(model, combine(one.oof, two.oof, model.powers), float(found.fun))
+
+
+def _fit_classifier(
+    classifier: BaseEstimator,
+    X: Features,
+    ids: NDArray[np.intp],
+    Yg: NDArray[np.uint8],
+    rng: np.random.RandomState,
+) -> Fitted:
+    """Any classifier: out-of-fold probabilities, one temperature, then a fit on all rows."""
+    fold = folds(ids, rng)
+    P = np.zeros((len(ids), len(Yg)), dtype=np.float32)
+    for k in np.unique(fold):
+        seen = fold != k
+        model = clone(classifier).fit(X[seen], ids[seen])
+        P[np.ix_(~seen, model.classes_)] = model.predict_proba(X[~seen])
+    temperature, loss = calibrate(log(P), ids)
+    fitted = clone(classifier).fit(X, ids)
+    return Fitted(Classified(fitted, temperature), softmax(temperature * log(P)), loss)
+
+
+POSTERIORS: dict[str, Callable[..., Fitted]] = {
+    "logistic": fit_logistic,
+    "ridge": fit_ridge,
+    "combo": _fit_combination,
+    "prototypes": fit_prototypes,
+}
+
+
+def combine(P: Posteriors, Q: Posteriors, powers: Floats) -> Posteriors:
+    """p^a q^b, normalised."""
+    return softmax(powers[0] * log(P) + powers[1] * log(Q))

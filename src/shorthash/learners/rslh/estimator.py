@@ -1,0 +1,269 @@
+"""Reinforcing Short-Length Hashing (RSLH). X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin, 2020.
+
+Codes and labels are regressed on each other through one shared matrix, real-valued orthogonal codes stand in for
+uncorrelated bits, and pairwise similarity is kept through a reduction of S. Several runs are fused into one code by
+picking balanced bits from clusters of like bits. Every equation, as printed, as derived and as implemented:
+docs/paper/rslh.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from shorthash._labels import LabelGroups
+from shorthash._types import Codes
+from shorthash._validation import check_choice, check_count, check_n_bits, check_weight
+from shorthash.data.rows import Rows
+from shorthash.errors import GuardWarning
+from shorthash.learners.boosting import STRATEGIES, select_bits
+from shorthash.learners.codebook_starts import STARTS
+from shorthash.learners.rslh.onepass import solve_one_pass
+from shorthash.learners.rslh.persample import solve_per_sample
+from shorthash.learners.rslh.steps import Convergence, Problem, Run, Weights
+from shorthash.learners.samples import CentredRows
+from shorthash.learners.solvers import Ridge
+from shorthash.learners.sums import SumHasher
+
+__all__ = ["RSLH"]
+
+
+class RSLH(SumHasher):
+    r"""Reinforcing Short-Length Hashing.
+
+    Learns real codes B, binary codes H and projections by alternation on
+
+    .. math::
+        \|Y - BW\|^2 + \alpha\|H - YW^T\|^2 + \beta\|H - B\|^2 + \gamma\|BH^TR - G\|^2
+        + \mu\|B - XP\|^2 + \lambda\|P\|^2, \quad B^TB = I,\ H \in \{-1, +1\}^{n \times L}
+
+    where
+
+    - :math:`X` (n, d) are the features and :math:`Y` (n, c) the labels,
+    - :math:`W` (L, c) regresses labels on codes and, transposed, codes on labels,
+    - :math:`G = SR` is the pairwise similarity S (+1: shared label, -1: none), reduced by R,
+    - :math:`P` (d, L) projects features on real codes;
+
+    then picks L of the T L bits of T runs, and regresses them on the features by ridge. Training needs one pass over
+    the rows; the sums it keeps (``statistics_``) are the model's memory: more rows can be added
+    (``partial_fit``, ``merge``) and taken back (``forget``).
+
+    With the published weights the codewords of the classes never move from their random start: the label terms
+    outweigh all others. What improves the code is the choice of bits between runs. See docs/paper/rslh.md.
+
+    Parameters
+    ----------
+    n_bits : int, default=8
+        Code length, 1 to 64.
+    alpha : float, default=3
+        Weight of the regression of codes on labels.
+    beta : float, default=1e-2
+        Weight of the agreement of binary and real codes.
+    gamma : float, default=1e-5
+        Weight of the pairwise similarity.
+    mu : float, default=1e-5
+        Weight of the agreement of real codes and projected features.
+    lam : float, default=1e-6
+        Ridge on P inside the alternation (its penalty is ``lam / mu``).
+    similarity : {"G", "S"}, default="G"
+        Reduced similarity, or S itself; neither forms an n x n matrix.
+    boosting : {"mb", "ob", "positionwise", None}, default="mb"
+        How bits of several runs are chosen: spectral clusters (the paper's), the most balanced (MoBoost), the most
+        balanced per position, or not at all.
+    n_runs : int, default=3
+        Runs to choose from (T); ignored without boosting.
+    init : {"random", "distinct", "balanced", "separated", "polar", "annealed"}, default="random"
+        Where the codewords start, and, with one label per row and the published weights, remain:
+
+        - "random": independent bits (the paper's); codewords may be equal;
+        - "distinct": random, but all different as long as there are enough codes;
+        - "balanced": every bit splits the classes in halves; the best separated of 200 draws;
+        - "separated": the best separated of up to 4 000 draws of distinct codewords;
+        - "polar": the alternation of polar factor and sign on the centred similarity, from class sizes alone; the best
+          separated of ten;
+        - "annealed": confused classes get close codes, by annealing the expected tie-aware mAP of codewords; which
+          classes are confused is estimated from the sums (confusion.py), so no further pass over the rows is needed.
+
+        Every run draws its own start. Bits chosen between runs do not form the codebook of any one of them, so all but
+        the first are best used with ``boosting=None``.
+    ridge : float, default=1e-5
+        Penalty of the final projection.
+    constraint : {"I", "nI"}, default="I"
+        B'B = I as in the paper, or n I, which gives B the scale of H.
+    shared_projection : bool, default=True
+        One W for both directions, or two matrices as in eq. 4 of the paper.
+    variant : {"paper", "authors-code"}, default="paper"
+        The steps as derived from the paper's objective, or in the order and form of the authors' released code.
+    max_iter : int, default=6
+        Iterations at most; the alternation stops when codes and objective stand still.
+    solver : {"one-pass", "per-sample"}, default="one-pass"
+        Both give the same codes; the second keeps every sample in sight.
+    drop_unlabelled : bool, default=False
+        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the random starts and the clustering.
+
+    Attributes
+    ----------
+    projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
+    intercept_ : (n_bits,) 0, or the bit itself where all classes share it
+    classes_ : (c,) the classes
+    label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
+    codewords_ : (u, n_bits) the learned code of every label set; of every class, for single-label data
+    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
+    statistics_ : GroupStatistics, the sums
+    objective_ : (n_iter_,) J after every iteration of the first run
+    convergence_ : tuple of Convergence, one per run
+    chosen_bits_ : (n_bits,) which of the ``n_runs * n_bits`` bits were chosen
+    n_iter_ : int, iterations of the longest run
+    n_samples_seen_ : int, rows learned from and not forgotten
+    n_dropped_ : int, rows without label in the last call
+
+    References
+    ----------
+    X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511, 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hasher = RSLH(n_bits=4, random_state=0).fit(X, y)
+    >>> hasher.transform(X).shape, hasher.codewords_.shape
+    ((150, 4), (3, 4))
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 8,
+        alpha: float = 3,
+        beta: float = 1e-2,
+        gamma: float = 1e-5,
+        mu: float = 1e-5,
+        lam: float = 1e-6,
+        similarity: str = "G",
+        boosting: str | None = "mb",
+        n_runs: int = 3,
+        init: str = "random",
+        ridge: float = 1e-5,
+        constraint: str = "I",
+        shared_projection: bool = True,
+        variant: str = "paper",
+        max_iter: int = 6,
+        solver: str = "one-pass",
+        drop_unlabelled: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.mu = mu
+        self.lam = lam
+        self.similarity = similarity
+        self.boosting = boosting
+        self.n_runs = n_runs
+        self.init = init
+        self.ridge = ridge
+        self.constraint = constraint
+        self.shared_projection = shared_projection
+        self.variant = variant
+        self.max_iter = max_iter
+        self.solver = solver
+        self.drop_unlabelled = drop_unlabelled
+        self.random_state = random_state
+
+    def _learn(
+        self, weights: Weights, *, center: bool, rows: Rows | None = None, groups: LabelGroups | None = None
+    ) -> Self:
+        """Solve from the statistics (and the rows, where they are at hand) and set every fitted attribute."""
+        offset = self.statistics_.mean() if center else None
+        seen = self.statistics_ if offset is None else self.statistics_.centred(offset)
+        problem = Problem.of(seen, weights)
+        X = None if rows is None else CentredRows(rows, offset)
+        runs, solver, rng = self._run_all(problem, X, groups)
+        chosen, codewords, H = self._choose(problem, runs, rng)
+        XtH = seen.sums @ codewords if H is None or X is None else X.transposed_times(H)
+        codes = codewords[groups.ids] if groups is not None and H is None else H
+        self._keep(seen, offset, Ridge(seen.gram, weights.ridge).solve(XtH), codewords, codes)
+        self.chosen_bits_ = chosen
+        self.convergence_ = tuple(Convergence.of(run, solver, weights.max_iter) for run in runs)
+        self.objective_ = runs[0].objective
+        self.n_iter_ = max(c.n_iter for c in self.convergence_)
+        if not all(run.converged for run in runs):
+            warnings.warn(
+                f"RSLH stopped after max_iter={weights.max_iter} iterations with codes still changing; "
+                "increase max_iter for a settled code.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _run_all(
+        self, problem: Problem, X: CentredRows | None, groups: LabelGroups | None
+    ) -> tuple[list[Run], str, np.random.RandomState]:
+        """All runs by one solver: the one-pass solver, unless asked otherwise or its guard fails."""
+        weights, solver = problem.weights, self.solver
+        rng = np.random.RandomState(self._seed)
+        seeds = rng.randint(np.iinfo(np.int32).max, size=1 if self.boosting is None else self.n_runs)
+        p_ridge = Ridge(problem.statistics.gram, weights.lam / weights.mu) if weights.mu > 0 else None
+        runs: list[Run] = []
+        if solver == "one-pass" or X is None or groups is None:
+            runs, solver = [solve_one_pass(problem, int(seed), p_ridge) for seed in seeds], "one-pass"
+            worst = max(run.guard for run in runs)
+            if worst < 1:
+                return runs, solver, rng
+            act = "falls back to the per-sample solver" if X is not None else "keeps the codes of the groups"
+            hint = "" if X is not None else " (the rows are gone; call fit on all of them with solver='per-sample')"
+            warnings.warn(
+                f"The one-pass solver of RSLH cannot prove its codes for these weights (guard {worst:.3g}, should be "
+                f"below 1) and {act}{hint}; a smaller beta makes the proof possible.",
+                GuardWarning,
+                stacklevel=5,
+            )
+        if X is None or groups is None:
+            return runs, solver, rng
+        return [solve_per_sample(problem, int(s), p_ridge, X, groups.ids) for s in seeds], "per-sample", rng
+
+    def _choose(
+        self, problem: Problem, runs: list[Run], rng: np.random.RandomState
+    ) -> tuple[NDArray[np.intp], Codes, Codes | None]:
+        """Fuse the runs: which bits, their codewords, and their codes where samples of a group may differ."""
+        n_bits = problem.weights.n_bits
+        C = np.hstack([run.codewords for run in runs])  # (u, T L)
+        all_codes = [run.H for run in runs if run.H is not None]
+        H = np.hstack(all_codes) if all_codes else None
+        if self.boosting is None:
+            return np.arange(n_bits), C, H
+        if H is None:
+            weighted = problem.N[:, None] * C
+            gram, sums = C.T @ weighted, weighted.sum(axis=0)
+        else:
+            gram, sums = H.T.astype(np.float64) @ H, H.sum(axis=0, dtype=np.float64)
+        chosen = select_bits(gram, sums, n_bits, self.boosting, rng)
+        return chosen, C[:, chosen], None if H is None else H[:, chosen]
+
+    def _check_params(self) -> Weights:
+        """Validate every parameter before anything is computed."""
+        check_choice(self.similarity, "similarity", "RSLH", ["G", "S"])
+        check_choice(self.boosting, "boosting", "RSLH", [*STRATEGIES, None])
+        check_choice(self.init, "init", "RSLH", STARTS)
+        check_choice(self.constraint, "constraint", "RSLH", ["I", "nI"])
+        check_choice(self.variant, "variant", "RSLH", ["paper", "authors-code"])
+        check_choice(self.solver, "solver", "RSLH", ["one-pass", "per-sample"])
+        check_count(self.n_runs, "n_runs", "RSLH")
+        names = ("alpha", "beta", "gamma", "mu", "lam", "ridge")
+        numbers = {name: check_weight(getattr(self, name), name, "RSLH") for name in names}
+        return Weights(
+            n_bits=check_n_bits(self.n_bits, "RSLH"),
+            max_iter=check_count(self.max_iter, "max_iter", "RSLH"),
+            similarity=self.similarity,
+            constraint=self.constraint,
+            shared_projection=bool(self.shared_projection),
+            variant=self.variant,
+            init=self.init,
+            **numbers,
+        )

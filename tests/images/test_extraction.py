@@ -1,0 +1,117 @@
+"""From files to rows: order, cache, failures, processes, and processes that die."""
+
+import os
+
+import numpy as np
+import pytest
+from pictures import CLASSES, encoded, picture, write_folder
+
+from shorthash.data import extraction
+from shorthash.errors import DataFileError
+from shorthash.images.extraction import extract
+from shorthash.images.image_cache import FeatureCache, default_cache
+from shorthash.images.image_features import CallableFeatures, GistFeatures
+from shorthash.images.images import image_files
+
+
+def flat(batches):
+    return [e for batch in batches for e in batch]
+
+
+class Counting(CallableFeatures):
+    """Mean colours, and how many images were looked at."""
+
+    def __init__(self):
+        super().__init__(self._mean, "mean", size=8)
+        self.n = 0
+
+    def _mean(self, batch):
+        self.n += len(batch)
+        return batch.reshape(len(batch), -1)[:, :6] + 1.0
+
+
+class Deadly(GistFeatures):
+    """Kills its process at the sight of a 13 pixels wide image."""
+
+    def prepare(self, image):
+        if image.size[0] == 13:
+            os._exit(9)
+        return super().prepare(image)
+
+
+def sources(n=5):
+    return [(f"{i}", encoded(picture(CLASSES[i % 3], i))) for i in range(n)]
+
+
+def test_order_failures_and_thumbnails():
+    given = [*sources(3), ("empty", b""), ("text", b"hello"), *sources(1)]
+    told = []
+    done = flat(extract(given, GistFeatures(32), thumbnail=16, batch_size=2, progress=lambda *a: told.append(a)))
+    assert [e.name for e in done] == ["0", "1", "2", "empty", "text", "0"]
+    assert [bool(e.error) for e in done] == [False, False, False, True, True, False]
+    assert done[3].row is None
+    assert "empty" in done[3].error
+    assert done[0].thumbnail.startswith(b"\xff\xd8")
+    np.testing.assert_array_equal(done[0].row, done[-1].row)
+    assert told[-1] == ("reading images", 6, 6)
+
+
+def test_missing_files_are_reported(tmp_path):
+    [[done]] = extract([tmp_path / "gone.jpg"], GistFeatures(32))
+    assert "cannot be read" in done.error
+
+
+def test_what_is_in_the_cache_is_not_computed_again(tmp_path):
+    features = Counting()
+    with FeatureCache(tmp_path / "cache", features.recipe) as cache:
+        first = flat(extract(sources(5), features, cache=cache, batch_size=2))
+        assert features.n == 5
+        again = flat(extract([*sources(5), ("new", encoded(picture("rings", 99)))], features, cache=cache))
+    assert features.n == 6
+    np.testing.assert_array_equal([e.row for e in first], [e.row for e in again[:5]])
+
+
+def test_interrupted_work_goes_on_where_it_was(tmp_path):
+    features = Counting()
+    with FeatureCache(tmp_path / "cache", features.recipe) as cache:
+        interrupted = extract(sources(6), features, cache=cache, batch_size=2)
+        next(interrupted)
+        interrupted.close()
+    with FeatureCache(tmp_path / "cache", features.recipe) as cache:
+        flat(extract(sources(6), features, cache=cache, batch_size=2))
+    assert features.n == 6
+
+
+def test_the_cache_tells_recipes_apart(tmp_path):
+    with FeatureCache(tmp_path / "cache", {"kind": "a"}) as cache:
+        cache.put(["x"], np.ones((1, 3), dtype=np.float32))
+    with FeatureCache(tmp_path / "cache", {"kind": "b"}) as cache:
+        assert cache.get(["x"]) == {}
+
+
+def test_a_file_that_is_no_cache_is_refused(tmp_path):
+    (tmp_path / "cache").write_bytes(b"something else, " * 100)
+    with pytest.raises(DataFileError, match="name another file"):
+        FeatureCache(tmp_path / "cache", {})
+
+
+def test_the_default_cache_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache() == tmp_path / "shorthash" / "features.sqlite"
+
+
+def test_processes_give_the_same_rows_and_survive_their_death(tmp_path, monkeypatch):
+    """One image kills its process, again and again; all others come out as they would without processes."""
+    monkeypatch.setattr(extraction, "FEW", 4)
+    write_folder(tmp_path / "images", per_class=3)
+    (tmp_path / "images" / "rings" / "deadly.png").write_bytes(encoded(picture("rings", 1, size=(13, 20))))
+    files = image_files([tmp_path / "images"])
+    done = flat(extract(files, Deadly(32), thumbnail=16, batch_size=5, n_workers=1))
+    here = flat(extract([f for f in files if f.stem != "deadly"], GistFeatures(32), thumbnail=16))
+    [dead] = [e for e in done if e.error]
+    assert "crashed the decoder" in dead.error
+    assert dead.name.endswith("deadly.png")
+    kept = [e for e in done if not e.error]
+    assert [e.name for e in kept] == [e.name for e in here]
+    np.testing.assert_allclose([e.row for e in kept], [e.row for e in here], rtol=1e-5)
+    assert [e.thumbnail for e in kept] == [e.thumbnail for e in here]

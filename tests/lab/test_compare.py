@@ -1,0 +1,138 @@
+"""Every method on one's own rows: scores are those of evaluate, and what cannot be run says why."""
+
+import doctest
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shorthash import evaluate, make_hasher
+from shorthash.data.splits import RandomQueries
+from shorthash.errors import InvalidInput
+from shorthash.lab import compare as module
+from shorthash.lab.compare import compare_methods, default_lengths
+from shorthash.lab.compare_page import comparison_report, comparison_sentence, comparison_table, write_comparison
+
+pytestmark = pytest.mark.filterwarnings("ignore::shorthash.errors.AnchorWarning")
+
+
+@pytest.fixture(scope="module")
+def result(blobs):
+    return compare_methods(*blobs, lengths=[3, 6], methods=["pcaitq", "rslh", "classifier"], seed=1)
+
+
+def test_scores_are_those_of_the_hasher_alone(blobs, result):
+    X, y = blobs
+    split = RandomQueries(n_queries=60, seed=1).split(y)
+    hasher = make_hasher("rslh", 6, random_state=1).fit(X[split.train], y[split.train])
+    scores = evaluate(
+        hasher.transform(X[split.query]), y[split.query], hasher.transform(X[split.database]), y[split.database]
+    )
+    row = next(row for row in result.rows if (row.method, row.n_bits) == ("rslh", 6))
+    assert row.map == pytest.approx(scores.map, abs=1e-12)
+    assert row.map_at_radius == pytest.approx(scores.map_at_radius, abs=1e-12)
+    assert (result.n_queries, result.n_train, result.n_database) == (60, 240, 240)
+
+
+def test_rows_stand_by_length_in_the_order_asked_for(result):
+    assert [(row.method, row.n_bits) for row in result.rows] == [
+        (name, bits) for bits in (3, 6) for name in ("pcaitq", "rslh", "classifier")
+    ]
+
+
+def test_intervals_and_distances_to_the_best(result):
+    for row in result.rows:
+        assert row.map_low <= row.map <= row.map_high
+        assert row.map_worst <= row.map <= row.map_best
+        best = result.best(row.n_bits)
+        assert row.behind == pytest.approx(best.map - row.map)
+        assert np.isnan(row.p_value) == (row is best)
+
+
+def test_several_labels_leave_some_methods_out(tagged):
+    result = compare_methods(*tagged, lengths=[4, 13], methods=["pcaitq", "rslh", "classifier"])
+    assert result.multilabel
+    assert {row.method for row in result.rows} == {"pcaitq", "rslh"}
+    skipped = {(name, bits): why for name, bits, why in result.skipped}
+    assert skipped["classifier", None] == "needs one label per row"
+    assert "at most 12 bits" in skipped["pcaitq", 13]
+    assert [section.name for section in comparison_report(result).sections] == ["by-length", "compare"]
+
+
+def test_sizes_can_be_set(blobs):
+    result = compare_methods(*blobs, lengths=[4], methods=["lsh"], n_queries=10, n_train=50)
+    assert (result.n_queries, result.n_train, result.n_database) == (10, 50, 290)
+
+
+def test_of_very_many_rows_some_are_drawn(blobs, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ROWS", 100)
+    result = compare_methods(*blobs, lengths=[4], methods=["lsh"])
+    assert (result.n_given, result.n_rows, result.n_queries) == (300, 100, 20)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ["nonsense"]}, "'methods' parameter of compare_methods must be one of 'auto'"),
+        ({"methods": []}, "at least one method"),
+        ({"lengths": [0]}, "n_bits"),
+        ({"n_queries": 300}, "'n_queries' parameter of compare_methods"),
+        ({"n_train": 1000}, "'n_train' parameter of compare_methods"),
+    ],
+)
+def test_wrong_wishes(blobs, change, message):
+    with pytest.raises(InvalidInput, match=message):
+        compare_methods(*blobs, **{"lengths": [4], "methods": ["lsh"], **change})
+
+
+def test_wrong_rows(blobs):
+    X, y = blobs
+    for rows, labels, message in (
+        (X[:, 0], y, r"shape \(n_samples, n_features\)"),
+        (X, y[:-1], "inconsistent numbers of samples"),
+        (X, np.zeros(300, dtype=int), "labelled alike"),
+        (np.where(X > 2, np.nan, X), y, "NaN|nan|finite"),
+        (X[:8], y[:8], "at least 10 rows"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            compare_methods(rows, labels, lengths=[4], methods=["lsh"])
+
+
+def test_nothing_can_be_run(blobs):
+    with pytest.raises(InvalidInput, match="No method could be run on these rows, pcaitq for this reason"):
+        compare_methods(*blobs, lengths=[40], methods=["pcaitq"])
+
+
+def test_progress_counts_to_the_end(blobs):
+    told = []
+    compare_methods(*blobs, lengths=[3, 4], methods=["lsh", "pcarr"], progress=lambda *step: told.append(step))
+    assert [step[1:] for step in told] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert {step[0] for step in told} == {f"{name}, {bits} bits" for name in ("lsh", "pcarr") for bits in (3, 4)}
+
+
+def test_lengths_follow_the_classes():
+    assert default_lengths(2) == (4, 6, 8, 10)
+    assert default_lengths(64) == (6, 8, 10, 12)
+    assert default_lengths(65) == (8, 10, 12, 14)
+
+
+def test_page_table_and_json_say_the_same(result, tmp_path):
+    page = write_comparison(result, tmp_path / "out")
+    html = page.read_text(encoding="utf-8")
+    stored = json.loads((page.parent / "compare.json").read_text())
+    table = comparison_table(result)
+    assert len(stored["rows"]) == len(table.rows) == 6
+    assert stored["rows"][0]["map"] == result.rows[0].map
+    for cells in table.cells():
+        assert f">{cells[2]}</td>" in html
+    assert comparison_sentence(result) in html
+    assert (page.parent / "compare.csv").read_text().startswith("method,bits,mAP")
+    assert "<svg" in html
+
+
+def test_the_guide_tells_the_truth():
+    guide = Path(__file__).parents[2] / "docs" / "guide" / "compare.md"
+    results = doctest.testfile(str(guide), module_relative=False)
+    assert results.attempted > 5
+    assert results.failed == 0
