@@ -93,7 +93,7 @@ lock:  ## renew requirements.lock from pyproject.toml (not the extras cnn and on
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--extra tables --extra report --extra images --extra web --extra dask --extra faiss --extra postgres --extra qdrant \
+		--extra tables --extra report --extra images --extra web --extra dask --extra faiss --extra postgres \
 		--group dev --custom-compile-command "make lock" pyproject.toml -o requirements.lock
 
 clean:  ## remove everything that can be made again

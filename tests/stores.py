@@ -7,7 +7,7 @@ import os
 import pytest
 from postgres_server import start_server
 
-from shorthash.store import PostgresStore, QdrantStore, SQLiteStore
+from shorthash.store import PostgresStore, SQLiteStore
 
 numbers = itertools.count()
 
@@ -51,21 +51,9 @@ def make_postgres(n_bits):
     return postgres_connection().sibling(f"c{os.getpid()}_{next(numbers)}", n_bits)
 
 
-@functools.cache
-def qdrant_client():
-    from qdrant_client import QdrantClient
-
-    return QdrantClient(":memory:")
-
-
-def make_qdrant(n_bits):
-    return QdrantStore(qdrant_client(), n_bits=n_bits, collection=f"c{next(numbers)}")
-
-
 MAKERS = [
     Maker(SQLiteStore, lambda n_bits: SQLiteStore(":memory:", n_bits=n_bits)),
     Maker(PostgresStore, make_postgres),
-    Maker(QdrantStore, make_qdrant),
 ]
 EVERY_STORE = [pytest.param(maker, id=maker.__name__) for maker in MAKERS]
 every_store = pytest.mark.parametrize("make", EVERY_STORE)

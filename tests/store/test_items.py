@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from stores import MAKERS, every_store, make_qdrant
+from stores import every_store
 
 from shorthash import BucketIndex, save
 from shorthash.errors import InvalidInput, PersistenceError
-from shorthash.store import QdrantStore, SQLiteStore
+from shorthash.store import SQLiteStore
 
 TEXTS = ["", "Rome", 'quo"te', "back\\slash", "ünïcode ✓ 名", "'; DROP TABLE items; --", "100%s ? :x"]
 
@@ -73,9 +73,8 @@ def test_filters_on_class_and_metadata(make):
         )
 
 
-@pytest.mark.parametrize("make", [maker for maker in MAKERS if maker.kind is not QdrantStore], ids=lambda m: m.__name__)
+@every_store
 def test_true_is_not_one(make):
-    """In the in-memory mode of Qdrant's client it is, because it is in Python."""
     store = make(4).add(packed([1] * 5), metadata=[{"x": x} for x in (True, 1, "1", 1.0, False)])
     for value, expected in [(True, [0]), (1, [1, 3]), ("1", [2]), (False, [4]), (0, [])]:
         assert store.search(packed([1]), 5, where={"x": value}).ids.tolist() == [expected]
@@ -206,10 +205,9 @@ def test_codes_of_64_bits_survive_signed_columns(make):
         assert store.counts(packed([code]), 64).tolist() == [6]
 
 
-def test_large_numbers_in_metadata_are_exact():
-    store = SQLiteStore(":memory:", 4).add(packed([1, 2]), metadata=[{"n": 2**60}, {"n": 2**60 + 1}])
-    assert store.search(packed([1]), 2, where={"n": 2**60 + 1}).ids.tolist() == [[1]]
-    store = make_qdrant(4).add(packed([1, 2]), metadata=[{"n": 2**60}, {"n": 2**60 + 1}])
+@every_store
+def test_large_numbers_in_metadata_are_exact(make):
+    store = make(4).add(packed([1, 2]), metadata=[{"n": 2**60}, {"n": 2**60 + 1}])
     assert store.search(packed([1]), 2, where={"n": 2**60 + 1}).ids.tolist() == [[1]]
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from stores import Maker, make_postgres, numbers, postgres_connection, postgres_url, qdrant_client
+from stores import Maker, make_postgres, numbers, postgres_connection, postgres_url
 
 from shorthash import BucketIndex
 from shorthash.errors import InvalidInput, PersistenceError
-from shorthash.store import PostgresStore, QdrantStore, SQLiteStore
+from shorthash.store import PostgresStore, SQLiteStore
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(0, 64, 200).astype(np.uint64)
@@ -47,27 +47,24 @@ def make_packed(tmp_path_factory):
 
 
 STORES = {
-    "sqlite": lambda factory, metric: in_a_file(factory).add(CODES, vectors=VECTORS),
-    "sqlite, packed": lambda factory, metric: make_packed(factory),
-    "postgres": lambda factory, metric: make_postgres(6).add(CODES, vectors=VECTORS),
-    "pgvector": lambda factory, metric: with_pgvector(6).add(CODES, vectors=VECTORS),
-    "qdrant": lambda factory, metric: QdrantStore(
-        qdrant_client(), 6, collection=f"c{next(numbers)}", dimension=4, metric=metric
-    ).add(CODES, vectors=VECTORS),
+    "sqlite": lambda factory: in_a_file(factory).add(CODES, vectors=VECTORS),
+    "sqlite, packed": lambda factory: make_packed(factory),
+    "postgres": lambda factory: make_postgres(6).add(CODES, vectors=VECTORS),
+    "pgvector": lambda factory: with_pgvector(6).add(CODES, vectors=VECTORS),
 }
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("kind", STORES)
 def test_reranking_equals_the_index(kind, metric, tmp_path_factory):
-    store = STORES[kind](tmp_path_factory, metric)
+    store = STORES[kind](tmp_path_factory)
     truth = BucketIndex(6).add(CODES, vectors=VECTORS)
     for radius, k, where in [(0, 5, None), (2, 10, None), (6, 500, None), (2, 7, {1, 2, 3, *range(50, 120)})]:
         found = store.rerank(QUERIES, ASKED, k, radius=radius, metric=metric, where=where)
         expected = truth.rerank(QUERIES, ASKED, k, radius=radius, metric=metric, where=where)
         assert found.offsets.tolist() == expected.offsets.tolist()
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-5)
-        if kind not in ("qdrant", "pgvector"):  # their rounding differs in the last bit, and with it the order of ties
+        if kind != "pgvector":  # its rounding differs in the last bit, and with it the order of ties
             assert found.ids.tolist() == expected.ids.tolist()
         for ids, _ in found:
             assert len(set(ids.tolist())) == len(ids)
@@ -75,12 +72,12 @@ def test_reranking_equals_the_index(kind, metric, tmp_path_factory):
     found = store.rerank(QUERIES, asymmetric, 9, radius=3, metric="asymmetric")
     expected = truth.rerank(QUERIES, asymmetric, 9, radius=3, metric="asymmetric")
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
-    store.close() if kind not in ("postgres", "qdrant") else store.drop()
+    store.close() if kind != "postgres" else store.drop()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "qdrant"])
+@pytest.mark.parametrize("kind", STORES)
 def test_vectors_come_back_and_follow_their_items(kind, tmp_path_factory):
-    store = STORES[kind](tmp_path_factory, "dot")
+    store = STORES[kind](tmp_path_factory)
     assert np.array_equal(store.items(range(200)).vectors, VECTORS)
     store.update([3], packed([63])).upsert(packed([1]), [4], vectors=[[9, 9, 9, 9]]).upsert(packed([1]), [5]).remove(
         [6]
@@ -132,20 +129,6 @@ def test_refused_vectors_change_nothing(make):
             call()
     assert store.ids.tolist() == [0, 1, 2]
     assert store.add(packed([1])).rerank(packed([1]), [[1, 2, 3, 4]], 9, radius=6).ids.tolist() != [3]
-
-
-def test_qdrant_knows_its_vectors_beforehand():
-    store = QdrantStore(qdrant_client(), 6, collection="plain")
-    with pytest.raises(
-        InvalidInput, match=r"was made without vectors; make another one with QdrantStore\(..., dimension=2"
-    ):
-        store.add(packed([1]), vectors=[[1, 2]])
-    store = QdrantStore(qdrant_client(), 6, collection="dotted", dimension=2, metric="dot")
-    store.add(packed([1]), vectors=[[1, 2]])
-    with pytest.raises(InvalidInput, match="was made with metric='dot'"):
-        store.rerank(packed([1]), [[1, 2]], 1, radius=0)
-    with pytest.raises(InvalidInput, match="'metric' parameter of QdrantStore must be one of"):
-        QdrantStore(qdrant_client(), 6, collection="other", metric="l1")
 
 
 def test_memory_cannot_be_packed():

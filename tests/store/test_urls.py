@@ -5,8 +5,8 @@ import sys
 import pytest
 from stores import numbers, postgres_url
 
-from shorthash.errors import InvalidInput, MissingExtra, PersistenceError
-from shorthash.store import PostgresStore, QdrantStore, SQLiteStore, open_store
+from shorthash.errors import InvalidInput, MissingExtra
+from shorthash.store import PostgresStore, SQLiteStore, open_store
 
 
 def test_every_kind_of_url(tmp_path, monkeypatch):
@@ -16,14 +16,11 @@ def test_every_kind_of_url(tmp_path, monkeypatch):
         (f"sqlite:///{tmp_path}/b.db", SQLiteStore, "b.db"),
         ("sqlite://:memory:", SQLiteStore, None),
         (postgres_url(), PostgresStore, None),
-        ("qdrant://:memory:", QdrantStore, None),
     ]:
         with open_store(url, 8, collection=f"c{next(numbers)}", version="first") as store:
             assert type(store) is kind
             assert (store.add([1, 2, 3]).search([2], 1).ids.tolist(), store.version) == ([[1]], "first")
         assert made is None or (tmp_path / made).exists()
-    with open_store("qdrant://:memory:", 8, dimension=2, metric="dot") as store:
-        store.add([1], vectors=[[1, 2]])
 
 
 def test_what_is_no_url_of_a_store():
@@ -38,12 +35,7 @@ def test_what_is_no_url_of_a_store():
             open_store(url, 8)
 
 
-def test_a_qdrant_server_that_is_not_there():
-    with pytest.raises(PersistenceError, match=r"Qdrant refused: .*; check the server, its address and your key"):
-        open_store("qdrant://127.0.0.1:1/?api_key=", 8)
-
-
 def test_the_missing_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "qdrant_client", None)
-    with pytest.raises(MissingExtra, match=r"QdrantStore needs qdrant_client.*pip install 'shorthash\[qdrant\]'"):
-        open_store("qdrant://:memory:", 8)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"PostgresStore needs psycopg.*pip install 'shorthash\[postgres\]'"):
+        open_store("postgresql://localhost/x", 8)

@@ -25,7 +25,7 @@ __all__ = [
 
 Index = Annotated[Path | None, option("--index", metavar="FILE", text="The index, in a file.")]
 StoreUrl = Annotated[
-    str | None, option("--store", metavar="URL", text="Or in a store: sqlite:///FILE, postgresql://..., qdrant://...")
+    str | None, option("--store", metavar="URL", text="Or in a store: sqlite:///FILE or postgresql://...")
 ]
 Collection = Annotated[str, option("--collection", metavar="NAME", text="Collection of the store.", default=True)]
 IndexModel = Annotated[

@@ -84,7 +84,7 @@ class Session(ABC):
     """One transaction, or one snapshot, of one collection.
 
     Everything a session reads belongs to one state of the database, and everything it writes is done when it ends
-    well, or not at all. (Qdrant has no transactions; ``QdrantStore`` says what holds there.)
+    well, or not at all.
     """
 
     @property

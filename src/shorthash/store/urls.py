@@ -4,31 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from shorthash.errors import InvalidInput
 from shorthash.store.base import Store
 from shorthash.store.postgres import PostgresStore
-from shorthash.store.qdrant import QdrantStore
 from shorthash.store.sqlite import SQLiteStore
 
 __all__ = ["SCHEMES", "open_store"]
 
 
-def open_store(
-    url: str, n_bits: int | None = None, *, collection: str = "items", version: str | None = None, **options: Any
-) -> Store:
+def open_store(url: str, n_bits: int | None = None, *, collection: str = "items", version: str | None = None) -> Store:
     """Open a store, or make one.
 
     Parameters
     ----------
-    url : where: "sqlite:///file.db" (relative), "sqlite:////folder/file.db" (absolute), "sqlite://:memory:",
-        "postgresql://user:password@host/database", "qdrant://host:6333", "qdrant+https://host:6333" or
-        "qdrant://:memory:"; Qdrant's key may stand in the URL as ``?api_key=KEY``
+    url : "sqlite:///file.db" (relative), "sqlite:////folder/file.db" (absolute), "sqlite://:memory:" or
+        "postgresql://user:password@host/database"
     n_bits : length of the codes; needed for a new collection, checked for one that exists
     collection : name of the collection (and of its table)
     version : which codes to open; None opens the current ones, and a new collection begins with "v1"
-    options : what else the store takes; ``dimension`` and ``metric`` for Qdrant
 
     Examples
     --------
@@ -40,7 +35,7 @@ def open_store(
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise InvalidInput(f"The URL of a store must begin with one of {known}. Got {_hidden(url)} instead.")
-    return SCHEMES[scheme](url, n_bits, collection=collection, version=version, **options)
+    return SCHEMES[scheme](url, n_bits, collection=collection, version=version)
 
 
 def _sqlite(url: str, n_bits: int | None, **options: Any) -> Store:
@@ -54,16 +49,6 @@ def _sqlite(url: str, n_bits: int | None, **options: Any) -> Store:
     return SQLiteStore(path[1:], n_bits, **options)
 
 
-def _qdrant(url: str, n_bits: int | None, **options: Any) -> Store:
-    if url == "qdrant://:memory:":
-        return QdrantStore(":memory:", n_bits, **options)
-    parts = urlsplit(url)
-    secure = parts.scheme.endswith("+https")
-    key = parse_qs(parts.query).get("api_key", [None])[0]
-    address = SplitResult("https" if secure else "http", parts.netloc, parts.path, "", "").geturl()
-    return QdrantStore(address, n_bits, **{"api_key": key, **options})
-
-
 def _hidden(url: object) -> str:
     """A URL without what may be a password."""
     text = str(url)
@@ -74,7 +59,5 @@ SCHEMES: dict[str, Callable[..., Store]] = {
     "sqlite": _sqlite,
     "postgresql": PostgresStore,
     "postgres": PostgresStore,
-    "qdrant": _qdrant,
-    "qdrant+https": _qdrant,
 }
 """What makes a store from a URL, by its first part."""
