@@ -20,8 +20,8 @@ from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_same_length
+from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
-from shorthash.codes.ties import leave_one_out_map
 from shorthash.data.rows import BATCH_ROWS, Rows, validated
 from shorthash.data.streams import Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning

@@ -10,7 +10,7 @@ from references import level_counts as slow_counts
 import shorthash.codes.levels as levels
 from shorthash._labels import group_label_pair
 from shorthash.codes.levels import level_blocks, level_counts, level_transform
-from shorthash.codes.packing import pack
+from shorthash.codes.signs import pack
 from shorthash.errors import InvalidInput
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shorthash.codes import code_quality
+from shorthash.codes import code_quality, occupancy, pack
 from shorthash.errors import InvalidInput
 
 CODES = np.array([[1, 1, -1], [1, -1, -1], [1, 1, -1], [1, -1, 1]], dtype=np.int8)
@@ -48,3 +48,25 @@ def test_no_labels_no_collisions():
 def test_empty_codes_are_refused():
     with pytest.raises(InvalidInput, match="at least one code"):
         code_quality(np.empty((0, 4), dtype=np.int8))
+
+
+def test_occupancy_counts_items_by_bucket_and_class():
+    rng = np.random.default_rng(0)
+    labels, codes = rng.integers(0, 3, 50), np.where(rng.random((50, 6)) < 0.5, 1, -1)
+    found = occupancy(codes, labels)
+    assert found.items.sum() == 50
+    assert (np.diff(found.items) <= 0).all()
+    packed = pack(codes)
+    for code, items, by_class in zip(found.codes, found.items, found.by_class, strict=True):
+        inside = labels[packed == code]
+        assert items == len(inside)
+        assert by_class.tolist() == [int((inside == c).sum()) for c in range(3)]
+
+
+def test_occupancy_of_packed_codes_and_several_labels():
+    found = occupancy(np.array([2, 2, 0], dtype=np.uint8), [[1, 1], [1, 0], [0, 1]], n_bits=2)
+    assert found.codes.tolist() == [2, 0]
+    assert found.items.tolist() == [2, 1]
+    assert found.by_class.tolist() == [[2, 1], [0, 1]]
+    with pytest.raises(InvalidInput, match="occupancy needs n_bits"):
+        occupancy(np.array([2]), [0])

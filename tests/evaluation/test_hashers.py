@@ -5,8 +5,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
-from shorthash.codes.ties import leave_one_out_map
 from shorthash.errors import InvalidInput
 from shorthash.evaluation import evaluate, evaluate_hasher, learned_codes, map_scorer
 

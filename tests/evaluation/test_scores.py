@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shorthash
-from shorthash.codes.packing import pack
-from shorthash.codes.ties import leave_one_out_map
+from shorthash.codes.levels import leave_one_out_map
+from shorthash.codes.signs import pack
 from shorthash.errors import InvalidInput, TieOrderWarning
 from shorthash.evaluation import evaluate, evaluate_distances
 

@@ -8,7 +8,7 @@ from sklearn.model_selection import train_test_split
 from shorthash import evaluate
 from shorthash._labels import group_labels
 from shorthash.codes import hamming_distances, unpack
-from shorthash.codes.ties import expected_average_precision, leave_one_out_map
+from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners import posterior_logistic
 from shorthash.learners.classifier import ClassifierCode

@@ -7,8 +7,8 @@ from sklearn.preprocessing import StandardScaler
 
 from shorthash import RSLH, AnchorRBF, load, save
 from shorthash._labels import group_labels
-from shorthash.codes.packing import pack
-from shorthash.codes.ties import leave_one_out_map
+from shorthash.codes.levels import leave_one_out_map
+from shorthash.codes.signs import pack
 from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
 from shorthash.learners import encoders

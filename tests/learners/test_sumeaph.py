@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shorthash import make_hasher
-from shorthash.codes.packing import pack
+from shorthash.codes.signs import pack
 from shorthash.errors import InvalidInput
 from shorthash.learners.confusion import score_weights
 from shorthash.learners.sumeaph import SumEAPH

@@ -1,15 +1,16 @@
-"""What a hasher emits: signs, their packed form, distances between them, and how good they are.
+"""Binary codes: signs, packed integers, Hamming distances, and how good a set of codes is.
 
-In: real scores. Out: codes as int8 signs, (n_samples, n_bits), or as packed integers.
+A code is a row of int8 signs, (n_samples, n_bits), or the integer that these signs pack into. Level counts and the
+average precision that follows from them are in :mod:`shorthash.codes.levels`.
 """
 
 from shorthash.codes.hamming import ball_masks, ball_size, codes_within, hamming_distances, ring_masks
-from shorthash.codes.packing import as_codes, as_packed, pack, packed_dtype, unpack
-from shorthash.codes.quality import CodeQuality, code_quality
-from shorthash.codes.signs import from_bool, sign, to_bool
+from shorthash.codes.quality import CodeQuality, Occupancy, code_quality, occupancy
+from shorthash.codes.signs import as_codes, as_packed, from_bool, pack, packed_dtype, sign, to_bool, unpack
 
 __all__ = [
     "CodeQuality",
+    "Occupancy",
     "as_codes",
     "as_packed",
     "ball_masks",
@@ -18,6 +19,7 @@ __all__ = [
     "codes_within",
     "from_bool",
     "hamming_distances",
+    "occupancy",
     "pack",
     "packed_dtype",
     "ring_masks",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations
 from math import comb
 
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import Distances, PackedCodes
 from shorthash._validation import check_count, check_n_bits
-from shorthash.codes.packing import as_packed, packed_dtype
+from shorthash.codes.signs import as_packed, code_length, packed_dtype
 from shorthash.errors import InvalidInput
 
 __all__ = ["ball_masks", "ball_size", "codes_within", "hamming_distances", "ring_masks"]
@@ -25,17 +24,14 @@ def hamming_distances(codes: ArrayLike, others: ArrayLike, n_bits: int | None = 
     Parameters
     ----------
     codes, others : signs of shape (n, n_bits), or integers of shape (n,), which need ``n_bits``
+    n_bits : code length of integers
 
     Examples
     --------
     >>> hamming_distances([[1, 1, -1]], [[1, 1, 1], [-1, -1, 1]]).tolist()
     [[1, 3]]
     """
-    if n_bits is None:
-        shapes = [np.shape(a) for a in (codes, others)]
-        if any(len(s) != 2 for s in shapes):
-            raise InvalidInput("hamming_distances needs n_bits when codes are packed integers; pass n_bits=...")
-        n_bits = shapes[0][1]
+    n_bits = code_length(others, n_bits, "hamming_distances")
     a, b = as_packed(codes, n_bits), as_packed(others, n_bits)
     distances: Distances = np.bitwise_count(a[:, None] ^ b[None, :])
     return distances
@@ -53,7 +49,13 @@ def ball_size(n_bits: int, radius: int) -> int:
 
 
 def ring_masks(n_bits: int, distance: int) -> PackedCodes:
-    """All masks with exactly ``distance`` set bits, ascending."""
+    """All masks with exactly ``distance`` set bits, ascending.
+
+    Examples
+    --------
+    >>> [f"{mask:04b}" for mask in ring_masks(4, 1)]
+    ['0001', '0010', '0100', '1000']
+    """
     n_bits = check_n_bits(n_bits, "ring_masks")
     distance = check_count(distance, "distance", "ring_masks", low=0)
     dtype = packed_dtype(n_bits)
@@ -64,7 +66,8 @@ def ring_masks(n_bits: int, distance: int) -> PackedCodes:
             f"{comb(n_bits, distance)} codes lie at distance {distance} of {n_bits}-bit codes, too many to enumerate; "
             "scan the items instead, or use a smaller radius."
         )
-    masks = np.fromiter(_masks(n_bits, distance), dtype=dtype, count=comb(n_bits, distance))
+    sums = (sum(1 << bit for bit in bits) for bits in combinations(range(n_bits), distance))
+    masks = np.fromiter(sums, dtype=dtype, count=comb(n_bits, distance))
     masks.sort()
     return masks
 
@@ -76,6 +79,12 @@ def ball_masks(n_bits: int, radius: int) -> tuple[PackedCodes, NDArray[np.intp]]
     -------
     masks : (ball_size,) XOR with a code gives its ball, nearest first; ascending inside a distance
     offsets : (radius + 2,) masks[offsets[t]:offsets[t + 1]] have exactly t set bits
+
+    Examples
+    --------
+    >>> masks, offsets = ball_masks(3, 1)
+    >>> masks.tolist(), offsets.tolist()
+    ([0, 1, 2, 4], [0, 1, 4])
     """
     n_bits = check_n_bits(n_bits, "ball_masks")
     radius = min(check_count(radius, "radius", "ball_masks", low=0), n_bits)
@@ -101,9 +110,3 @@ def codes_within(code: int, n_bits: int, radius: int) -> tuple[PackedCodes, Dist
     masks, _ = ball_masks(n_bits, radius)
     center = as_packed(np.array([code], dtype=np.uint64), n_bits)[0]
     return masks ^ center, np.bitwise_count(masks)
-
-
-def _masks(n_bits: int, distance: int) -> Iterator[int]:
-    """Every integer with ``distance`` of ``n_bits`` bits set."""
-    for bits in combinations(range(n_bits), distance):
-        yield sum(1 << b for b in bits)

@@ -1,28 +1,27 @@
-"""How good a set of codes is, before anyone searches with it."""
+"""How good a set of codes is before it is searched: balance, correlation, buckets, classes per bucket."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from shorthash._labels import group_labels
-from shorthash._types import Floats, PackedCodes
-from shorthash.codes.packing import as_codes, pack
+from shorthash._types import Counts, Floats, Labels, PackedCodes
+from shorthash.codes.signs import as_codes, as_packed, code_length, pack
 from shorthash.errors import InvalidInput
 
-__all__ = ["CodeQuality", "code_quality"]
+__all__ = ["CodeQuality", "Occupancy", "code_quality", "occupancy"]
 
 
 @dataclass(frozen=True)
 class CodeQuality:
-    """Health of a set of codes.
+    """Measures of a set of codes.
 
     Attributes
     ----------
-    n_samples, n_bits : shape of the codes
+    n_samples, n_bits : number of codes, and their length
     balance_degree : (n_bits,) |sum of the signs| of every bit; 0 is perfectly balanced (paper, section 2.2)
     bit_correlation : (n_bits, n_bits) mean product of two bits; the identity is perfectly uncorrelated (paper, eq. 5)
     entropy : entropy of the distribution over codes, in bits; at most ``min(n_bits, log2 n_samples)``
@@ -38,7 +37,7 @@ class CodeQuality:
     bit_correlation: Floats
     entropy: float
     occupied: PackedCodes
-    occupancy: np.ndarray[Any, np.dtype[np.intp]]
+    occupancy: NDArray[np.intp]
     class_collisions: int
     purity: float
 
@@ -56,7 +55,7 @@ class CodeQuality:
         return float(self.balance_degree.mean() / self.n_samples)
 
     def to_dict(self) -> dict[str, float | int]:
-        """The figures that fit in a table."""
+        """The numbers that fit in a table."""
         return {
             "n_samples": self.n_samples,
             "n_bits": self.n_bits,
@@ -88,7 +87,8 @@ def code_quality(codes: ArrayLike, y: ArrayLike | None = None) -> CodeQuality:
     p = occupancy / n
     collisions, purity = -1, float("nan")
     if y is not None:
-        table = _cross_table(inverse.reshape(-1), group_labels(y, owner="code_quality", n_samples=n).ids, len(occupied))
+        groups = group_labels(y, owner="code_quality", n_samples=n)
+        table = _items_per_code_and_group(inverse, groups.ids, (len(occupied), len(groups.rows)))
         home = table.argmax(axis=0)  # the most frequent code of every class
         sharing = np.bincount(home, minlength=len(occupied))
         collisions = int((sharing * (sharing - 1) // 2).sum())
@@ -106,9 +106,50 @@ def code_quality(codes: ArrayLike, y: ArrayLike | None = None) -> CodeQuality:
     )
 
 
-def _cross_table(
-    code_ids: np.ndarray[Any, np.dtype[np.intp]], class_ids: np.ndarray[Any, np.dtype[np.intp]], n_codes: int
-) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Samples per (occupied code, class)."""
-    n_classes = int(class_ids.max()) + 1
-    return np.bincount(code_ids * n_classes + class_ids, minlength=n_codes * n_classes).reshape(n_codes, n_classes)
+@dataclass(frozen=True)
+class Occupancy:
+    """Items per bucket and class.
+
+    Attributes
+    ----------
+    codes : (b,) occupied codes, packed, fullest first
+    items : (b,) items in each
+    by_class : (b, n_classes) items of each class in each; an item with several labels counts for each of them
+    classes : (n_classes,) class names
+    """
+
+    codes: PackedCodes
+    items: Counts
+    by_class: Counts
+    classes: Labels
+
+
+def occupancy(codes: ArrayLike, labels: ArrayLike, n_bits: int | None = None) -> Occupancy:
+    """Count the items of every occupied bucket, in all and by class.
+
+    Parameters
+    ----------
+    codes : (n, n_bits) signs, or (n,) integers, which need ``n_bits``
+    labels : (n,) class labels, or an (n, n_classes) indicator matrix
+
+    Examples
+    --------
+    >>> found = occupancy([[1, 1], [1, 1], [-1, 1]], ["cat", "dog", "dog"])
+    >>> found.codes.tolist(), found.items.tolist(), found.by_class.tolist()
+    ([3, 2], [2, 1], [[1, 1], [0, 1]])
+    """
+    packed = as_packed(codes, code_length(codes, n_bits, "occupancy"))
+    groups = group_labels(labels, owner="occupancy", n_samples=len(packed))
+    occupied, inverse, items = np.unique(packed, return_inverse=True, return_counts=True)
+    table = _items_per_code_and_group(inverse, groups.ids, (len(occupied), len(groups.rows)))
+    order = np.argsort(-items, kind="stable")
+    by_class = table[order] @ groups.rows.astype(np.int64)
+    return Occupancy(occupied[order], items[order], by_class, np.asarray(groups.classes))
+
+
+def _items_per_code_and_group(
+    code_ids: NDArray[np.intp], group_ids: NDArray[np.intp], shape: tuple[int, int]
+) -> NDArray[np.intp]:
+    """Number of items of every (occupied code, label group)."""
+    cells = code_ids.reshape(-1) * shape[1] + group_ids
+    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)

@@ -1,20 +1,27 @@
-"""The one sign function of the house: zero becomes +1."""
+"""Codes as signs and as integers.
+
+The bit order: **column j of a code is bit j of its integer**, worth 2**j, and +1 is a set bit. So the code
+``[+1, -1, -1, +1]`` is ``0b1001`` = 9.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import is_foreign, namespace
-from shorthash._types import Codes
+from shorthash._types import Codes, PackedCodes
+from shorthash._validation import MAX_BITS, check_n_bits
+from shorthash.errors import InvalidInput
 
-__all__ = ["from_bool", "sign", "to_bool"]
+__all__ = ["as_codes", "as_packed", "code_length", "from_bool", "pack", "packed_dtype", "sign", "to_bool", "unpack"]
 
 
 def sign(scores: NDArray[Any]) -> Codes:
-    """Signs of real scores as int8: +1 where ``scores >= 0``, -1 elsewhere; arrays of other packages stay theirs.
+    """Signs of real scores as int8: +1 where ``scores >= 0``, -1 elsewhere; a torch or CuPy array gives the same kind.
 
     Paper: ``sgn`` is left undefined at 0, and MATLAB's ``sign(0)`` is 0, which is no bit. Here 0 is +1, always.
 
@@ -31,7 +38,13 @@ def sign(scores: NDArray[Any]) -> Codes:
 
 
 def from_bool(bits: NDArray[np.bool_]) -> Codes:
-    """True becomes +1, False -1."""
+    """True becomes +1, False -1.
+
+    Examples
+    --------
+    >>> from_bool(np.array([True, False])).tolist()
+    [1, -1]
+    """
     codes = np.asarray(bits, dtype=bool).astype(np.int8)
     codes <<= 1
     codes -= 1
@@ -39,5 +52,114 @@ def from_bool(bits: NDArray[np.bool_]) -> Codes:
 
 
 def to_bool(codes: NDArray[Any]) -> NDArray[np.bool_]:
-    """+1 becomes True, -1 False."""
+    """+1 becomes True, -1 False.
+
+    Examples
+    --------
+    >>> to_bool(np.array([1, -1])).tolist()
+    [True, False]
+    """
     return np.asarray(codes) > 0
+
+
+@lru_cache(maxsize=MAX_BITS)
+def packed_dtype(n_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """The smallest unsigned type that holds ``n_bits`` bits.
+
+    Examples
+    --------
+    >>> [packed_dtype(n).name for n in (4, 10, 24, 64)]
+    ['uint8', 'uint16', 'uint32', 'uint64']
+    """
+    n_bits = check_n_bits(n_bits, "packed_dtype")
+    return np.min_scalar_type((1 << n_bits) - 1)
+
+
+def pack(codes: ArrayLike) -> PackedCodes:
+    """Turn +-1 codes, (n, n_bits), into integers, (n,).
+
+    Examples
+    --------
+    >>> pack([[1, -1, -1, 1], [-1, -1, -1, -1]])
+    array([9, 0], dtype=uint8)
+    """
+    return _pack_signs(as_codes(codes))
+
+
+def unpack(packed: ArrayLike, n_bits: int) -> Codes:
+    """Turn integers, (n,), into +-1 codes, (n, n_bits).
+
+    Examples
+    --------
+    >>> unpack(np.array([9], dtype=np.uint8), 4).tolist()
+    [[1, -1, -1, 1]]
+    """
+    values = as_packed(packed, n_bits)
+    wide = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    octets = np.ascontiguousarray(wide).view(np.uint8).reshape(len(values), values.dtype.itemsize)
+    return from_bool(np.unpackbits(octets, axis=1, bitorder="little", count=n_bits).view(np.bool_))
+
+
+def as_codes(codes: ArrayLike, n_bits: int | None = None) -> Codes:
+    """Codes as int8 signs of shape (n, n_bits); raises if they are anything else.
+
+    Examples
+    --------
+    >>> as_codes([[1.0, -1.0]]).dtype
+    dtype('int8')
+    """
+    values = np.asarray(codes)
+    if values.ndim != 2 or not 1 <= values.shape[1] <= MAX_BITS:
+        raise InvalidInput(
+            f"Codes must have shape (n_samples, n_bits) with n_bits from 1 to {MAX_BITS}. Got shape {values.shape} "
+            "instead; pack() and unpack() translate between signs and integers."
+        )
+    if n_bits is not None and values.shape[1] != n_bits:
+        raise InvalidInput(f"Codes must have {n_bits} bits here. Got {values.shape[1]} instead.")
+    if values.dtype.kind not in "if" or not np.all(np.abs(values) == 1):
+        raise InvalidInput("Codes must hold only -1 and +1 (0/1 bits: from_bool() turns them into signs).")
+    return values.astype(np.int8, copy=False)
+
+
+def as_packed(codes: ArrayLike, n_bits: int) -> PackedCodes:
+    """Codes given as signs (2-d) or as integers (1-d), as integers of the smallest unsigned type.
+
+    Examples
+    --------
+    >>> as_packed([[1, -1, -1, 1]], 4), as_packed([9], 4)
+    (array([9], dtype=uint8), array([9], dtype=uint8))
+    """
+    n_bits = check_n_bits(n_bits, "as_packed")
+    values = np.asarray(codes)
+    if values.ndim == 2:
+        return _pack_signs(as_codes(values, n_bits))
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise InvalidInput(
+            "Codes must be signs of shape (n_samples, n_bits) or integers of shape (n_samples,). "
+            f"Got {values.dtype} of shape {values.shape} instead."
+        )
+    if len(values) and (int(values.min()) < 0 or int(values.max()) >> n_bits):
+        raise InvalidInput(f"Packed codes of {n_bits} bits must lie in the range [0, 2**{n_bits} - 1].")
+    return values.astype(packed_dtype(n_bits), copy=False)
+
+
+def code_length(codes: ArrayLike, n_bits: int | None, owner: str) -> int:
+    """The number of bits of codes: the width of signs, or ``n_bits``, which packed integers need.
+
+    Examples
+    --------
+    >>> code_length([[1, -1, 1]], None, "example"), code_length([5], 3, "example")
+    (3, 3)
+    """
+    if n_bits is None and np.ndim(codes) != 2:
+        raise InvalidInput(f"{owner} needs n_bits when codes are packed integers; pass n_bits=...")
+    return int(np.shape(codes)[1]) if n_bits is None else check_n_bits(n_bits, owner)
+
+
+def _pack_signs(signs: Codes) -> PackedCodes:
+    """Checked signs as integers."""
+    dtype = packed_dtype(signs.shape[1])
+    packed_bytes = np.zeros((len(signs), dtype.itemsize), dtype=np.uint8)
+    used = -(-signs.shape[1] // 8)
+    packed_bytes[:, :used] = np.packbits(to_bool(signs), axis=1, bitorder="little")
+    return packed_bytes.view(dtype.newbyteorder("<")).reshape(-1).astype(dtype, copy=False)

@@ -5,7 +5,6 @@ In: codes (or distances) of queries and database, and their labels. Out: Scores,
 
 from shorthash.evaluation.cells import evaluate_cells
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
-from shorthash.evaluation.curves import Curve, Occupancy, TieBounds, by_k, by_length, occupancy, tie_bounds
 from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_scorer
 from shorthash.evaluation.histograms import CodeHistogram, evaluate_histogram
 from shorthash.evaluation.reranked import evaluate_reranked
@@ -17,13 +16,8 @@ __all__ = [
     "CodeHistogram",
     "Comparison",
     "Convention",
-    "Curve",
-    "Occupancy",
     "Scores",
     "Summary",
-    "TieBounds",
-    "by_k",
-    "by_length",
     "compare",
     "evaluate",
     "evaluate_cells",
@@ -33,7 +27,5 @@ __all__ = [
     "evaluate_reranked",
     "learned_codes",
     "map_scorer",
-    "occupancy",
     "summarise",
-    "tie_bounds",
 ]

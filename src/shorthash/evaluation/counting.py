@@ -14,7 +14,7 @@ from shorthash._labels import LabelGroups, group_label_pair
 from shorthash._types import Floats, PackedCodes
 from shorthash._validation import check_choice, check_count
 from shorthash.codes.levels import ENGINES, level_blocks
-from shorthash.codes.packing import as_packed
+from shorthash.codes.signs import as_packed
 from shorthash.errors import InvalidInput, TieOrderWarning
 from shorthash.evaluation.conventions import Convention
 from shorthash.evaluation.measure import CountedQueries

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from shorthash._types import Codes
 from shorthash._validation import check_choice
-from shorthash.codes.packing import as_codes
-from shorthash.codes.ties import leave_one_out_map
+from shorthash.codes.levels import leave_one_out_map
+from shorthash.codes.signs import as_codes
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.scores import Scores, evaluate
 

@@ -18,7 +18,7 @@ from shorthash._labels import LabelGroups, group_label_pair, group_labels
 from shorthash._types import Counts, Labels, PackedCodes
 from shorthash._validation import check_count, check_n_bits
 from shorthash.codes.levels import BLOCK_COUNTS, MAX_TABLE_BITS, level_transform
-from shorthash.codes.packing import as_packed
+from shorthash.codes.signs import as_packed
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
 from shorthash.evaluation.counting import gains_of, grades_of

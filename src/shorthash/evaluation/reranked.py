@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._validation import check_choice
-from shorthash.codes.packing import as_packed
+from shorthash.codes.signs import as_packed
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
 from shorthash.evaluation.counting import count_rows

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._labels import group_label_pair, shared_label
 from shorthash._types import Codes, Floats
 from shorthash.codes.levels import popcount
-from shorthash.codes.packing import as_packed
+from shorthash.codes.signs import as_packed
 
 __all__ = ["stable_scores"]
 

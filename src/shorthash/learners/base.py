@@ -16,8 +16,8 @@ from shorthash._arrays import is_foreign, like, namespace
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats
 from shorthash._validation import MAX_BITS, check_n_bits
+from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
-from shorthash.codes.ties import leave_one_out_map
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import known_stream
 from shorthash.errors import CollisionWarning, InvalidInput

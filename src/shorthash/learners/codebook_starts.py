@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from shorthash._labels import shared_label
 from shorthash._types import Codes, Floats
-from shorthash.codes.packing import unpack
-from shorthash.codes.signs import sign
+from shorthash.codes.signs import sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS, crowding
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.solvers import polar_parts

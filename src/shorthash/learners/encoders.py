@@ -20,9 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_weight
-from shorthash.codes.packing import pack, unpack
-from shorthash.codes.signs import sign
-from shorthash.codes.ties import leave_one_out_map
+from shorthash.codes.levels import leave_one_out_map
+from shorthash.codes.signs import pack, sign, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import BaseHasher

@@ -18,7 +18,7 @@ from shorthash._arrays import to_numpy
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_n_bits
-from shorthash.codes.packing import pack, unpack
+from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.learners.codebook_starts import annealed_codebook
 from shorthash.learners.codebooks import CODEBOOKS

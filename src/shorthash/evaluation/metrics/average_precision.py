@@ -7,7 +7,7 @@ from numba import njit
 
 from shorthash._types import Counts, Floats
 from shorthash._validation import check_choice
-from shorthash.codes.ties import level_precision_sum, precision_sums
+from shorthash.codes.levels import level_precision_sum, precision_sums
 from shorthash.evaluation.ranking import Ranking
 
 __all__ = ["DIVISORS", "average_precision"]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import Codes, Floats
+from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
-from shorthash.codes.ties import leave_one_out_map
 from shorthash.learners.eaph.refinement import best_rows
 
 __all__ = ["extend", "extension", "margins", "profiles"]

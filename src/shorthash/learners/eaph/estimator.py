@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from shorthash._labels import LabelGroups, group_labels, shared_label
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
-from shorthash.codes.packing import pack, packed_dtype, unpack
+from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.base import SupervisedHasher

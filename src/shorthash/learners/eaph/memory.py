@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from shorthash._labels import LabelGroups
 from shorthash._types import Features, Floats
-from shorthash.codes.levels import level_blocks
-from shorthash.codes.ties import expected_average_precision
+from shorthash.codes.levels import expected_average_precision, level_blocks
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 from shorthash.learners.posteriors.logistic import finish_logistic, logistic_path

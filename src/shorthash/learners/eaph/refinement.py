@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
 from shorthash._types import Floats, PackedCodes
-from shorthash.codes.packing import pack, packed_dtype, unpack
-from shorthash.codes.signs import sign
+from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.eaph.table import ap_table

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from references import average_precision, over_ties
 from references import leave_one_out_map as slow_leave_one_out
 
-from shorthash.codes.packing import pack
-from shorthash.codes.ties import expected_average_precision, harmonic_gap, leave_one_out_map, level_precision_sum
+from shorthash.codes.levels import expected_average_precision, harmonic_gap, leave_one_out_map, level_precision_sum
+from shorthash.codes.signs import pack
 from shorthash.errors import InvalidInput
 
 
