@@ -65,7 +65,7 @@ def group_labels(
     classes: ArrayLike | None = None,
     drop_unlabelled: bool = False,
     allow_unlabelled: bool = False,
-    stay: bool = False,
+    keep_device: bool = False,
 ) -> LabelGroups:
     """Group samples by label row.
 
@@ -77,9 +77,9 @@ def group_labels(
     classes : the classes known beforehand (for an indicator matrix: one name per column)
     drop_unlabelled : drop samples without any label instead of raising
     allow_unlabelled : keep them, in a group of their own
-    stay : leave ``ids`` of whole-numbered class labels on a device there
+    keep_device : leave ``ids`` of integer class labels on the device that the labels are on
     """
-    if stay and _whole_numbers_elsewhere(y):
+    if keep_device and _whole_numbers_elsewhere(y):
         distinct = namespace(y).unique_inverse(y)
         found = group_labels(to_numpy(distinct.values), owner=owner, classes=classes)
         _check_count(len(distinct.inverse_indices), n_samples, owner)

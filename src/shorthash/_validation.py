@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shorthash._arrays import first_not_finite, is_foreign
 from shorthash.errors import InvalidInput, MissingExtra
@@ -63,7 +64,7 @@ def check_choice(value: object, name: str, owner: str, choices: Collection[objec
         raise InvalidInput(f"The '{name}' parameter of {owner} must be one of {allowed}. Got {value!r} instead.")
 
 
-def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | None = None) -> None:
+def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.intp] | None = None) -> None:
     """Raise if ``X`` holds NaN or infinity; the message names the first bad cell (rows may carry other numbers)."""
     if is_foreign(X):
         bad = first_not_finite(X)

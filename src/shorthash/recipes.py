@@ -224,7 +224,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
     def _rows(self, X: ArrayLike) -> Rows:
         """Validated rows for a fitted kernel."""
-        values = validated(self._front, X, reset=False, stay=True)
+        values = validated(self._front, X, reset=False, keep_device=True)
         return Rows(values, "AnchorRBF")
 
     def _copies(self, y: ArrayLike | None, X: ArrayLike) -> tuple[AnchorRBF, SumHasher]:

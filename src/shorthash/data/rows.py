@@ -1,9 +1,10 @@
-"""Feature rows read in batches, so that nothing of the size of the data is ever allocated."""
+"""Feature rows read in batches, so that memory does not grow with the data; checks of ``X`` for estimators."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,20 +20,22 @@ from shorthash.errors import InvalidInput
 __all__ = ["BATCH_ROWS", "Rows", "validated"]
 
 BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: small beside d x d sums, large enough for BLAS
-DEVICE_BATCH_ROWS = 65_536  # on a GPU small products leave most of it idle
+DEVICE_BATCH_ROWS = 65_536  # small products leave most of a GPU idle
+SAME_FEATURES = "give rows made the same way as those it was fitted on, or fit it again"
 
 
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of an array or memory map, read in batches and passed through row-wise maps.
 
     Parameters
     ----------
-    X : (n_rows, n_columns) array; a memory map is read batch by batch and its pages are given back
-    owner : who reads; named in error messages
+    X : (n_rows, n_columns) array; a memory map is read batch by batch, and pages that were read are released
+    owner : the estimator that reads, named in error messages
     maps : functions of a batch, applied one after the other
     kept : numbers of the rows to read, ascending; None for all
-    first : the number of the first row, where these are part of something longer; only messages tell
-    size : rows of a batch; None for what suits the place where the rows are
+    first : number of the first row in the longer array that these rows are part of, for error messages
+    size : rows per batch; None for 4096, or 65 536 on a GPU
 
     Examples
     --------
@@ -41,56 +44,46 @@ class Rows:
     [[[0.0, 10.0], [20.0, 30.0], [40.0, 50.0]]]
     """
 
-    def __init__(
-        self,
-        X: NDArray[Any],
-        owner: str,
-        maps: tuple[Callable[[Features], Features], ...] = (),
-        kept: NDArray[np.intp] | None = None,
-        first: int = 0,
-        size: int | None = None,
-    ) -> None:
-        self.X = X
-        self.owner = owner
-        self.maps = maps
-        self.kept = kept
-        self.first = first
-        self.size = size
+    X: NDArray[Any]
+    owner: str
+    maps: tuple[Callable[[Features], Features], ...] = ()
+    kept: NDArray[np.intp] | None = None
+    first: int = 0
+    size: int | None = None
 
     def __len__(self) -> int:
         return len(self.X) if self.kept is None else len(self.kept)
 
     def __iter__(self) -> Iterator[tuple[slice, Features]]:
-        """Yield every batch with the slice of rows it covers; batches are finite and real."""
+        """Yield every batch with the slice of rows it covers; raises if a batch holds NaN or infinity."""
         size = self.size or (DEVICE_BATCH_ROWS if is_foreign(self.X) else BATCH_ROWS)
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             if self.kept is None:
-                yield part, self._read(self.X[part], range(part.start, part.stop))
-                _give_back(self.X, part)
+                yield part, self._read(self.X[part], range(self.first + part.start, self.first + part.stop))
+                _release(self.X, part)
             else:
                 yield part, self.take(np.arange(part.start, part.stop))
 
     def take(self, indices: NDArray[np.intp]) -> Features:
         """Some rows, mapped, as one array, in ascending order of their number."""
         ascending = np.sort(indices) if self.kept is None else self.kept[np.sort(indices)]
-        picked = self._read(self.X[like(ascending, self.X)], ascending)
-        _give_back(self.X, slice(0, len(self.X)))
+        picked = self._read(self.X[like(ascending, self.X)], self.first + ascending)
+        _release(self.X, slice(0, len(self.X)))
         return picked
 
     def through(self, function: Callable[[Features], Features]) -> Rows:
         """The same rows, passed through one more row-wise map."""
-        return Rows(self.X, self.owner, (*self.maps, function), self.kept, self.first, self.size)
+        return replace(self, maps=(*self.maps, function))
 
     def by(self, size: int) -> Rows:
-        """The same rows, in batches of another size."""
-        return Rows(self.X, self.owner, self.maps, self.kept, self.first, size)
+        """The same rows, in batches of ``size`` rows."""
+        return replace(self, size=size)
 
     def keep(self, mask: NDArray[np.bool_]) -> Rows:
         """The rows where ``mask`` is true; nothing is copied."""
         chosen = np.flatnonzero(mask)
-        kept = chosen if self.kept is None else self.kept[chosen]
-        return Rows(self.X, self.owner, self.maps, kept, self.first, self.size)
+        return replace(self, kept=chosen if self.kept is None else self.kept[chosen])
 
     def check_varied(self) -> None:
         """Raise if all rows are equal; reads no further than the first row that differs."""
@@ -104,10 +97,7 @@ class Rows:
         )
 
     def _read(self, raw: NDArray[Any], row_numbers: Sequence[int] | NDArray[np.intp]) -> Features:
-        try:
-            check_finite(raw, self.owner)
-        except InvalidInput:
-            check_finite(raw, self.owner, row_numbers=[self.first + int(number) for number in row_numbers])
+        check_finite(raw, self.owner, row_numbers=row_numbers)
         batch: Features = as_floats(raw)
         for function in self.maps:
             batch = function(batch)
@@ -115,36 +105,38 @@ class Rows:
 
 
 def validated(
-    estimator: BaseEstimator, X: ArrayLike, *, reset: bool, min_samples: int = 1, stay: bool = False
+    estimator: BaseEstimator, X: ArrayLike, *, reset: bool, min_samples: int = 1, keep_device: bool = False
 ) -> NDArray[Any]:
-    """scikit-learn's checks of ``X`` for an estimator, but for NaN, which is looked for batch by batch.
+    """Check ``X`` as scikit-learn does, except for NaN, which :class:`Rows` looks for batch by batch.
 
-    What scikit-learn says of a wrong number of features ends without a way out; it gets one here. An array that is not
-    NumPy's becomes one, unless it may ``stay`` where it is.
+    Parameters
+    ----------
+    estimator : the estimator; ``n_features_in_`` is set or compared
+    X : (n_samples, n_features) rows
+    reset : set ``n_features_in_`` (in ``fit``) instead of comparing with it
+    min_samples : least number of rows
+    keep_device : leave a torch or CuPy array as it is instead of copying it into a NumPy array
     """
-    if is_foreign(X) and not stay:
-        X = to_numpy(X)
-    if is_foreign(X):
-        elsewhere: NDArray[Any] = _validated_elsewhere(estimator, X, reset=reset, min_samples=min_samples)
-        return elsewhere
+    if is_foreign(X) and keep_device:
+        _check_device_array(estimator, X, reset=reset, min_samples=min_samples)
+        return X  # type: ignore[return-value]
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": min_samples}
     try:
-        return np.asarray(validate_data(estimator, X, reset=reset, **options))
+        return np.asarray(validate_data(estimator, to_numpy(X) if is_foreign(X) else X, reset=reset, **options))
     except ValueError as error:
         if "features as input" not in str(error):
             raise
-        hint = "give rows made the same way as those it was fitted on, or fit it anew"
-        raise InvalidInput(f"{str(error).rstrip('.')}; {hint}.") from error
+        raise InvalidInput(f"{str(error).rstrip('.')}; {SAME_FEATURES}.") from error
 
 
-def _validated_elsewhere(estimator: BaseEstimator, X: Any, *, reset: bool, min_samples: int) -> Any:
-    """The same checks of an array that stays where it is."""
+def _check_device_array(estimator: BaseEstimator, X: Any, *, reset: bool, min_samples: int) -> None:
+    """The same checks for an array of torch or CuPy."""
     name = type(estimator).__name__
     if X.ndim != 2:
         raise InvalidInput(f"X of {name} must have shape (n_samples, n_features). Got shape {tuple(X.shape)} instead.")
     if X.shape[0] < min_samples or not X.shape[1]:
         raise InvalidInput(
-            f"X of {name} must have {min_samples} samples and a feature or more. Got shape {tuple(X.shape)} instead; "
+            f"X of {name} must have {min_samples} samples or more and a feature. Got shape {tuple(X.shape)} instead; "
             "give more rows."
         )
     if reset:
@@ -152,24 +144,20 @@ def _validated_elsewhere(estimator: BaseEstimator, X: Any, *, reset: bool, min_s
     elif X.shape[1] != estimator.n_features_in_:
         raise InvalidInput(
             f"X has {X.shape[1]} features, but {name} is expecting {estimator.n_features_in_} features as input; "
-            "give rows made the same way as those it was fitted on, or fit it anew."
+            f"{SAME_FEATURES}."
         )
-    return X
 
 
-def _give_back(X: NDArray[Any], part: slice) -> None:
-    """Let the system drop the pages of a memory map that have been read; they can be read again from the file."""
+def _release(X: NDArray[Any], part: slice) -> None:
+    """Tell the system that the pages of a memory map that have been read may leave memory."""
     owner: Any = X
     while isinstance(owner, np.ndarray):
         owner = owner.base
     if not isinstance(owner, mmap.mmap) or not X.flags.c_contiguous or X.flags.writeable:
         return
-    page, start = mmap.PAGESIZE, _address(X) - _address(np.frombuffer(owner, dtype=np.uint8))
+    page = mmap.PAGESIZE
+    start = X.ctypes.data - np.frombuffer(owner, dtype=np.uint8).ctypes.data
     first = -(-(start + part.start * X.strides[0]) // page) * page
     length = (start + part.stop * X.strides[0] - first) // page * page
     if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
         owner.madvise(mmap.MADV_DONTNEED, first, length)
-
-
-def _address(array: NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])

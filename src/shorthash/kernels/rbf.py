@@ -122,7 +122,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Returns the validated rows, so that a caller who streams them need not validate again.
         """
         self._check_params()
-        values = validated(self, X, reset=True, min_samples=2, stay=True)
+        values = validated(self, X, reset=True, min_samples=2, keep_device=True)
         rows = Rows(values, "AnchorRBF")
         rows.check_varied()
         self._draw(rows, stacklevel=4)
@@ -174,7 +174,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """Kernel features of ``X``, (n_samples, n_anchors), float32."""
         check_is_fitted(self)
-        values = validated(self, X, reset=False, stay=True)
+        values = validated(self, X, reset=False, keep_device=True)
         if is_foreign(values):
             rows = Rows(values, "AnchorRBF").through(self.features())
             moved = [batch - like(self.mean_.astype(np.float32), batch) for _, batch in rows]

@@ -71,7 +71,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         stream = known_stream(X)
         if stream is not None:
             return stream.mapped(self.project, self._n_features_out, np.float64)  # type: ignore[no-any-return]
-        values = validated(self, X, reset=False, stay=True)
+        values = validated(self, X, reset=False, keep_device=True)
         function = LinearScores(self.projection_, self.intercept_)
         rows = Rows(values, type(self).__name__).through(function)
         if is_foreign(values):
@@ -144,11 +144,13 @@ class SupervisedHasher(BaseHasher, ABC):
         self.intercept_ = np.where(constant, codes[0], 0).astype(np.float64)
 
     def _training_groups(
-        self, y: ArrayLike | None, n_samples: int, *, drop_unlabelled: bool = False, stay: bool = False
+        self, y: ArrayLike | None, n_samples: int, *, drop_unlabelled: bool = False, keep_device: bool = False
     ) -> LabelGroups:
         """Labels as groups of rows; two or more groups."""
         name = type(self).__name__
-        groups = group_labels(y, owner=name, n_samples=n_samples, drop_unlabelled=drop_unlabelled, stay=stay)
+        groups = group_labels(
+            y, owner=name, n_samples=n_samples, drop_unlabelled=drop_unlabelled, keep_device=keep_device
+        )
         if len(groups.rows) < 2:
             only = ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())
             raise InvalidInput(

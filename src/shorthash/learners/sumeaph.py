@@ -163,7 +163,7 @@ class SumEAPH(SumHasher):
     def _posteriors(self, X: ArrayLike) -> list[NDArray[np.float32]]:
         """Squares of what is positive of the scores, in shares."""
         check_is_fitted(self)
-        values = to_numpy(validated(self, X, reset=False, stay=True))
+        values = to_numpy(validated(self, X, reset=False, keep_device=True))
         found = []
         for _, batch in Rows(values, "SumEAPH"):
             S = np.maximum(batch @ self.score_weights_ + self.shares_, 0.0) ** POWER

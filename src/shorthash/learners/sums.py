@@ -54,7 +54,7 @@ class BlockSums:
             n_samples=len(block.X),
             classes=self.classes,
             drop_unlabelled=self.drop_unlabelled,
-            stay=True,
+            keep_device=True,
         )
         rows = Rows(block.X, self.owner, () if self.features is None else (self.features,), first=block.first)
         return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
@@ -108,7 +108,7 @@ class SumHasher(SupervisedHasher):
         stream = known_stream(X, y)
         if stream is not None:
             return self.fit_stream(stream)
-        values = validated(self, X, reset=True, min_samples=2, stay=True)
+        values = validated(self, X, reset=True, min_samples=2, keep_device=True)
         return self.fit_rows(Rows(values, self._name), y)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -122,14 +122,14 @@ class SumHasher(SupervisedHasher):
         """
         self._check_alone()
         first = not hasattr(self, "statistics_")
-        values = validated(self, X, reset=first, stay=True)
+        values = validated(self, X, reset=first, keep_device=True)
         return self.partial_fit_rows(Rows(values, self._name), y, classes)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
         check_is_fitted(self)
         self._check_alone()
-        values = validated(self, X, reset=False, stay=True)
+        values = validated(self, X, reset=False, keep_device=True)
         return self.forget_rows(Rows(values, self._name), y)
 
     def merge(self, other: Self) -> Self:
@@ -180,7 +180,7 @@ class SumHasher(SupervisedHasher):
     def fit_rows(self, rows: Rows, y: ArrayLike | None, *, center: bool = False) -> Self:
         """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
         weights = self._check_params()
-        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled, stay=True)
+        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled, keep_device=True)
         self._check_groups(groups)
         rows.check_varied()
         self._warn_of_collisions(len(groups.classes), stacklevel=4)
