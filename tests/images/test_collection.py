@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collection.conftest import new_images
+from images.conftest import new_images
 from pictures import encoded, picture
 
 from shorthash import ScanIndex

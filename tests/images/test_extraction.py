@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pictures import CLASSES, encoded, picture, write_folder
 
-from shorthash.data import extraction
 from shorthash.errors import DataFileError
+from shorthash.images import extraction
 from shorthash.images.extraction import extract
 from shorthash.images.image_cache import FeatureCache, default_cache
 from shorthash.images.image_features import CallableFeatures, GistFeatures

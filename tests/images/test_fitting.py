@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from collection.conftest import SMALL
+from images.conftest import SMALL
 from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError

@@ -25,7 +25,8 @@ def sums_of(X, y):
 @pytest.mark.parametrize("init", STARTS)
 @pytest.mark.parametrize("variant", ["paper", "authors-code"])
 def test_single_label_codewords_stay_where_they_start(blobs, init, variant, monkeypatch):
-    from shorthash.learners import rslh_onepass, rslh_steps
+    from shorthash.learners.rslh import onepass as rslh_onepass
+    from shorthash.learners.rslh import steps as rslh_steps
 
     drawn = []
 

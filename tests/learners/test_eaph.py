@@ -10,13 +10,13 @@ from shorthash._labels import group_labels
 from shorthash.codes import hamming_distances, unpack
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
-from shorthash.learners import posterior_logistic
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph.codebook import anneal_codebook
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.eaph.memory import searched_map
 from shorthash.learners.eaph.refinement import _masses, refine_table
 from shorthash.learners.eaph.table import ap_table
+from shorthash.learners.posteriors import logistic as posterior_logistic
 from shorthash.learners.posteriors.folds import softmax
 from shorthash.learners.posteriors.models import fit_posteriors
 from shorthash.learners.rslh.estimator import RSLH
@@ -106,7 +106,7 @@ def test_the_table_is_the_limit_of_the_exact_tie_aware_precision(seed):
 
 
 def test_class_blocks_change_nothing(masses, monkeypatch):
-    from shorthash.learners import eaph_table
+    from shorthash.learners.eaph import table as eaph_table
 
     h, rel = masses
     whole = ap_table(h, 0.01 * h.sum(axis=0), rel)

@@ -8,7 +8,7 @@ from dense_rslh import dense_objective, dense_reduction, dense_run, dense_simila
 
 from shorthash._labels import group_labels
 from shorthash.data.rows import Rows
-from shorthash.learners import rslh_onepass
+from shorthash.learners.rslh import onepass as rslh_onepass
 from shorthash.learners.rslh.onepass import solve_one_pass
 from shorthash.learners.rslh.persample import CentredRows, solve_per_sample
 from shorthash.learners.rslh.steps import Problem, Weights, start, w_step
