@@ -2,37 +2,59 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# uv installs into $(VENV) from the indexes pip is configured to use; where uv cannot be had, pip does
+INSTALL := $(BIN)/python .ci/uv pip install --quiet
+SELF := $(INSTALL) --no-deps --no-build-isolation --editable .
 READY := $(VENV)/.ready
+READY_DEMO := $(VENV)/.ready-demo
 READY_CNN := $(VENV)/.ready-cnn
 # tests run side by side, each on one thread: many small matrices gain nothing from more
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help install cnn demo test faults lint docs bench records reproduce smoke wheel lock clean
+.PHONY: help install cnn demo test numerics lowest faults lint docs bench records reproduce smoke wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(READY): requirements.lock pyproject.toml
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "shorthash needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	@touch $@
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(READY): requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing requirements.lock"
+	@$(INSTALL) --require-hashes -r requirements.lock
+	@$(SELF)
+	@touch $@ $(READY_DEMO)
 
 install: $(READY)  ## set up .venv: package, development tools, all light extras (no torch)
 
-$(READY_CNN): $(READY) requirements-cnn.lock
-	$(BIN)/python -m pip install --quiet -r requirements-cnn.lock
+$(READY_DEMO): requirements-demo.lock pyproject.toml | $(BIN)/python
+	@echo "installing requirements-demo.lock"
+	@$(INSTALL) --require-hashes -r requirements-demo.lock
+	@$(SELF)
+	@touch $@
+
+# pip, not uv: torch comes from wherever pip is configured to find it, a folder of wheels included
+$(READY_CNN): requirements-cnn.lock $(READY)
+	@echo "installing requirements-cnn.lock"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-cnn.lock
 	@touch $@
 
 cnn: $(READY_CNN)  ## add torch and what else CNN features need
 
-demo: $(READY)  ## learn, search, evaluate and report on scikit-learn's digits
+demo: $(READY_DEMO)  ## learn, search, evaluate and report on scikit-learn's digits
 	$(BIN)/shorthash demo
 
 test: $(READY)  ## run the whole test suite
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+
+numerics: $(READY)  ## run the numerical tests with the kernels of older CPUs, on 1 and 2 threads
+	$(BIN)/python .ci/numerics
+
+lowest:  ## run the whole test suite with the lowest versions that pyproject.toml allows
+	bash .ci/lowest
 
 faults: $(READY)  ## kill saves and writes at 50 random moments each, and look at what is left
 	SHORTHASH_FAULTS=50 $(BIN)/python -m pytest -m faults
@@ -89,12 +111,14 @@ smoke: $(READY)  ## every method and every figure once, on scikit-learn's digits
 wheel: $(READY)  ## build wheel and sdist, install the wheel without extras, ask for help
 	bash .ci/wheel
 
-lock:  ## renew requirements.lock from pyproject.toml (not the extras cnn and onnx: requirements-cnn.lock)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--extra tables --extra report --extra images --extra web --extra dask --extra faiss --extra postgres \
-		--group dev --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+COMPILE := $(BIN)/python .ci/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" --no-emit-index-url pyproject.toml
+
+lock: | $(BIN)/python  ## renew the lock files from pyproject.toml (not the extras cnn and onnx: requirements-cnn.lock)
+	$(COMPILE) --group dev --extra tables --extra report --extra images --extra web --extra dask --extra faiss \
+		--extra postgres -o requirements.lock
+	$(COMPILE) --group build --extra report -c requirements.lock -o requirements-demo.lock
+	echo uv | $(COMPILE:pyproject.toml=-) -o .ci/uv.lock
 
 clean:  ## remove everything that can be made again
-	rm -rf $(VENV) dist build site demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest dist build site demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
