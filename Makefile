@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # uv installs into $(VENV) from the indexes pip is configured to use; where uv cannot be had, pip does
-INSTALL := $(BIN)/python .ci/uv pip install --quiet
+INSTALL := $(BIN)/python .ci/uv.py pip install --quiet
 SELF := $(INSTALL) --no-deps --no-build-isolation --editable .
 READY := $(VENV)/.ready
 READY_DEMO := $(VENV)/.ready-demo
@@ -51,7 +51,7 @@ test: $(READY)  ## run the whole test suite
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 
 numerics: $(READY)  ## run the numerical tests with the kernels of older CPUs, on 1 and 2 threads
-	$(BIN)/python .ci/numerics
+	$(BIN)/python .ci/numerics.py
 
 lowest:  ## run the whole test suite with the lowest versions that pyproject.toml allows
 	bash .ci/lowest
@@ -111,7 +111,7 @@ smoke: $(READY)  ## every method and every figure once, on scikit-learn's digits
 wheel: $(READY)  ## build wheel and sdist, install the wheel without extras, ask for help
 	bash .ci/wheel
 
-COMPILE := $(BIN)/python .ci/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+COMPILE := $(BIN)/python .ci/uv.py pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" --no-emit-index-url pyproject.toml
 
 lock: | $(BIN)/python  ## renew the lock files from pyproject.toml (not the extras cnn and onnx: requirements-cnn.lock)

@@ -120,30 +120,28 @@ def measured(text):
 FOUND = {(str(page.relative_to(ROOT)), number) for page in PAGES for number in measured(page.read_text("utf-8"))}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_number_is_generated_computed_or_explained(page):
-    name = str(page.relative_to(ROOT))
-    loose = sorted(number for where, number in FOUND if where == name and (name, number) not in {**TRACED, **STATED})
+def test_every_number_is_generated_computed_or_explained():
+    loose = [f"{page}: {number}" for page, number in sorted(FOUND - {*TRACED, *STATED})]
     assert not loose, (
-        f"{name} states {', '.join(loose)} without a source: generate it (docs/generate.py), compute it in TRACED, or "
-        "say in STATED why it is no measurement"
+        f"numbers without a source: {', '.join(loose)}; generate them (docs/generate.py), compute them in TRACED, "
+        "or say in STATED why they are no measurement"
     )
 
 
-@pytest.mark.parametrize(("place", "source"), TRACED.items(), ids=[f"{page}: {n}" for page, n in TRACED])
-def test_computed_numbers_are_true(place, source):
-    assert source() == place[1]
+def test_computed_numbers_are_true():
+    wrong = {place: found for place, source in TRACED.items() if (found := source()) != place[1]}
+    assert not wrong
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_block_has_a_generator(page):
+def test_every_block_has_a_generator():
     """Nobody escapes by calling a paragraph generated."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     known = {(place, name) for place, name, _ in generate.BLOCKS}
-    named = re.findall(r"<!-- begin: (\w+) -->", page.read_text("utf-8"))
-    assert {(str(page.relative_to(ROOT)), name) for name in named} <= known
+    pages = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+    named = {(page, name) for page, text in pages.items() for name in re.findall(r"<!-- begin: (\w+) -->", text)}
+    assert named <= known
 
 
 def test_no_explanation_outlives_its_number():

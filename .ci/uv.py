@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run uv in the environment this Python belongs to, with the package indexes that pip is configured to use.
 
-    .venv/bin/python .ci/uv pip install -r requirements.lock
+    .venv/bin/python .ci/uv.py pip install -r requirements.lock
 
 uv is taken from the PATH, or installed into the environment by pip. `pip install` is the one command that also works
 without uv: where uv cannot be had or fails, pip runs it with the same arguments.

@@ -2,7 +2,7 @@
 """Run the numerical tests with the kernels of older CPUs, each on 1 and on 2 threads, and print a table.
 
 OPENBLAS_CORETYPE chooses the kernels of matrix products, NPY_DISABLE_CPU_FEATURES those of element-wise functions.
-Core types that this CPU cannot run are skipped. Arguments go to pytest: .venv/bin/python .ci/numerics tests/scale
+Core types that this CPU cannot run are skipped. Arguments go to pytest: .venv/bin/python .ci/numerics.py tests/scale
 """
 
 import os
