@@ -1,4 +1,4 @@
-"""What every command says about itself, for docs/cli.md; docs/generate.py puts it there and checks it."""
+"""The help of every command, for docs/cli.md; docs/generate.py writes and checks that page."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def render() -> str:
 
 
 def _sections(command: Any, path: list[str]) -> list[str]:
-    """A command, and the commands inside it."""
-    here = [_section(" ".join(["shorthash", *path]), path)]
-    inside = getattr(command, "commands", {})
-    return here + [section for name in inside for section in _sections(inside[name], [*path, name])]
+    """Sections of a command, and of the commands inside it."""
+    sections = [_section(" ".join(["shorthash", *path]), path)]
+    for name in getattr(command, "commands", {}):
+        sections += _sections(command.get_command(None, name), [*path, name])
+    return sections
 
 
 def _section(title: str, arguments: list[str]) -> str:

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from shorthash.cli.bench_run import _Lines
 from shorthash.lab.plan import plan_runs
-from shorthash.lab.run import Progress
 from shorthash.lab.spec import read_experiment
 from shorthash.lab.store import write_record
 
@@ -36,7 +34,6 @@ def test_run_status_and_again(run, spec):
     first = run("bench", "run", spec, "--workers", 1)
     assert first.status == 0, first.err
     assert "2 wanted, 0 were there, 2 done now" in first.out
-    assert "bench: 2 of 2 runs, about 0 s left" in first.err
     assert len(list((spec.parent / "results").glob("*.json"))) == 2
     again = run("bench", "run", spec, "--json")
     assert json.loads(again.out)["done"] == 0
@@ -80,14 +77,6 @@ def test_a_failing_run_is_one_line(run, spec):
     assert answer.status == 2
     assert "A run failed: The 'n_train' parameter" in answer.err
     assert answer.err.count("\n") == 1
-
-
-def test_lines_come_now_and_then(capsys):
-    lines = _Lines()
-    for done in range(1, 6):
-        lines(Progress(done, 5, 61.0 - done))
-    err = capsys.readouterr().err
-    assert err == "bench: 1 of 5 runs, about 1 min 0 s left\nbench: 5 of 5 runs, about 56 s left\n"
 
 
 def test_datasets(run, tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def test_fit_says_what_it_did(fitted):
         "method    auto (images have labels: the recommended method)\n"
         "bits      4\n"
         "classes   3\n"
-        "mAP       M (3 held-out images asked, 15 were searched)\n"
+        "mAP       M (3 held-out queries, 15 images searched)\n"
         "buckets   3 in use, the largest holds 6 images\n"
         "seconds   T\n"
     )
@@ -79,7 +79,7 @@ def test_add_and_remove(run, fitted, made, tmp_path):
     assert (said.status, said.err) == (0, "")
     assert (
         said.out
-        == f"model          {path}\nadded          2\nids            18 to 19\nthere already  1\nitems          20\n"
+        == f"model       {path}\nadded       2\nids         18 to 19\nduplicates  1\nitems       20\n"
     )
     with Collection.open(path, readonly=True) as collection:
         assert collection.labels_of([18, 19]) == ["checks", "rings"]

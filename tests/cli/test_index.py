@@ -182,7 +182,7 @@ def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):
         (["build", "codes.npy"], "Invalid value for --index: give --index or --store, one of the two"),
         (["stats", "--index", "a", "--store", "sqlite:///b"], "give --index or --store, one of the two"),
         (["stats", "--index", "model"], "model holds HasherPipeline, but an index is needed; make one with"),
-        (["stats", "--store", "sqlite:///b", "--check"], "--check looks at the file of an --index"),
+        (["stats", "--store", "sqlite:///b", "--check"], "--check is for the file of an --index"),
         (["stats", "--store", "redis://b"], "must begin with one of"),
         (["build", "codes.npy", "--index", "new"], "are packed integers, whose length cannot be seen"),
         (["remove", "--index", "index"], "Give ids to remove, or --ids FILE"),
@@ -203,6 +203,6 @@ def test_mistakes_are_one_line(run, arguments, message):
 
 
 def test_passwords_are_not_repeated():
-    from shorthash.cli.index_place import place_name
+    from shorthash.cli.index import _place_name
 
-    assert place_name(None, "postgresql://me:secret@host/items?sslkey=x") == "postgresql://host/items"
+    assert _place_name(None, "postgresql://me:secret@host/items?sslkey=x") == "postgresql://host/items"

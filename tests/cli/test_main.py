@@ -10,10 +10,10 @@ import shorthash
 from shorthash.cli.main import app, main
 
 COMMANDS = ["demo", "methods", "advise", "compare", "report", "fit", "encode", "search", "evaluate", "info", "sql"]
-COMMANDS += ["serve", "index", "stats", "images", "bench", "datasets"]
+COMMANDS += ["serve", "index", "sums", "images", "bench", "datasets"]
 GROUPS = {
     "index": ["build", "add", "remove", "search", "stats", "export"],
-    "stats": ["collect", "merge", "subtract", "show", "fit"],
+    "sums": ["collect", "merge", "subtract", "show", "fit"],
     "images": ["fit", "search", "add", "remove", "info"],
     "bench": ["run", "list", "status"],
     "datasets": ["list", "fetch"],
@@ -87,22 +87,22 @@ BAD = {
         "Invalid value for --set: 'alpha' is not of the form NAME=VALUE (see shorthash fit --help)",
     ),
     "unknown setting": (
-        ["fit", "X.npy", "names.npy", "-o", "m", "--set", "kernel.alpha=3"],
+        ["fit", "X.npy", "names.npy", "-o", "m", "--method", "rslh", "--set", "kernel.alpha=3"],
         (
             "the front end of rslh has no parameter 'alpha' to set here. It has: n_anchors, bandwidth, center, "
             "random_state."
         ),
     ),
     "unknown preset": (
-        ["fit", "X.npy", "names.npy", "-o", "m", "--preset", "none"],
+        ["fit", "X.npy", "names.npy", "-o", "m", "--method", "rslh", "--preset", "none"],
         "The 'preset' parameter of make_hasher('rslh') must be one of 'paper', 'authors-code'. Got 'none' instead.",
     ),
     "too many bits": (
-        ["fit", "X.npy", "names.npy", "-o", "m", "--bits", "65", "--anchors", "9"],
+        ["fit", "X.npy", "names.npy", "-o", "m", "--bits", "65", "--method", "rslh", "--anchors", "9"],
         "The 'n_bits' parameter of RSLH must be an int in the range [1, 64]. Got 65 instead.",
     ),
     "no labels": (
-        ["fit", "X.npy", "-o", "m", "--anchors", "9"],
+        ["fit", "X.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
         "RSLH requires y to be passed, but the target y is None; give one label per row.",
     ),
     "missing file": (["fit", "no.npy", "names.npy", "-o", "m"], "There is no file no.npy; check the path."),
@@ -115,42 +115,42 @@ BAD = {
         ),
     ),
     "NaN": (
-        ["fit", "nan.npy", "names.npy", "-o", "m", "--anchors", "9"],
+        ["fit", "nan.npy", "names.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
         (
             "Input X of AnchorRBF contains NaN (first at row 3, column 1); features must be finite, so drop or "
             "impute such rows first (for instance with sklearn.impute.SimpleImputer)."
         ),
     ),
     "one class": (
-        ["fit", "X.npy", "same.npy", "-o", "m", "--anchors", "9"],
+        ["fit", "X.npy", "same.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
         (
             "y of RSLH holds one class only (0), but a code can be learned from 2 or more; add rows of another "
             "class, or use an unsupervised method."
         ),
     ),
     "constant features": (
-        ["fit", "constant.npy", "names.npy", "-o", "m"],
+        ["fit", "constant.npy", "names.npy", "-o", "m", "--method", "rslh"],
         (
             "All 60 rows of X of AnchorRBF are equal (constant features), so there is nothing to learn from; check "
             "how the features were made."
         ),
     ),
     "labels of another length": (
-        ["fit", "X.npy", "queries.npz", "-o", "m", "--anchors", "9"],
+        ["fit", "X.npy", "queries.npz", "-o", "m", "--method", "rslh", "--anchors", "9"],
         (
             "Found input variables with inconsistent numbers of samples: X of RSLH has 60 rows and y has 9; give one "
             "label (or one indicator row) per feature row."
         ),
     ),
     "unlabelled row": (
-        ["fit", "X.npy", "unlabelled.npy", "-o", "m", "--anchors", "9"],
+        ["fit", "X.npy", "unlabelled.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
         (
             "The label matrix of RSLH has 1 all-zero rows (first: 7), but every sample needs at least one label; "
             "drop those rows (a learner does so with drop_unlabelled=True)."
         ),
     ),
     "refused by scikit-learn": (
-        ["fit", "single.csv", "one.csv", "-o", "m"],
+        ["fit", "single.csv", "one.csv", "-o", "m", "--method", "rslh"],
         "Found array with 1 sample(s) (shape=(1, 4)) while a minimum of 2 is required by AnchorRBF.",
     ),
     "other features": (

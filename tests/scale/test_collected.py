@@ -87,12 +87,12 @@ def test_files_are_checked(tmp_path):
     with pytest.raises(PersistenceError, match="There is no file"):
         load_collected(tmp_path / "none")
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(ForeignFile, match="holds no statistics of shorthash"):
+    with pytest.raises(ForeignFile, match="holds no sums of shorthash"):
         load_collected(tmp_path / "text")
     from shorthash import BucketIndex
 
     save(BucketIndex(2).add([[1, 1]]), tmp_path / "index")
-    with pytest.raises(ForeignFile, match="holds BucketIndex, but statistics are needed"):
+    with pytest.raises(ForeignFile, match="holds BucketIndex, but sums are needed"):
         load_collected(tmp_path / "index")
     octets = bytearray(place.read_bytes())
     octets[-9] ^= 1

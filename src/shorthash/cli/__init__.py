@@ -1,4 +1,6 @@
-"""The command line: one file per verb; a command parses, calls the library, and hands an answer to ``output``.
+"""The command line: one file per group of commands, imported when a command of it is called.
 
-In: arguments. Out: tables or JSON on standard output; progress, warnings and errors on standard error.
+To add a command, write a function in the file it belongs to (its docstring is the help) and name it in ``COMMANDS`` of
+``main``; a command of a group only needs the decorator of its group. A command reads files, calls the library, and
+passes the results to ``output.show``, which prints tables or JSON. Shared options are in ``options``.
 """

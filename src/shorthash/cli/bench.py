@@ -1,26 +1,165 @@
-"""shorthash bench: a group of its own, for experiments that are written down."""
+"""Run experiments that a file describes.
+
+A record of every run is saved, and runs that have one are not repeated.
+
+\b
+Example:
+  shorthash bench run experiments/smoke.toml
+"""
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from shorthash.cli.bench_list import list_parts
-from shorthash.cli.bench_run import run
-from shorthash.cli.bench_status import status
+from shorthash.cli import output
+from shorthash.cli.options import AsJson, DataDir, argument, option
 
-__all__ = ["bench"]
+if TYPE_CHECKING:
+    from shorthash.lab.spec import Experiment
 
-bench = typer.Typer(name="bench", rich_markup_mode=None)
-bench.command()(run)
-bench.command("list")(list_parts)
-bench.command()(status)
+__all__ = ["bench", "report"]
+
+Specs = Annotated[list[Path], argument("SPEC", "Specifications: .toml files.")]
+Results = Annotated[
+    Path | None, option("--results -r", "FOLDER", "Folder of the records.", default="results beside the first SPEC")
+]
+
+bench = typer.Typer(name="bench", help=__doc__, rich_markup_mode=None, add_completion=False)
 
 
-@bench.callback()
-def _about() -> None:
-    """Run experiments that a file describes, and keep a small record of every run: run, list, status.
+@bench.command()
+def run(
+    specs: Specs,
+    results: Results = None,
+    data_dir: DataDir = None,
+    workers: Annotated[
+        int | None, option("--workers -w", "N", "Processes of one thread each.", default="one per core")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do every run of the specifications that has no record yet.
+
+    It can be stopped at any time and continues where it stopped; a record is never overwritten. Runs on the same split
+    share kernel maps, sums and posteriors, so give all specifications at once.
+
+    \b
+    Examples:
+      shorthash bench run experiments/smoke.toml
+      shorthash bench run experiments/table1.toml experiments/table2.toml --data-dir data
+    """
+    from shorthash.lab.run import run_experiments
+
+    folder = _results_folder(results, specs)
+    with output.progress() as step:
+        done = run_experiments(
+            _read_experiments(specs),
+            folder,
+            data_dir=data_dir,
+            workers=workers,
+            tell=lambda at: step("running experiments", at.done, at.total, at.seconds_left),
+        )
+    facts = {
+        "runs": f"{done.wanted} wanted, {done.there} were there, {done.done} done now",
+        "time": output.duration(done.seconds),
+        "records": str(folder),
+    }
+    output.show({**vars(done), "results": str(folder)}, facts, as_json=as_json)
+
+
+@bench.command("list")
+def list_parts(specs: Specs, as_json: AsJson = False) -> None:
+    """List the parts of specifications; --json lists every run.
+
+    Points are those of a grid of settings. A run that several parts need is done once.
 
     \b
     Example:
-      shorthash bench run experiments/smoke.toml
+      shorthash bench list experiments/table1.toml
     """
+    from shorthash.lab.plan import plan_part
+
+    rows, runs = [], []
+    for part in (part for experiment in _read_experiments(specs) for part in experiment.parts):
+        planned = plan_part(part)
+        runs += [{"part": run.part, "row": run.row, "run": run.name, **run.spec.to_dict()} for run in planned]
+        names = ", ".join(dataset.name for dataset in part.datasets)
+        lengths = [length for dataset in part.datasets for length in dataset.bits]
+        bits = f"{min(lengths)}-{max(lengths)}" if min(lengths) < max(lengths) else str(lengths[0])
+        points = math.prod(len(values) for values in part.grid.values())
+        rows.append((part.name, part.task, names, bits, len(part.methods), points, len(part.seeds), len(planned)))
+    titles = ["part", "task", "data sets", "bits", "methods", "points", "seeds", "runs"]
+    table = output.table(titles, rows, text=titles[:4])
+    different = len({run["run"] for run in runs})
+    output.show({"runs": runs}, {}, [table], [f"\n{different} different runs"], as_json=as_json)
+
+
+@bench.command()
+def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> None:
+    """Count the runs of specifications that have a record.
+
+    \b
+    Example:
+      shorthash bench status experiments/table1.toml
+    """
+    from shorthash.lab.run import experiment_status
+
+    folder = _results_folder(results, specs)
+    rows = [
+        (experiment.name, part, there, wanted, wanted - there)
+        for experiment in _read_experiments(specs)
+        for part, (there, wanted) in experiment_status(experiment, folder).items()
+    ]
+    table = output.table(["experiment", "part", "there", "wanted", "missing"], rows, text=["experiment", "part"])
+    data = {"results": str(folder), "parts": output.records(table)}
+    output.show(data, {"records": str(folder)}, [table], as_json=as_json)
+
+
+def report(
+    experiments: Annotated[
+        list[Path] | None,
+        argument("EXPERIMENTS", "Specifications (.toml), or folders of them; experiments if missing."),
+    ] = None,
+    results: Annotated[Path, option("--results", "FOLDER", "Folder of the records.")] = Path("experiments/results"),
+    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("report"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw tables and figures from stored runs.
+
+    Nothing is learned: the records of shorthash bench run are shown beside the numbers of the paper. FOLDER gets
+    index.html, which needs no other file, every table as .md, .tex and .csv, and every figure as .png and .svg. Parts
+    that were not run yet are named with the command that runs them.
+
+    \b
+    Examples:
+      shorthash report
+      shorthash report experiments/table1.toml --results experiments/results -o report
+    """
+    from shorthash._validation import require_extra
+    from shorthash.lab.report_page import write_report
+    from shorthash.lab.reporting import build_report, collect
+
+    for module in ("matplotlib", "jinja2"):  # before the work, not after it
+        require_extra(module, "report", "shorthash report")
+    built = build_report(collect(experiments or [Path("experiments")], results))
+    page = write_report(built, out)
+    rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in built.sections]
+    table = output.table(["part", "runs", "stored", "missing"], rows, text=["part"])
+    commands = list(dict.fromkeys(part.command for part in built.sections if part.n_missing))
+    notes = ["", *(f"to run what is missing: {command}" for command in commands), f"page: {page}"]
+    data = {"page": str(page), "parts": output.records(table), "commands": commands}
+    output.show(data, {}, [table], notes, as_json=as_json)
+
+
+def _read_experiments(specs: list[Path]) -> list[Experiment]:
+    """Read all specifications, so that an error in one is found before anything runs."""
+    from shorthash.lab.spec import read_experiment
+
+    return [read_experiment(path) for path in specs]
+
+
+def _results_folder(results: Path | None, specs: list[Path]) -> Path:
+    return specs[0].parent / "results" if results is None else results

@@ -1,48 +1,46 @@
-"""shorthash evaluate: codes and labels become scores."""
+"""How good codes are: shorthash evaluate scores them, advise and compare try lengths and methods, demo shows it all."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, flag, option, parse_numbers
-from shorthash.cli.progress import progress
-from shorthash.cli.reading import read_hasher, read_or_encode
-from shorthash.cli.score_answer import score_answer
+from shorthash.cli.encode import load_model, read_codes
+from shorthash.cli.options import AsJson, Features, Radius, Seed, argument, flag, option, parse_numbers
 
-__all__ = ["evaluate"]
+if TYPE_CHECKING:
+    from shorthash.evaluation.scores import Scores
+    from shorthash.lab.advice import Advice
+    from shorthash.lab.tables import Table
+
+__all__ = ["advise", "compare", "demo", "evaluate"]
+
+BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
 
 
 def evaluate(
-    query: Annotated[Path, option("--query", metavar="FILE", text="Rows that ask.")],
-    query_labels: Annotated[Path, option("--query-labels", metavar="FILE", text="Their labels.")],
+    query: Annotated[Path, option("--query", "FILE", "Rows of the queries.")],
+    query_labels: Annotated[Path, option("--query-labels", "FILE", "Their labels.")],
     database: Annotated[
-        Path | None, option("--database", metavar="FILE", text="Rows to rank; without it every query asks the others.")
+        Path | None, option("--database", "FILE", "Rows to rank.", default="each query ranks the other queries")
     ] = None,
-    database_labels: Annotated[Path | None, option("--database-labels", metavar="FILE", text="Their labels.")] = None,
-    model: Annotated[Path | None, option("--model", metavar="MODEL", text="Folder written by shorthash fit.")] = None,
+    database_labels: Annotated[Path | None, option("--database-labels", "FILE", "Their labels.")] = None,
+    model: Annotated[Path | None, option("--model", "MODEL", "Folder written by shorthash fit.")] = None,
     codes: Annotated[bool, flag("--codes", "The rows are codes, not features; no model needed.")] = False,
-    bits: Annotated[int | None, option("--bits", metavar="N", text="Length of packed codes.")] = None,
+    bits: Annotated[int | None, option("--bits", "N", "Length of packed codes.")] = None,
     ties: Annotated[
-        str | None, option("--ties", metavar="NAME", text="expected, stable, best or worst.", default="expected")
+        str | None, option("--ties", "NAME", "expected, stable, best or worst.", default="expected")
     ] = None,
-    radius: Annotated[int, option("--radius", metavar="N", text="Radius of the Hamming ball.", default=True)] = 2,
-    k: Annotated[
-        str | None, option("--k", "-k", metavar="N,N,...", text="List lengths.", default="10,100,1000")
-    ] = None,
+    radius: Radius = 2,
+    k: Annotated[str | None, option("--k -k", "N,N,...", "List lengths.", default="10,100,1000")] = None,
     convention: Annotated[
         str,
-        option(
-            "--convention",
-            metavar="NAME",
-            text="Whose rules to score by: shorthash, sdh, fssh, hashnet, deephash, dch or habir.",
-            default=True,
-        ),
+        option("--convention", "NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir."),
     ] = "shorthash",
-    bounds: Annotated[bool, flag("--bounds", "Show what the worst and the best tie order give.")] = False,
+    bounds: Annotated[bool, flag("--bounds", "Show the scores of the worst and the best order of ties.")] = False,
     by_class: Annotated[bool, flag("--by-class", "Show scores for every class of queries.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -65,20 +63,236 @@ def evaluate(
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
     if codes == (model is not None):
         raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
-    hasher = None if model is None else read_hasher(model)
-    with progress() as tell:
-        asking = read_or_encode(query, hasher, tell, bits)
-        ranked = None if database is None else read_or_encode(database, hasher, tell, bits)
-        tell("scoring", 0, 0)
+    hasher = None if model is None else load_model(model)
+    with output.progress() as step:
+        query_codes = read_codes(query, hasher, step, bits)
+        database_codes = None if database is None else read_codes(database, hasher, step, bits)
+        step("scoring", 0, 0)
         labels = read_labels(query_labels)
         scores = score(
-            asking,
+            query_codes,
             labels,
-            ranked,
+            database_codes,
             None if database_labels is None else read_labels(database_labels),
             convention=convention,
             ties=ties,
             radius=radius,
             k=parse_numbers(k, "--k"),
         )
-    output.show(score_answer(scores, labels, bounds=bounds, by_class=by_class), as_json=as_json)
+    data = scores.to_dict() | {"headline": scores.headline}
+    tables = [_scores_by_k(scores)] if scores.rules.k else []
+    if by_class:
+        classes = {name: scores.by_class(labels, name) for name in BY_CLASS}
+        data["by_class"] = {str(label): {name: classes[name][label] for name in BY_CLASS} for label in classes["map"]}
+        tables.append(_scores_by_class(classes, scores, bounds))
+    output.show(data, _score_facts(scores, bounds), tables, as_json=as_json)
+
+
+def _score_facts(scores: Scores, bounds: bool) -> dict[str, str]:
+    rules, within = scores.rules, f"@H<={scores.radius:g}"
+    facts = {
+        "queries": str(scores.n_queries),
+        "database": f"{scores.n_database} rows, {scores.n_bits} bits",
+        "rules": f"{rules.name}, ties {rules.ties}",
+        "mAP": f"{scores.map:.4f}",
+    }
+    if bounds:
+        facts |= {"  worst tie order": f"{scores.map_worst:.4f}", "  best tie order": f"{scores.map_best:.4f}"}
+    facts |= {
+        f"mAP{within}": f"{scores.map_at_radius:.4f}",
+        f"precision{within}": f"{scores.precision_at_radius:.4f}",
+        f"recall{within}": f"{scores.recall_at_radius:.4f}",
+        "empty balls": f"{100 * scores.empty_balls:.1f} %",
+    }
+    if rules.name != "shorthash":
+        facts[f"headline of {rules.name}"] = f"{scores.headline:.4f} ({rules.family})"
+    if scores.n_without_relevant:
+        treatment = "left out" if rules.without_relevant == "drop" else "scored 0"
+        facts["without relevant"] = f"{scores.n_without_relevant} queries, {treatment}"
+    return facts
+
+
+def _scores_by_k(scores: Scores) -> Table:
+    titles = ["precision@k", "recall@k", "mAP@k", "nDCG@k"]
+    columns = (scores.precision_at_k, scores.recall_at_k, scores.map_at_k, scores.ndcg_at_k)
+    rows = [(k, *(column[k] for column in columns)) for k in scores.rules.k]
+    return output.table(["k", *titles], rows, digits=dict.fromkeys(titles, 4))
+
+
+def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bounds: bool) -> Table:
+    within = f"@H<={scores.radius:g}"
+    titles = dict(zip(BY_CLASS, ("mAP", "worst", "best", f"precision{within}", f"recall{within}"), strict=True))
+    if not bounds:
+        del titles["map_worst"], titles["map_best"]
+    rows = [(label, *(classes[name][label] for name in titles)) for label in classes["map"]]
+    return output.table(["class", *titles.values()], rows, text=["class"], digits=dict.fromkeys(titles.values(), 4))
+
+
+def advise(
+    features: Features,
+    labels: Annotated[Path, argument("LABELS", "Their labels, one per row.")],
+    bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", default="4,6,8,10,12,16")] = None,
+    methods: Annotated[str, option("--methods", "NAME,...", "Methods to try; see shorthash methods.")] = "auto,rslh",
+    folds: Annotated[int, option("--folds", "N", "Folds of the cross-validation.")] = 3,
+    radius: Radius = 2,
+    items: Annotated[
+        int | None, option("--items", "N", "Rows of the database to plan for.", default="rows given")
+    ] = None,
+    seed: Seed = 0,
+    figure: Annotated[Path | None, option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend how many bits these rows need.
+
+    Codes of several lengths are learned and scored by cross-validation: the mAP to expect, how much of the database a
+    lookup reads, how full the buckets are, how large the index is. The shortest code within 0.01 of the best mAP is
+    recommended.
+
+    \b
+    Example:
+      shorthash advise features.npy labels.npy --bits 4,8,12 --items 1000000 --figure advice.png
+    """
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.lab import advice as lab
+
+    with output.progress() as step:
+        advice = lab.advise(
+            read_features(features),
+            read_labels(labels),
+            lengths=parse_numbers(bits, "--bits") or lab.LENGTHS,
+            methods=[name.strip() for name in methods.split(",")],
+            n_folds=folds,
+            radius=radius,
+            n_items=items,
+            seed=seed,
+            progress=step,
+        )
+    notes = ["", advice.sentence]
+    if figure is not None:
+        notes.append(f"figure: {_draw_advice(advice, figure)}")
+    output.show(advice.to_dict(), {}, [_advice_table(advice)], notes, as_json=as_json)
+
+
+def _draw_advice(advice: Advice, path: Path) -> Path:
+    """Draw mAP by length, one curve per method."""
+    from shorthash.lab.figures import draw_map_by_length, save_figure
+
+    curves: dict[str, dict[int, tuple[float, float]]] = {}
+    for row in advice.rows:
+        curves.setdefault(row.method, {})[row.n_bits] = (row.map, row.map_std)
+    return save_figure(draw_map_by_length(curves), path)
+
+
+def _advice_table(advice: Advice) -> Table:
+    """One row per method and length."""
+    precision = f"precision@H<={advice.radius}"
+    titles = ["method", "bits", "mAP", "std", precision, "ball %", "read %", "buckets", "rows/bucket", "index MB"]
+    digits = {"mAP": 4, "std": 4, precision: 4, "ball %": 1, "read %": 1, "rows/bucket": 0, "index MB": 2}
+    rows = [
+        (
+            row.method,
+            row.n_bits,
+            row.map,
+            row.map_std,
+            row.precision_at_radius,
+            100 * row.ball_coverage,
+            100 * row.ball_rows,
+            row.occupied,
+            row.bucket_load,
+            row.index_bytes / 1e6,
+        )
+        for row in advice.rows
+    ]
+    return output.table(titles, rows, text=["method"], digits=digits)
+
+
+def compare(
+    features: Features,
+    labels: Annotated[Path, argument("LABELS", "Their labels, one per row, or an indicator matrix.")],
+    bits: Annotated[
+        str | None,
+        option("--bits", "N,N,...", "Code lengths.", default="four, from the shortest for the classes"),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        option(
+            "--methods",
+            "NAME,...",
+            "Methods, or all; see shorthash methods.",
+            default="the paper's ten, classifier, auto",
+        ),
+    ] = None,
+    queries: Annotated[
+        int | None, option("--queries", "N", "Rows used as queries only.", default="a fifth, at most 1000")
+    ] = None,
+    train: Annotated[
+        int | None, option("--train", "N", "Rows to learn from.", default="all others, at most 10000")
+    ] = None,
+    radius: Radius = 2,
+    seed: Seed = 0,
+    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the page.")] = Path("compare"),
+    as_json: AsJson = False,
+) -> None:
+    """Score every method on these rows and write a page.
+
+    Some rows are used as queries only; the others are searched, and learned from. mAP is exact with ties, with an
+    interval over the queries. FOLDER gets index.html, the table as .csv, .md and .tex, compare.json, and figures.
+
+    \b
+    Examples:
+      shorthash compare features.npy labels.npy
+      shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
+    """
+    from shorthash._validation import require_extra
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.lab.compare import DEFAULT_METHODS, compare_methods
+    from shorthash.lab.compare_page import comparison_sentence, comparison_table, skipped_table, write_comparison
+    from shorthash.recipes import recipes
+
+    for module in ("matplotlib", "jinja2"):  # before the work, not after it
+        require_extra(module, "report", "shorthash compare")
+    names = DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))
+    with output.progress() as step:
+        result = compare_methods(
+            read_features(features),
+            read_labels(labels),
+            lengths=parse_numbers(bits, "--bits"),
+            methods=tuple(recipes()) if names == ("all",) else names,
+            n_queries=queries,
+            n_train=train,
+            radius=radius,
+            seed=seed,
+            progress=step,
+        )
+        page = write_comparison(result, out)
+    tables = [comparison_table(result), *([skipped_table(result)] if result.skipped else [])]
+    notes = ["", comparison_sentence(result), f"page: {page}"]
+    output.show({**result.to_dict(), "page": str(page)}, {}, tables, notes, as_json=as_json)
+
+
+def demo(
+    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for report.html.")] = Path("demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Try everything on handwritten digits and write a report.
+
+    Codes of 4, 6, 8 and 10 bits are learned for the digits that come with scikit-learn; 300 digits are queries, the
+    others are learned from and searched in. FOLDER/report.html shows the results.
+
+    \b
+    Example:
+      shorthash demo --out demo
+    """
+    from shorthash._validation import require_extra
+    from shorthash.lab.demo import run_demo
+    from shorthash.lab.demo_page import demo_table, write_demo
+
+    for module in ("matplotlib", "jinja2"):  # before the work, not after it
+        require_extra(module, "report", "shorthash demo")
+    with output.progress() as step:
+        result = run_demo(progress=step)
+        step("writing the report", len(result.runs), len(result.runs) + 1)
+        path = write_demo(result, out)
+    table = demo_table(result)
+    data = {"report": str(path), "rows": output.records(table)}
+    output.show(data, {}, [table], [f"report: {path}"], as_json=as_json)

@@ -1,47 +1,58 @@
-"""shorthash fit: features and labels become a saved model."""
+"""Models: shorthash fit learns one, info describes one, methods lists what can be learned."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from shorthash.cli import output
-from shorthash.cli.fit_answer import fit_answer, training_facts
-from shorthash.cli.fit_streamed import Checkpoint, LabelColumns, fit_streamed
-from shorthash.cli.options import AsJson, argument, flag, option, optional, parse_settings
-from shorthash.cli.progress import progress
-from shorthash.cli.reading import check_place
+from shorthash.cli.options import (
+    AsJson,
+    Bits,
+    Checkpoint,
+    LabelColumns,
+    ModelOutput,
+    Preset,
+    Seed,
+    argument,
+    flag,
+    option,
+    split_kernel_settings,
+)
 
-__all__ = ["fit"]
+__all__ = ["STREAM_METHOD", "check_output", "fit", "info", "methods", "open_stream", "show_fit"]
 
-KERNEL = "kernel."  # settings whose name begins so are meant for the front end
+METHOD = "auto"  # the default method
+STREAM_METHOD = "sumeaph"  # the default among the methods that can learn from a stream
 
 
 def fit(
     features: Annotated[
         Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet; with --stream also a folder of tables.")
     ],
-    model: Annotated[Path, option("--output", "-o", metavar="MODEL", text="Folder to write.")],
+    model: ModelOutput,
     labels: Annotated[
-        Path | None, optional("LABELS", "Their labels, one per row; needed by supervised methods.")
+        Path | None, argument("LABELS", "Their labels, one per row; supervised methods need them.")
     ] = None,
-    bits: Annotated[int, option("--bits", "-b", metavar="N", text="Length of the codes, 1 to 64.", default=True)] = 8,
+    bits: Bits = 8,
     method: Annotated[
-        str, option("--method", metavar="NAME", text="Method; see shorthash methods.", default=True)
-    ] = "rslh",
-    preset: Annotated[
-        str, option("--preset", metavar="NAME", text="Whose settings: paper or authors-code.", default=True)
-    ] = "paper",
-    anchors: Annotated[
-        int | None, option("--anchors", metavar="N", text="Anchors of the kernel features.", default="1000")
+        str | None,
+        option(
+            "--method", "NAME", "Method; see shorthash methods.", default=f"{METHOD}; {STREAM_METHOD} with --stream"
+        ),
     ] = None,
-    seed: Annotated[int, option("--seed", metavar="N", text="Seed of everything random.", default=True)] = 0,
+    preset: Preset = "paper",
+    anchors: Annotated[
+        int | None, option("--anchors", "N", "Anchors of the kernel features, for methods that use them.", "1000")
+    ] = None,
+    seed: Seed = 0,
     settings: Annotated[
         list[str] | None,
-        option("--set", metavar="NAME=VALUE", text="A parameter of the learner, or kernel.NAME=VALUE; repeatable."),
+        option("--set", "NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable."),
     ] = None,
-    stream: Annotated[bool, flag("--stream", "Read rows in blocks, so that any number will do.")] = False,
+    stream: Annotated[bool, flag("--stream", "Read the rows in blocks, so that memory does not limit them.")] = False,
     label: LabelColumns = None,
     checkpoint: Checkpoint = None,
     as_json: AsJson = False,
@@ -49,49 +60,220 @@ def fit(
     """Learn codes from features and labels, and save the model.
 
     LABELS holds one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. A model
-    already at MODEL is replaced; anything else there is left alone. With --stream, FEATURES may also be a folder of
-    .parquet or .arrow files with the labels in a column, and memory stays small; the model is the same.
+    that exists at MODEL is replaced; other files are not. With --stream, FEATURES may also be a folder of .parquet or
+    .arrow files with the labels in a column; memory stays small, and the model is the same. Methods that can learn from
+    a stream: sumeaph, rslh, nsh, hcsdh. --label and --checkpoint imply --stream.
 
     \b
     Examples:
-      shorthash fit train.npz train.npz -o digits.model --bits 8 --set alpha=7
+      shorthash fit train.npz train.npz -o digits.model --bits 8
+      shorthash fit train.npz train.npz -o digits.model --method rslh --set alpha=7
       shorthash fit shards/ --stream --label class -o digits.model --checkpoint sums.part
     """
     from shorthash.codes import code_quality
     from shorthash.data.files import read_features, read_labels
     from shorthash.persistence import save
     from shorthash.recipes import make_hasher
+    from shorthash.scale import fit_stream
 
-    given = parse_settings(settings or [])
-    front_end = {name.removeprefix(KERNEL): value for name, value in given.items() if name.startswith(KERNEL)}
+    streaming = stream or bool(label) or checkpoint is not None
+    name = method or (STREAM_METHOD if streaming else METHOD)
+    parameters, kernel = split_kernel_settings(settings)
     if anchors is not None:
-        front_end["n_anchors"] = anchors
-    learner: dict[str, Any] = {name: value for name, value in given.items() if not name.startswith(KERNEL)}
-    hasher = make_hasher(method, bits, preset=preset, front_end=front_end, random_state=seed, **learner)
-    check_place(model)
-    if stream or label or checkpoint:
-        told = {"method": method, "preset": preset}
-        output.show(fit_streamed(hasher, features, labels, label, checkpoint, model, told), as_json=as_json)
-        return
-    X, y = read_features(features), None if labels is None else read_labels(labels)
-    with progress() as tell:
-        tell(f"learning {bits} bits from {len(X)} rows", 0, 0)
+        kernel["n_anchors"] = anchors
+    hasher = make_hasher(name, bits, preset=preset, front_end=kernel, random_state=seed, **parameters)
+    check_output(model)
+    rows: Any
+    if streaming:
+        rows, y = open_stream(features, labels, label), None
+    else:
+        rows, y = read_features(features), None if labels is None else read_labels(labels)
+    with output.progress() as step:
         start = time.perf_counter()
-        hasher.fit(X, y)
+        if streaming:
+            fit_stream(hasher, rows, checkpoint=checkpoint, tell=step)
+        else:
+            step(f"learning {bits} bits from {len(rows)} rows", 0, 0)
+            hasher.fit(rows, y)
         seconds = time.perf_counter() - start
-        tell("saving", 0, 0)
+        step("saving", 0, 0)
         save(hasher, model)
-        tell("checking the codes", 0, 0)
-        quality = code_quality(hasher.transform(X), y).to_dict()
+        if not streaming:
+            step("checking the codes", 0, 0)
+            quality = code_quality(hasher.transform(rows), y).to_dict()
     data = {
         "model": str(model),
-        "method": method,
+        "method": name,
         "preset": preset,
         "n_bits": bits,
-        "n_rows": X.shape[0],
-        "n_features": X.shape[1],
+        "n_rows": len(rows),
+        "n_features": rows.n_columns if streaming else rows.shape[1],
         "seconds": round(seconds, 3),
-        **training_facts(hasher[-1]),
-        "codes": quality,
     }
-    output.show(fit_answer(data, "class" if y is None or y.ndim == 1 else "label set"), as_json=as_json)
+    if streaming:
+        facts = {"speed": f"{len(rows) / seconds:,.0f} rows/s"}
+    else:
+        data["codes"] = quality
+        facts = _health(quality, "class" if y is None or y.ndim == 1 else "label set")
+    show_fit(data, hasher[-1], facts, as_json=as_json)
+
+
+def show_fit(data: Mapping[str, Any], learner: Any, more: Mapping[str, str], *, as_json: bool) -> None:
+    """Print what was learned from, how the training went, and ``more`` facts."""
+    facts = {
+        "model": data["model"],
+        "method": f"{data['method']}, {data['preset']} settings",
+        "bits": str(data["n_bits"]),
+        "rows": f"{data['n_rows']} x {data['n_features']} features",
+        "seconds": f"{data['seconds']:.2f}",
+    }
+    training: dict[str, Any] = {}
+    if hasattr(learner, "classes_"):
+        training["n_classes"] = len(learner.classes_)
+        facts["classes"] = str(len(learner.classes_))
+    if hasattr(learner, "convergence_"):
+        runs = learner.convergence_
+        training["runs"] = [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs]
+        facts["iterations"] = " + ".join(str(run.n_iter) for run in runs)
+        facts["stopped"] = "; ".join(dict.fromkeys(run.reason for run in runs))
+    elif hasattr(learner, "n_iter_"):
+        training["runs"] = [{"n_iter": int(learner.n_iter_)}]
+        facts["iterations"] = str(int(learner.n_iter_))
+    output.show({**data, **training}, {**facts, **more}, as_json=as_json)
+
+
+def _health(quality: Mapping[str, Any], group: str) -> dict[str, str]:
+    """Health of the codes of the training rows; purity is measured by class, or by label set."""
+    health = {
+        "buckets": f"{quality['occupied_codes']} in use, the largest holds {quality['largest_bucket']} rows",
+        "entropy": f"{quality['entropy']:.2f} bits",
+        "imbalance": f"{quality['imbalance']:.3f} (0: every bit splits the rows in half)",
+        "correlation": f"{quality['mean_correlation']:.3f} (0: bits are independent)",
+    }
+    if quality["class_collisions"] >= 0:
+        health["collisions"] = f"{quality['class_collisions']} ({group} pairs with the same main bucket)"
+        health["purity"] = f"{quality['purity']:.3f} of the rows belong to the main {group} of their bucket"
+    return health
+
+
+def check_output(path: Path) -> None:
+    """Raise if a model cannot be written to ``path`` because something else is there."""
+    from shorthash.errors import ForeignFile, PersistenceError
+    from shorthash.persistence import describe
+
+    try:
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            describe(path)
+    except ForeignFile:
+        message = f"{path} exists and is not a model of shorthash, so it is not overwritten; choose another folder."
+        raise ForeignFile(message) from None
+    except PersistenceError:
+        return  # a damaged or newer model: it may be replaced
+
+
+def open_stream(features: Path, labels: Path | None, label: list[str] | None) -> Any:
+    """Rows and labels, read in blocks; one column of labels, or several that form a matrix."""
+    from shorthash.errors import InvalidInput
+    from shorthash.scale import as_stream
+
+    if labels is None and not label:
+        raise InvalidInput(
+            "A stream to learn from needs labels; give a file of them as LABELS, or a column by --label."
+        )
+    return as_stream(features, labels, label=label[0] if label and len(label) == 1 else label or None)
+
+
+def info(
+    folder: Annotated[Path, argument("MODEL", "A saved model, index, file of sums, or collection of images.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a saved file or folder holds, without loading it.
+
+    \b
+    Example:
+      shorthash info digits.model
+    """
+    from shorthash.images.folder import is_collection
+    from shorthash.persistence import describe
+
+    if is_collection(folder):
+        from shorthash.cli.images import info as show_collection
+
+        show_collection(folder, as_json)
+        return
+    data = describe(folder)
+    size = data["bytes"]
+    titles = {"n_bits": "bits", "n_items": "items", "n_features_in": "features", "n_samples_seen": "rows learned from"}
+    facts = {
+        "kind": data["kind"],
+        "class": data["class"],
+        **{title: str(data[name]) for name, title in titles.items() if name in data},
+        "size": f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB",
+        "written by": f"shorthash {data['shorthash_version']} (format {data['format_version']})",
+    }
+    if data["kind"] != "index":
+        facts["further learning"] = "possible" if data["statistics"] else "not possible: saved without its sums"
+    tables = []
+    for name, step in dict(data["params"].get("steps", [[data["class"], data["params"]]])).items():
+        title = f"{name}: {step['class']}" if "class" in step else name
+        rows = [(key, str(value)) for key, value in step.items() if key != "class"]
+        if step:
+            tables.append(output.table([title, "value"], rows, text=[title, "value"]))
+    output.show(data, facts, tables, as_json=as_json)
+
+
+def methods(
+    name: Annotated[str | None, argument("[METHOD]", "Show the settings and the reference of this method.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the methods of fit, or show one in detail.
+
+    Supervised methods need labels, and some can learn from several labels per row. A preset is a further set of
+    settings; all methods have the settings of their paper.
+
+    \b
+    Examples:
+      shorthash methods
+      shorthash methods rslh
+    """
+    from shorthash.recipes import method_facts, recipes
+
+    if name is not None:
+        _show_method(name, method_facts(name), as_json)
+        return
+    facts = {known: method_facts(known) for known in recipes()}
+    rows = [
+        (known, f["full_name"], f["year"], _yes(f["supervised"]), _several_labels(f), ", ".join(f["presets"]))
+        for known, f in facts.items()
+    ]
+    titles = ["method", "name", "year", "supervised", "several labels", "presets"]
+    table = output.table(titles, rows, text=set(titles) - {"year"})
+    output.show(facts, {}, [table], ["\nSettings and reference of one: shorthash methods METHOD"], as_json=as_json)
+
+
+def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
+    presets = {
+        f"preset {preset}": ", ".join(f"{key}={value!r}" for group in changes.values() for key, value in group.items())
+        for preset, changes in facts["presets"].items()
+    }
+    lines = {
+        "name": facts["full_name"],
+        "year": str(facts["year"]),
+        "supervised": _yes(facts["supervised"]),
+        "several labels": _several_labels(facts),
+        "front end": " -> ".join(facts["front_end"]) or "features as they are",
+        "reference": facts["reference"],
+        **presets,
+    }
+    rows = [(key, repr(value)) for key, value in facts["parameters"].items()]
+    tables = [output.table(["setting", "default"], rows, text=["setting", "default"])] if rows else []
+    output.show({name: facts}, lines, tables, as_json=as_json)
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
+
+
+def _several_labels(facts: Mapping[str, Any]) -> str:
+    """Whether rows may have several labels; "-" for methods that read none."""
+    return _yes(facts["multilabel"]) if facts["supervised"] else "-"

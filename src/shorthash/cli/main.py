@@ -1,63 +1,86 @@
-"""The command group, and how errors become one line."""
+"""The list of commands, and the function that runs one and reports errors as single lines."""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, cast
+from importlib import import_module
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from shorthash import __version__
 from shorthash.cli import output
-from shorthash.cli.advise import advise
-from shorthash.cli.bench import bench
-from shorthash.cli.compare import compare
-from shorthash.cli.datasets import datasets
-from shorthash.cli.demo import demo
-from shorthash.cli.encode import encode
-from shorthash.cli.evaluate import evaluate
-from shorthash.cli.fit import fit
-from shorthash.cli.images import images
-from shorthash.cli.index import index
-from shorthash.cli.info import info
-from shorthash.cli.methods import methods
-from shorthash.cli.report import report
-from shorthash.cli.search import search
-from shorthash.cli.serve import serve
-from shorthash.cli.sql import sql
-from shorthash.cli.stats import stats
-from shorthash.cli.warned import warnings_as_lines
 from shorthash.errors import ShorthashError
 
 __all__ = ["app", "main"]
 
-# The class of all mistakes in arguments; newer versions of typer bring their own, older ones borrow it from click.
+# command or group -> the file of shorthash.cli that defines it under this name, in the order of --help
+COMMANDS = {
+    "demo": "evaluate",
+    "methods": "fit",
+    "advise": "evaluate",
+    "compare": "evaluate",
+    "report": "bench",
+    "fit": "fit",
+    "encode": "encode",
+    "search": "search",
+    "evaluate": "evaluate",
+    "info": "fit",
+    "sql": "search",
+    "serve": "serve",
+    "index": "index",
+    "sums": "sums",
+    "images": "images",
+    "bench": "bench",
+    "datasets": "datasets",
+}
+
+INTERRUPTED = 130  # exit status after Ctrl+C, as shells report it
+
+# The class of all mistakes in arguments; newer versions of typer bring their own, older ones take it from click.
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports a command when it is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command of this name, or None."""
+        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
+            command = getattr(import_module(f"shorthash.cli.{COMMANDS[cmd_name]}"), cmd_name)
+            if not isinstance(command, typer.Typer):
+                function, command = command, typer.Typer(rich_markup_mode=None, add_completion=False)
+                command.command(cmd_name)(function)
+            self.commands[cmd_name] = typer.main.get_command(command)
+        return self.commands.get(cmd_name)
+
 
 app = typer.Typer(
     name="shorthash",
+    cls=LazyGroup,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, methods, advise, compare, report, fit, encode, search, evaluate, info, sql, serve):
-    app.command()(verb)
-app.add_typer(index)
-app.add_typer(stats)
-app.add_typer(images)
-app.add_typer(bench)
-app.add_typer(datasets)
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line; bad input ends in one line on standard error and exit status 2."""
-    given = list(sys.argv[1:] if args is None else args) or ["--help"]
-    with warnings_as_lines():
+    """Run the command line; bad input gives one line on standard error and exit status 2."""
+    arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
+    with output.warnings_as_lines():
         try:
-            status = app(given, prog_name="shorthash", standalone_mode=False)
+            status = app(arguments, prog_name="shorthash", standalone_mode=False)
+        except typer.Abort:
+            output.complain("error", "interrupted")
+            status = INTERRUPTED
         except Exception as error:
             message = _explain(error)
             if message is None:
@@ -67,8 +90,8 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(given: bool) -> None:
+    if given:
         output.say(f"shorthash {__version__}")
         raise typer.Exit
 
@@ -82,8 +105,8 @@ def _about(
     """Learn, search and score extremely short binary codes.
 
     Features and labels are read from .npy, .npz, .csv and .parquet files. In a .npz file the arrays X (features) and
-    y or Y (labels) are used, or the only array; FILE.npz:NAME picks another. Where a scalar array "scale" stands
-    beside an X of integers, features are X * scale.
+    y or Y (labels) are used, or the only array; FILE.npz:NAME picks another. If a .npz file also holds a scalar named
+    "scale" and X is an array of integers, the features are X * scale.
 
     \b
     Example:
@@ -92,7 +115,7 @@ def _about(
 
 
 def _explain(error: Exception) -> str | None:
-    """What to tell about bad input; None for a mistake of ours, which deserves its traceback."""
+    """The message for an error of the user; None for a bug, which keeps its traceback."""
     if isinstance(error, UsageError):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "shorthash"
@@ -106,6 +129,6 @@ def _explain(error: Exception) -> str | None:
 
 
 def _raised_by_sklearn(error: Exception) -> bool:
-    """Whether scikit-learn's validation refused the input."""
+    """Whether the validation of scikit-learn raised the error."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and str(frames[-1].f_globals.get("__name__", "")).startswith("sklearn.")

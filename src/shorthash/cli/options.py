@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share."""
+"""Arguments and options, and those that several commands share."""
 
 from __future__ import annotations
 
@@ -7,22 +7,48 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "Features", "Model", "argument", "flag", "option", "optional", "parse_numbers", "parse_settings"]
+__all__ = [
+    "AsJson",
+    "Bits",
+    "Checkpoint",
+    "DataDir",
+    "Features",
+    "LabelColumns",
+    "Model",
+    "ModelOutput",
+    "Neighbours",
+    "Preset",
+    "Radius",
+    "Seed",
+    "Settings",
+    "Show",
+    "argument",
+    "flag",
+    "option",
+    "parse_numbers",
+    "parse_settings",
+    "split_kernel_settings",
+]
+
+KERNEL = "kernel."  # settings whose name begins so belong to the kernel features
 
 
 def argument(metavar: str, text: str) -> Any:
-    """A required argument."""
+    """A positional argument."""
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
-def optional(metavar: str, text: str) -> Any:
-    """An argument that may be missing."""
-    return typer.Argument(metavar=metavar, show_default=False, help=text)
+def option(names: str, metavar: str, text: str, default: bool | str = True) -> Any:
+    """An option with a value.
 
-
-def option(*names: str, metavar: str, text: str, default: bool | str = False) -> Any:
-    """An option with a value; ``default`` is what help says about it when it is missing: nothing, itself, or words."""
-    return typer.Option(*names, metavar=metavar, show_default=default, help=text)
+    Parameters
+    ----------
+    names : the name, or the long and the short one: ``"--output -o"``
+    metavar : what help shows for the value
+    text : help
+    default : words that help shows as the default where it is None in Python; True shows the default itself
+    """
+    return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text)
 
 
 def flag(name: str, text: str) -> Any:
@@ -32,11 +58,27 @@ def flag(name: str, text: str) -> Any:
 
 Model = Annotated[Path, argument("MODEL", "Folder written by shorthash fit.")]
 Features = Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet.")]
+ModelOutput = Annotated[Path, option("--output -o", "MODEL", "Folder to write.")]
+Bits = Annotated[int, option("--bits -b", "N", "Length of the codes, 1 to 64.")]
+Preset = Annotated[str, option("--preset", "NAME", "Whose settings: paper or authors-code.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.")]
+Settings = Annotated[list[str] | None, option("--set", "NAME=VALUE", "Set a parameter of the learner; repeatable.")]
+LabelColumns = Annotated[
+    list[str] | None,
+    option("--label", "COLUMN", "Column of a table that holds the labels; repeat it for a 0/1 matrix."),
+]
+Checkpoint = Annotated[
+    Path | None, option("--checkpoint", "FILE", "Save the sums here while reading; a second run continues from them.")
+]
+Radius = Annotated[int, option("--radius", "N", "Radius of the Hamming ball.")]
+Neighbours = Annotated[int | None, option("-k", "N", "How many neighbours to find.", default="10")]
+Show = Annotated[int, option("--show", "N", "How many queries the table shows.")]
+DataDir = Annotated[Path | None, option("--data-dir", "FOLDER", "Look for data here before $SHORTHASH_DATA.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 
-def parse_settings(given: list[str]) -> dict[str, bool | int | float | str | None]:
-    """NAME=VALUE pairs; numbers, true, false and none become what they say.
+def parse_settings(given: list[str] | None) -> dict[str, Any]:
+    """Read NAME=VALUE pairs; numbers, true, false and none are converted.
 
     Examples
     --------
@@ -44,7 +86,7 @@ def parse_settings(given: list[str]) -> dict[str, bool | int | float | str | Non
     {'alpha': 7, 'beta': 0.001, 'boosting': None, 'similarity': 'S'}
     """
     settings = {}
-    for pair in given:
+    for pair in given or []:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{pair!r} is not of the form NAME=VALUE", param_hint="--set")
@@ -52,8 +94,21 @@ def parse_settings(given: list[str]) -> dict[str, bool | int | float | str | Non
     return settings
 
 
+def split_kernel_settings(given: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the learner, and those of the kernel.
+
+    Examples
+    --------
+    >>> split_kernel_settings(["alpha=7", "kernel.bandwidth=8"])
+    ({'alpha': 7}, {'bandwidth': 8})
+    """
+    settings = parse_settings(given)
+    kernel = {name.removeprefix(KERNEL): value for name, value in settings.items() if name.startswith(KERNEL)}
+    return {name: value for name, value in settings.items() if not name.startswith(KERNEL)}, kernel
+
+
 def parse_numbers(text: str | None, option: str) -> list[int] | None:
-    """Whole numbers separated by commas.
+    """Read whole numbers separated by commas.
 
     Examples
     --------

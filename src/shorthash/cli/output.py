@@ -1,53 +1,89 @@
-"""The one renderer: tables or JSON on standard output, everything else on standard error. The only prints."""
+"""All that is printed: tables or JSON on standard output; progress, warnings and errors on standard error."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+import threading
+import time
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
 if TYPE_CHECKING:
     from shorthash.lab.tables import Table
 
-__all__ = ["Answer", "complain", "say", "show"]
+__all__ = ["Progress", "complain", "duration", "progress", "records", "say", "show", "table", "warnings_as_lines"]
 
-PIPE_WIDTH = 100  # columns where no terminal tells
+PIPE_WIDTH = 100  # columns where there is no terminal
 UNBOUNDED = 10_000  # columns of a terminal in which everything fits
+LOG_SECONDS = 10  # least time between lines of progress where there is no terminal
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a command has to say.
+class Progress(Protocol):
+    """A function that is called with every step of some work."""
 
-    Attributes
+    def __call__(self, what: str, done: int, total: int, seconds_left: float | None = None) -> None:
+        """Take the step, units done, and units in all (0: not known); the time left is estimated if it is missing."""
+
+
+def show(
+    data: Mapping[str, Any],
+    facts: Mapping[str, str] | None = None,
+    tables: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+    *,
+    as_json: bool,
+) -> None:
+    """Print the results of a command.
+
+    Parameters
     ----------
-    data : everything, for ``--json``
-    facts : name -> text, printed as two columns
-    tables : printed below the facts
-    notes : lines below the tables
+    data : all results, printed if ``as_json``
+    facts : name -> text, printed as two columns otherwise
+    tables, notes : tables below the facts, and lines below the tables
+    as_json : whether ``--json`` was given
     """
-
-    data: Mapping[str, Any]
-    facts: Mapping[str, str] = field(default_factory=dict)
-    tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def show(answer: Answer, *, as_json: bool) -> None:
-    """Print an answer."""
     if as_json:
-        print(json.dumps(_plain(answer.data), indent=2, ensure_ascii=False))
+        print(json.dumps(_plain(data), indent=2, ensure_ascii=False))
         return
-    if answer.facts:
-        _print_grid(_facts_grid(answer.facts))
-    for number, table in enumerate(answer.tables):
-        if answer.facts or number:
+    if facts:
+        _print_grid(_facts_grid(facts))
+    for number, each in enumerate(tables):
+        if facts or number:
             print()
-        _print_grid(_table_grid(table), _table_grid(table, narrow=True))
-    print(*answer.notes, sep="\n", end="\n" if answer.notes else "")
+        _print_grid(_table_grid(each), _table_grid(each, narrow=True))
+    for note in notes:
+        print(note)
+
+
+def table(
+    titles: Sequence[str],
+    rows: Iterable[tuple[Any, ...]],
+    *,
+    text: Collection[str] = (),
+    digits: Mapping[str, int] | None = None,
+) -> Table:
+    """A table to show.
+
+    Parameters
+    ----------
+    titles : of the columns
+    rows : values
+    text : titles of the columns of words, which are aligned left and may be folded
+    digits : title -> decimals of its numbers
+    """
+    from shorthash.lab.tables import Column, Table
+
+    columns = tuple(Column(title, (digits or {}).get(title), text=title in text) for title in titles)
+    return Table(columns, tuple(rows))
+
+
+def records(table: Table) -> list[dict[str, Any]]:
+    """The rows of a table as JSON objects."""
+    return [dict(zip([column.title for column in table.columns], row, strict=True)) for row in table.rows]
 
 
 def say(text: str) -> None:
@@ -56,12 +92,115 @@ def say(text: str) -> None:
 
 
 def complain(kind: str, message: str) -> None:
-    """Print one line to standard error, whatever the number of lines in the message."""
+    """Print a message to standard error as one line."""
     print(f"{kind}: {' '.join(message.split())}", file=sys.stderr)
 
 
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A function to call with every step; it moves a bar on a terminal, and writes some lines elsewhere.
+
+    A line is written when a step, or the count of a step, is new and 10 seconds have passed since the last line.
+    """
+    step = _Step()
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=None)
+
+            def move(what: str, done: int, total: int, seconds_left: float | None = None) -> None:
+                step(what, done, total, seconds_left)
+                bar.tasks[0].total = total or None
+                bar.update(task, description=step.text(), completed=done)
+
+            yield move
+        return
+    finished = threading.Event()
+    thread = threading.Thread(target=_log, args=(step, finished), daemon=True)
+    thread.start()
+    try:
+        yield step
+    finally:
+        finished.set()
+        thread.join()
+
+
+class _Step:
+    """What is being done, and since when."""
+
+    def __init__(self) -> None:
+        self.what, self.done, self.total = "", 0, 0
+        self.seconds_left: float | None = None
+        self.started = time.monotonic()
+
+    def __call__(self, what: str, done: int, total: int, seconds_left: float | None = None) -> None:
+        if total != self.total or done < self.done:
+            self.started = time.monotonic()
+        if seconds_left is None and 0 < done < total:
+            seconds_left = (time.monotonic() - self.started) * (total - done) / done
+        self.what, self.done, self.total, self.seconds_left = what, done, total, seconds_left
+
+    def text(self) -> str:
+        """The step, with the time left where it is known."""
+        return self.what if self.seconds_left is None else f"{self.what}, about {duration(self.seconds_left)} left"
+
+
+def _log(step: _Step, finished: threading.Event) -> None:
+    """Write what is new, at most once every ``LOG_SECONDS``."""
+    last = None
+    while not finished.wait(LOG_SECONDS):
+        now = step.what, step.done
+        if now != last and step.what:
+            last = now
+            count = f" ({step.done} of {step.total})" if step.total else ""
+            complain("progress", step.text() + count)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader.
+
+    Examples
+    --------
+    >>> duration(7), duration(754), duration(7300)
+    ('7 s', '12 min 34 s', '2 h 1 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings for users as one line, each of them once; other warnings are printed as usual."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def showwarning(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, UserWarning):
+                complain("warning", str(message))
+            else:
+                usual(message, category, filename, lineno, file, line)
+
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = showwarning
+        yield
+
+
 def _facts_grid(facts: Mapping[str, str]) -> Any:
-    """Names and what there is to say about them."""
+    """Names and values in two columns."""
     from rich.table import Table as Grid
 
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
@@ -73,7 +212,7 @@ def _facts_grid(facts: Mapping[str, str]) -> Any:
 
 
 def _table_grid(table: Table, *, narrow: bool = False) -> Any:
-    """A table of the report, for the terminal; columns of words may fold, numbers never break."""
+    """A table for the terminal; columns of words may be folded, numbers are never broken."""
     from rich import box
     from rich.table import Table as Grid
 
@@ -94,7 +233,7 @@ def _table_grid(table: Table, *, narrow: bool = False) -> Any:
 
 
 def _print_grid(grid: Any, narrow: Any = None) -> None:
-    """Print a grid; where it does not fit, its narrow form; where that does not fit either, lines are long."""
+    """Print a grid; its narrow form where it does not fit; long lines where that does not fit either."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)

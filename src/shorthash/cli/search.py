@@ -1,40 +1,41 @@
-"""shorthash search: queries become neighbours."""
+"""shorthash search finds neighbours of queries; shorthash sql prints how a database does it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Model, argument, flag, option
-from shorthash.cli.progress import progress
-from shorthash.cli.reading import code_length, read_hasher, read_or_encode
-from shorthash.cli.search_answer import label_names, search_answer
+from shorthash.cli.encode import load_model, read_codes
+from shorthash.cli.options import AsJson, Model, Neighbours, Radius, Show, argument, flag, option
 
-__all__ = ["at_last_distance", "search"]
+if TYPE_CHECKING:
+    from shorthash._types import Labels
+
+__all__ = ["find_neighbours", "search", "show_neighbours", "sql"]
+
+NAMED = 8  # neighbours named per distance in a table
 
 
 def search(
     model: Model,
     database: Annotated[Path, argument("DATABASE", "Rows to search in.")],
     queries: Annotated[Path, argument("QUERIES", "Rows to search for.")],
-    k: Annotated[int | None, option("-k", metavar="N", text="How many neighbours to find.", default="10")] = None,
-    radius: Annotated[
-        int | None, option("--radius", metavar="N", text="Find all within this distance instead.")
-    ] = None,
+    k: Neighbours = None,
+    radius: Annotated[int | None, option("--radius", "N", "Find all within this distance instead.")] = None,
     codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES hold codes, not features.")] = False,
     database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE holds codes.")] = False,
-    labels: Annotated[Path | None, option("--labels", metavar="FILE", text="Labels of DATABASE, to show.")] = None,
-    ids: Annotated[Path | None, option("--ids", metavar="FILE", text="Ids of DATABASE, else row numbers.")] = None,
-    show: Annotated[int, option("--show", metavar="N", text="How many queries a table shows.", default=True)] = 10,
+    labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE, to show.")] = None,
+    ids: Annotated[Path | None, option("--ids", "FILE", "Ids of DATABASE.", default="row numbers")] = None,
+    show: Show = 10,
     as_json: AsJson = False,
 ) -> None:
     """Find the nearest rows of every query, by Hamming distance.
 
-    Rows at equal distance stand in order of their ids; where -k cuts through them, the table says of how many. A table
-    names the first eight rows of every distance; JSON has all.
+    Rows at equal distance are ordered by id. If -k keeps only some of the rows at the last distance, the table shows of
+    how many. The table names the first eight rows of every distance; JSON has all.
 
     \b
     Examples:
@@ -46,28 +47,112 @@ def search(
 
     if k is not None and radius is not None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
-    hasher = read_hasher(model)
-    n_bits = code_length(model)
-    with progress() as tell:
-        items = read_or_encode(database, None if codes or database_codes else hasher, tell, n_bits)
-        wanted = read_or_encode(queries, None if codes else hasher, tell, n_bits)
-        tell("searching", 0, 0)
+    hasher = load_model(model)
+    n_bits = int(hasher[-1].n_bits)
+    with output.progress() as step:
+        items = read_codes(database, None if codes or database_codes else hasher, step, n_bits)
+        query_codes = read_codes(queries, None if codes else hasher, step, n_bits)
+        step("searching", 0, 0)
         index = BucketIndex(n_bits).add(items, None if ids is None else read_labels(ids))
-        found = index.search(wanted, 10 if k is None else k) if radius is None else index.within(wanted, radius)
-        full = None if radius is not None else at_last_distance(index, wanted, found)
-    names = None if labels is None else label_names(index.ids, read_labels(labels))
-    answer = search_answer(found, names, full, n_bits=n_bits, n_database=len(index), show=show)
-    output.show(answer, as_json=as_json)
+        data = find_neighbours(index, query_codes, k, radius)
+    names = None if labels is None else _label_names(index.ids, read_labels(labels))
+    if names is not None:
+        for result in data["results"]:
+            for hit in result["neighbours"]:
+                hit["label"] = names[hit["id"]]
+    show_neighbours(data, show, labelled=names is not None, as_json=as_json)
 
 
-def at_last_distance(index: Any, wanted: Any, found: Any) -> list[int]:
+def find_neighbours(index: Any, queries: Any, k: int | None, radius: int | None) -> dict[str, Any]:
+    """Neighbours of every query, as JSON objects; with ``k``, also how many rows are as far as the last one found."""
+    if radius is not None:
+        found = index.within(queries, radius)
+        pairs = [found[query] for query in range(len(found))]
+    else:
+        found = index.search(queries, 10 if k is None else k)
+        pairs = list(zip(found.ids, found.distances, strict=True))
+    results: list[dict[str, Any]] = [
+        {
+            "query": query,
+            "neighbours": [
+                {"id": i, "distance": distance} for i, distance in zip(ids.tolist(), distances.tolist(), strict=True)
+            ],
+        }
+        for query, (ids, distances) in enumerate(pairs)
+    ]
+    if radius is None and len(index):
+        for result, n_rows in zip(results, _rows_at_last_distance(index, queries, found), strict=True):
+            result["rows_at_last_distance"] = n_rows
+    return {"n_bits": index.n_bits, "n_database": len(index), "n_queries": len(results), "results": results}
+
+
+def show_neighbours(data: dict[str, Any], show: int, *, labelled: bool = False, as_json: bool) -> None:
+    """Print one row per query and distance."""
+    rows: list[tuple[Any, ...]] = []
+    for result in data["results"][:show]:
+        by_distance: dict[int, list[str]] = {}
+        for hit in result["neighbours"]:
+            name = f"{hit['id']}:{hit['label']}" if labelled else str(hit["id"])
+            by_distance.setdefault(hit["distance"], []).append(name)
+        for number, (distance, names) in enumerate(by_distance.items()):
+            is_last = number == len(by_distance) - 1
+            n_rows = result.get("rows_at_last_distance", len(names)) if is_last else len(names)
+            count = str(len(names)) if n_rows == len(names) else f"{len(names)} of {n_rows}"
+            more = f", ... {len(names) - NAMED} more" if len(names) > NAMED else ""
+            rows.append((result["query"] if number == 0 else "", distance, count, ", ".join(names[:NAMED]) + more))
+        if not by_distance:
+            rows.append((result["query"], None, 0, "nothing within the radius"))
+    title = "neighbours, as id:label" if labelled else "neighbours"
+    table = output.table(["query", "distance", "rows", title], rows, text=[title])
+    output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+
+
+def hidden_queries(data: dict[str, Any], show: int) -> list[str]:
+    """A note on the queries that the table leaves out."""
+    n_queries = len(data["results"])
+    return [f"{n_queries - show} more queries; --show {n_queries} or --json has them all"] if n_queries > show else []
+
+
+def _rows_at_last_distance(index: Any, queries: Any, found: Any) -> list[int]:
     """For every query, how many rows are as far as the last one found."""
     import numpy as np
 
-    last, full = found.distances[:, -1], np.zeros(len(wanted), dtype=np.int64)
+    last, n_rows = found.distances[:, -1], np.zeros(len(queries), dtype=np.int64)
     for distance in np.unique(last):
-        asking = last == distance
-        nearer = (found.distances[asking] < distance).sum(axis=1)
-        full[asking] = index.counts(wanted[asking], int(distance)) - nearer
-    counts: list[int] = full.tolist()
+        same = last == distance
+        nearer = (found.distances[same] < distance).sum(axis=1)
+        n_rows[same] = index.counts(queries[same], int(distance)) - nearer
+    counts: list[int] = n_rows.tolist()
     return counts
+
+
+def _label_names(ids: Any, labels: Labels) -> dict[Any, Any]:
+    """Id -> label; a row of an indicator matrix is named by its columns."""
+    from shorthash.errors import InvalidInput
+
+    if len(labels) != len(ids):
+        raise InvalidInput(f"There are {len(labels)} labels for {len(ids)} rows of the database; give one per row.")
+    shown = labels.tolist() if labels.ndim == 1 else ["+".join(map(str, row.nonzero()[0])) for row in labels > 0]
+    return dict(zip(ids.tolist(), shown, strict=True))
+
+
+def sql(
+    bits: Annotated[int, option("--bits", "N", "Length of the codes, 1 to 64.")],
+    radius: Radius = 2,
+    dialect: Annotated[str, option("--dialect", "NAME", "sqlite or postgresql.")] = "postgresql",
+    table: Annotated[str, option("--table", "NAME", "Your table, with columns id and code.")] = "items",
+) -> None:
+    """Print the SQL that searches codes in your own database.
+
+    The first makes a B-tree; the second finds the 100 nearest items within a radius of :code. No extension is needed.
+    Codes are packed integers; those of 64 bits are stored as signed ones with the same bits.
+
+    \b
+    Examples:
+      shorthash sql --bits 12 --radius 2
+      shorthash sql --bits 8 --dialect sqlite | sqlite3 items.db -cmd '.param set :code 5'
+    """
+    from shorthash.store.example_sql import example_sql
+
+    for line in example_sql(bits, radius, dialect, table):
+        output.say(line)

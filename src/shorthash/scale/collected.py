@@ -116,10 +116,10 @@ def load_collected(path: str | Path) -> Collected:
     if not place.exists():
         raise PersistenceError(f"There is no file {place}; check the path.")
     if not is_save(place):
-        raise ForeignFile(f"{place} holds no statistics of shorthash; give a file of shorthash stats collect.")
+        raise ForeignFile(f"{place} holds no sums of shorthash; give a file of shorthash sums collect.")
     meta, arrays = read_file(place, mmap=False)
     if meta["kind"] != KIND:
-        raise ForeignFile(f"{place} holds {meta['class']}, but statistics are needed; give a file of stats collect.")
+        raise ForeignFile(f"{place} holds {meta['class']}, but sums are needed; give a file of shorthash sums collect.")
     try:
         value: dict[str, Any] = Decoder(arrays).decode(meta["value"])
         return Collected(**value)

@@ -1,0 +1,208 @@
+"""Learn from sums over rows, which can be merged.
+
+All that some methods (sumeaph, rslh, nsh, hcsdh) need of the rows is a few sums. So parts of the rows may be read
+anywhere, in any order, and added up later; the model is that of all rows together. All parts must use the same anchors:
+collect the first, and give its file to the others by --front.
+
+\b
+Example:
+  shorthash sums collect monday.parquet --label class -o monday.sums
+  shorthash sums collect tuesday.parquet --label class --front monday.sums -o tuesday.sums
+  shorthash sums merge monday.sums tuesday.sums -o both.sums
+  shorthash sums fit both.sums -o digits.model --bits 12
+"""
+
+from __future__ import annotations
+
+import time
+from functools import reduce
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shorthash.cli import output
+from shorthash.cli.fit import STREAM_METHOD, check_output, open_stream, show_fit
+from shorthash.cli.options import (
+    AsJson,
+    Bits,
+    Checkpoint,
+    LabelColumns,
+    ModelOutput,
+    Preset,
+    Seed,
+    Settings,
+    argument,
+    option,
+    parse_settings,
+    split_kernel_settings,
+)
+
+__all__ = ["sums"]
+
+SumsFile = Annotated[Path, argument("SUMS", "File written by shorthash sums collect.")]
+SumsOutput = Annotated[Path, option("--output -o", "SUMS", "File to write.")]
+
+sums = typer.Typer(name="sums", help=__doc__, rich_markup_mode=None, add_completion=False)
+
+
+@sums.command()
+def collect(
+    features: Annotated[Path, argument("FEATURES", "Feature rows: a .npy or .parquet file, or a folder of tables.")],
+    output_file: SumsOutput,
+    labels: Annotated[Path | None, argument("LABELS", "Their labels, if they are in a separate file.")] = None,
+    label: LabelColumns = None,
+    front: Annotated[
+        Path | None, option("--front", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
+    ] = None,
+    anchors: Annotated[int, option("--anchors", "N", "Anchors to draw.")] = 1000,
+    seed: Seed = 0,
+    settings: Annotated[
+        list[str] | None, option("--set", "kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add up the sums of some rows, in blocks, and save them to a file.
+
+    \b
+    Example:
+      shorthash sums collect monday.parquet --label class -o monday.sums
+    """
+    from shorthash import scale
+    from shorthash.kernels.rbf import AnchorRBF
+
+    other, given = split_kernel_settings(settings)
+    if other:
+        raise typer.BadParameter(f"{next(iter(other))!r} does not begin with 'kernel.'", param_hint="--set")
+    source = open_stream(features, labels, label)
+    if front is not None:
+        kernel = scale.load_collected(front).front
+    else:
+        kernel = AnchorRBF().set_params(**{"n_anchors": anchors, "random_state": seed, **given})
+    with output.progress() as step:
+        collected = scale.collect(source, kernel, checkpoint=checkpoint, tell=step)
+        scale.save_collected(collected, output_file)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    _show_sums(output_file, collected, as_json)
+
+
+@sums.command()
+def merge(
+    parts: Annotated[list[Path], argument("SUMS", "Files of sums over different rows, with the same anchors.")],
+    output_file: SumsOutput,
+    as_json: AsJson = False,
+) -> None:
+    """Add up files of sums; the result is that of all rows together.
+
+    \b
+    Example:
+      shorthash sums merge monday.sums tuesday.sums -o both.sums
+    """
+    from shorthash.scale import Collected, load_collected, save_collected
+
+    total = reduce(Collected.merge, map(load_collected, parts))
+    save_collected(total, output_file)
+    _show_sums(output_file, total, as_json)
+
+
+@sums.command()
+def subtract(
+    whole: Annotated[Path, argument("WHOLE", "File of sums.")],
+    part: Annotated[Path, argument("PART", "File of sums over some of the same rows.")],
+    output_file: SumsOutput,
+    as_json: AsJson = False,
+) -> None:
+    """Subtract sums; the result is that of the remaining rows.
+
+    \b
+    Example:
+      shorthash sums subtract both.sums monday.sums -o tuesday.sums
+    """
+    from shorthash.scale import load_collected, save_collected
+
+    remaining = load_collected(whole).subtract(load_collected(part))
+    save_collected(remaining, output_file)
+    _show_sums(output_file, remaining, as_json)
+
+
+@sums.command()
+def show(path: SumsFile, as_json: AsJson = False) -> None:
+    """Show how many rows, features and classes a file of sums covers.
+
+    \b
+    Example:
+      shorthash sums show monday.sums
+    """
+    from shorthash.scale import load_collected
+
+    _show_sums(path, load_collected(path), as_json)
+
+
+@sums.command()
+def fit(
+    path: SumsFile,
+    model: ModelOutput,
+    bits: Bits = 8,
+    method: Annotated[str, option("--method", "NAME", "sumeaph, rslh, nsh or hcsdh.")] = STREAM_METHOD,
+    preset: Preset = "paper",
+    seed: Seed = 0,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn codes from sums, and save the model; the rows are not needed.
+
+    \b
+    Example:
+      shorthash sums fit both.sums -o digits.model --bits 12
+    """
+    from shorthash.persistence import save
+    from shorthash.recipes import make_hasher
+    from shorthash.scale import fit_collected, load_collected
+
+    hasher = make_hasher(method, bits, preset=preset, random_state=seed, **parse_settings(settings))
+    check_output(model)
+    collected = load_collected(path)
+    start = time.perf_counter()
+    fit_collected(hasher, collected)
+    data = {
+        "model": str(model),
+        "method": method,
+        "preset": preset,
+        "n_bits": bits,
+        "n_rows": collected.n_rows,
+        "n_features": int(hasher.n_features_in_),
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    save(hasher, model)
+    show_fit(data, hasher[-1], {}, as_json=as_json)
+
+
+def _show_sums(path: Path, collected: Any, as_json: bool) -> None:
+    """Print what a file of sums holds."""
+    total, front = collected.sums, collected.front
+    sizes = total.counts
+    data = {
+        "sums": str(path),
+        "n_rows": collected.n_rows,
+        "n_labelled": total.n_samples,
+        "n_features": total.n_features,
+        "n_anchors": None if front is None else len(front.anchors_),
+        "n_columns": total.n_features if front is None else int(front.n_features_in_),
+        "bandwidth": None if front is None else float(front.bandwidth_),
+        "classes": total.classes,
+        "n_label_sets": len(total.rows),
+        "smallest_label_set": int(sizes.min()),
+        "largest_label_set": int(sizes.max()),
+        "bytes": path.stat().st_size,
+    }
+    facts = {
+        "sums": str(path),
+        "rows": f"{data['n_rows']} x {data['n_columns']} features, {data['n_labelled']} with labels",
+        "kernel": "none" if front is None else f"{data['n_anchors']} anchors, bandwidth {data['bandwidth']:.4g}",
+        "classes": str(len(total.classes)),
+        "label sets": f"{len(total.rows)}, of {int(sizes.min())} to {int(sizes.max())} rows",
+        "size": f"{data['bytes']} bytes",
+    }
+    output.show(data, facts, as_json=as_json)
