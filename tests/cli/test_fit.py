@@ -126,9 +126,13 @@ def test_warnings_are_single_lines_on_standard_error(run):
 
 def test_an_older_model_is_replaced_and_anything_else_stays(run, files):
     run("fit", "X.npy", "names.npy", "-o", "replaced", *FIT)
-    assert run("fit", "X.npy", "names.npy", "-o", "replaced", "--bits", "3", "--method", "rslh", "--anchors", "9").status == 0
+    assert (
+        run("fit", "X.npy", "names.npy", "-o", "replaced", "--bits", "3", "--method", "rslh", "--anchors", "9").status
+        == 0
+    )
     assert load(files / "replaced")[-1].n_bits == 3
     outcome = run("fit", "X.npy", "names.npy", "-o", "ids.npy", *FIT)
     assert outcome.status == 2
-    assert outcome.err == "error: ids.npy exists and is not a model of shorthash, so it is not overwritten; choose another folder.\n"
+    message = "ids.npy exists and is not a model of shorthash, so it is not overwritten; choose another folder."
+    assert outcome.err == f"error: {message}\n"
     assert len(np.load(files / "ids.npy")) == 60

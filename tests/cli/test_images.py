@@ -77,10 +77,7 @@ def test_add_and_remove(run, fitted, made, tmp_path):
     again = made / "photos" / "rings" / "0.png"
     said = run("images", "add", path, tmp_path / "more", again, "--no-cache")
     assert (said.status, said.err) == (0, "")
-    assert (
-        said.out
-        == f"model       {path}\nadded       2\nids         18 to 19\nduplicates  1\nitems       20\n"
-    )
+    assert said.out == f"model       {path}\nadded       2\nids         18 to 19\nduplicates  1\nitems       20\n"
     with Collection.open(path, readonly=True) as collection:
         assert collection.labels_of([18, 19]) == ["checks", "rings"]
     assert run("images", "remove", path, 18, 19).out == f"model    {path}\nremoved  2\nitems    18\n"
