@@ -7,7 +7,6 @@ from sklearn.exceptions import ConvergenceWarning
 from shorthash import RSLH, AnchorRBF, make_hasher
 from shorthash.codes.signs import sign
 from shorthash.errors import CollisionWarning, GuardWarning
-from shorthash.learners.solvers import Ridge
 
 PER_SAMPLE_WEIGHTS = {"alpha": 1e-6, "beta": 1.0, "gamma": 0.0, "mu": 1e3, "lam": 1e-3}  # features decide bits
 LENGTHS = [4, 6, 8, 10, 16, 32]
@@ -86,28 +85,26 @@ def test_a_failing_guard_without_rows_keeps_group_codes_and_says_so(tagged):
     assert hasher.convergence_[0].solver == "one-pass"
 
 
-def test_float32_gram_trap(digits):
-    """Sums of uncentred kernel features in float32 destroy the ridge solution; ours are float64.
+def test_the_ridge_solution_survives_uncentred_kernel_features(digits):
+    """Features near 0.6 leave little of a small eigenvalue in their sums; float64 sums keep enough of it.
 
-    Values near 0.6 leave nothing of a small eigenvalue in float32. The test shows the damage on the same rows, so it
-    fails if the trap were harmless, and that the pipeline does not fall into it.
+    The reference solves the regression on the centred rows themselves, by QR, and forms no Gram matrix.
     """
     X, y = digits
     X = np.repeat(X, 20, axis=0) + np.random.default_rng(0).normal(scale=0.5, size=(20 * len(X), X.shape[1]))
     y = np.repeat(y, 20)
     hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end={"n_anchors": 300, "bandwidth": 60.0}).fit(X, y)
-    Z = hasher[0].transform(X) + hasher[0].mean_.astype(np.float32)  # uncentred, float32
-    assert Z.mean() > 0.6
-    n, mean = len(Z), Z.mean(axis=0)
-    H = hasher[-1].codes_.astype(np.float32)
-    K32 = Z.T @ Z - n * np.outer(mean, mean)
-    right = (Z.T @ H - np.outer(mean, H.sum(axis=0))).astype(np.float64)
-    P32 = Ridge(K32.astype(np.float64), 1e-5).solve(right)
-    centred = Z.astype(np.float64) - Z.mean(axis=0, dtype=np.float64)
-    good = (sign(hasher.project(X)) == hasher[-1].codes_).mean()
-    trapped = (sign(centred @ P32) == hasher[-1].codes_).mean()
-    assert good > 0.97
-    assert trapped < good - 0.1
+    uncentred = AnchorRBF(n_anchors=300, bandwidth=60.0, center=False, random_state=0).fit_transform(X)
+    assert uncentred.mean() > 0.6
+    Z = uncentred.astype(np.float64)
+    Z -= Z.mean(axis=0)
+    H = hasher[-1].codes_.astype(np.float64)
+    augmented = np.vstack([Z, np.sqrt(hasher[-1].ridge) * np.eye(Z.shape[1])])
+    Q, R = np.linalg.qr(augmented)
+    expected = Z @ np.linalg.solve(R, Q[: len(Z)].T @ H)
+    scores = hasher.project(X)
+    assert np.abs(scores - expected).max() < 1e-6
+    assert (sign(scores) == hasher[-1].codes_).mean() > 0.97
 
 
 @pytest.mark.data

@@ -99,7 +99,7 @@ STATED = {  # (page, number) -> why it is no measurement
     (RSLH_PAGE, "1e-16"): "rounding of float64",
     (RSLH_PAGE, "1e-9"): "an order of magnitude; test_a_failing_guard_falls_back_and_says_so holds the rule",
     (RSLH_PAGE, "1e-8"): "the tolerance of the tests named beside it",
-    (RSLH_PAGE, "0.6"): "an order of magnitude, set up in test_float32_gram_trap",
+    (RSLH_PAGE, "0.6"): "an order of magnitude, set up in test_the_ridge_solution_survives_uncentred_kernel_features",
     (RSLH_PAGE, "0.5"): "the range of random numbers in the authors' code",
 }
 

@@ -34,7 +34,7 @@ class GroupStatistics:
     largest_norm : an upper bound of the norm of any row
 
     All sums are float64. With float32 products of uncentred kernel features the ridge solution is silently destroyed
-    (``tests/learners/test_rslh_onepass.py::test_float32_gram_trap``).
+    (``tests/learners/test_rslh_onepass.py::test_the_ridge_solution_survives_uncentred_kernel_features``).
     """
 
     classes: Labels
