@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from shorthash.persistence.saves import PASSING
+from shorthash.persistence.saves import NOT_SAVED
 
 
 class Model(BaseEstimator):
@@ -50,6 +50,6 @@ def same(a, b):
     if dataclasses.is_dataclass(a):
         return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
     if isinstance(a, BaseEstimator):
-        kept = [sorted((k, v) for k, v in vars(each).items() if k not in PASSING) for each in (a, b)]
+        kept = [sorted((k, v) for k, v in vars(each).items() if k not in NOT_SAVED) for each in (a, b)]
         return same(*kept)
     return a == b or (a != a and b != b)

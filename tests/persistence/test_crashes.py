@@ -16,7 +16,7 @@ from saving import fitted
 
 from shorthash import ScanIndex, load, save
 from shorthash.errors import PersistenceError
-from shorthash.persistence.places import working_place
+from shorthash.persistence.files import temporary_path
 
 
 def test_replacing_leaves_one_array_file(tmp_path):
@@ -250,7 +250,7 @@ def test_what_killed_saves_left_is_removed_by_the_next(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="locks end with their process on POSIX")
 def test_a_save_in_progress_is_not_taken_for_abandoned(tmp_path):
-    with working_place(tmp_path / "index") as place:
+    with temporary_path(tmp_path / "index") as place:
         place.write_text("being written")
         save(ScanIndex(4), tmp_path / "index")
         assert place.read_text() == "being written"

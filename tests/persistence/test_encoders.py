@@ -93,7 +93,7 @@ def test_what_cannot_be_exported_is_said(blobs, tmp_path):
     for call, error, message in [
         (lambda: export_encoder(hasher, tmp_path / "encoder"), InvalidInput, "must end in .py. Got .*encoder instead"),
         (lambda: export_encoder(RSLH(4), tmp_path / "e.py"), ValueError, "not fitted yet"),
-        (lambda: export_encoder(hasher, tmp_path / "no" / "e.py"), PersistenceError, "Cannot write .*e.py: No such"),
+        (lambda: export_encoder(hasher, tmp_path / "no" / "e.py"), PersistenceError, "Cannot write .*e.npz: No such"),
     ]:
         with pytest.raises(error, match=message):
             call()

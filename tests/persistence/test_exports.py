@@ -79,7 +79,7 @@ def test_a_plain_faiss_index_is_numbered(tmp_path):
     flat = faiss.IndexBinaryFlat(8)
     flat.add(np.array([[5], [6]], dtype=np.uint8))
     faiss.write_index_binary(flat, str(tmp_path / "plain.faiss"))
-    with pytest.raises(InvalidInput, match=r"plain.faiss does not tell how many bits its codes have; pass n_bits="):
+    with pytest.raises(InvalidInput, match=r"plain.faiss does not state how many bits its codes have; pass n_bits="):
         import_index(tmp_path / "plain.faiss")
     index = import_index(tmp_path / "plain.faiss", 8)
     assert (index.n_bits, index.ids.tolist(), index.codes.tolist()) == (8, [0, 1], [5, 6])
@@ -123,7 +123,7 @@ def test_what_cannot_travel_is_said(tmp_path):
     (tmp_path / "none.sql").write_text("CREATE TABLE things (id, code);")
     for call, error, message in [
         (lambda: export_index(named, tmp_path / "x.txt"), InvalidInput, r"end in one of .faiss, .parquet, .sql"),
-        (lambda: export_index(named, tmp_path / "x.faiss"), InvalidInput, "FAISS knows integer ids only"),
+        (lambda: export_index(named, tmp_path / "x.faiss"), InvalidInput, "FAISS takes integer ids only"),
         (lambda: export_index(named, tmp_path / "no" / "x.db"), PersistenceError, "Cannot write .*x.db: No such file"),
         (lambda: import_index(tmp_path / "x.db"), DataFileError, "There is no file .*x.db; check the path"),
         (lambda: import_index(tmp_path / "junk.parquet"), DataFileError, "not a readable .parquet file"),

@@ -105,7 +105,7 @@ def add(
       shorthash index add more.npz --index items.index
       shorthash index add shard-2.index --index items.index
     """
-    from shorthash.persistence.file import is_save
+    from shorthash.persistence.files import is_save
 
     with _open(index, store, collection, change=True) as items:
         if rows.is_file() and is_save(rows):

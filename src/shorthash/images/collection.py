@@ -35,7 +35,7 @@ from shorthash.images.reading import ReadableCollection
 from shorthash.images.results import AddReport, Label
 from shorthash.index.ids import AnyIds, as_ids, check_unique
 from shorthash.persistence import save
-from shorthash.persistence.places import force, working_place
+from shorthash.persistence.files import sync_folder, temporary_path
 
 __all__ = ["Collection"]
 
@@ -127,7 +127,7 @@ class Collection(ReadableCollection):
             "evaluation": None if evaluation is None else dict(evaluation),
         }
         target.parent.mkdir(parents=True, exist_ok=True)
-        with working_place(target, folder=True) as place:
+        with temporary_path(target, folder=True) as place:
             work = place / "collection"
             work.mkdir()
             (work / THUMBNAILS).mkdir()
@@ -314,7 +314,7 @@ class Collection(ReadableCollection):
                 folders.add(folder)
             write_file(folder / f"{extracted.content}.jpg", extracted.thumbnail)
         for folder in folders:
-            force(folder)
+            sync_folder(folder)
 
     def _new_ids(self, n: int) -> NDArray[np.int64]:
         if len(self._table) and self._table.ids.dtype.kind != "i":

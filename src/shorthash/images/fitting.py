@@ -24,7 +24,7 @@ from shorthash.images.image_features import ImageFeatures, make_features
 from shorthash.images.images import MAX_PIXELS, image_files
 from shorthash.images.labels import as_targets, labels_by_folder, labels_by_table
 from shorthash.images.results import AddReport, Label
-from shorthash.persistence.places import working_place
+from shorthash.persistence.files import temporary_path
 from shorthash.recipes import make_hasher, recipes
 
 __all__ = ["FitReport", "fit_images", "held_out"]
@@ -124,7 +124,7 @@ def fit_images(
     target.parent.mkdir(parents=True, exist_ok=True)
     tell = progress or (lambda _what, _done, _total: None)
     clock = _Clock()
-    with working_place(target, folder=True) as work:
+    with temporary_path(target, folder=True) as work:
         with nullcontext() if cache is None else FeatureCache(cache, made.recipe) as kept:
             batches = extract(
                 list(zip(names, files, strict=True)),

@@ -21,7 +21,7 @@ from typing import Any
 
 from shorthash import __version__
 from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
-from shorthash.persistence.places import force
+from shorthash.persistence.files import sync_folder
 
 __all__ = [
     "ENCODER",
@@ -79,7 +79,7 @@ def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "shorthash_version": __version__}
     text = json.dumps({**meta, **head}, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     write_file(path / META, text.encode())
-    force(path)
+    sync_folder(path)
 
 
 def write_file(target: Path, octets: bytes, *, sync: bool = True) -> None:
@@ -124,7 +124,7 @@ def take_place(work: Path, path: Path) -> None:
         work.rename(path)
     except OSError:  # another file system
         shutil.move(work, path)
-    force(path.parent)
+    sync_folder(path.parent)
 
 
 class WriterLock:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shorthash.data.downloads import file_checksum
 from shorthash.errors import DataFileError
 from shorthash.lab.runs import run_name
-from shorthash.persistence.places import force, working_place
+from shorthash.persistence.files import sync_folder, temporary_path
 
 __all__ = [
     "LARGEST_RECORD",
@@ -54,7 +54,7 @@ def write_record(
         return False
     side = None if per_query is None else _write_side(place, str(record["run"]), per_query)
     octets = record_text({**record, "side_file": side}).encode()
-    with working_place(target) as temporary:
+    with temporary_path(target) as temporary:
         with temporary.open("wb") as file:
             file.write(octets)
             file.flush()
@@ -65,7 +65,7 @@ def write_record(
             return False
         except OSError:  # a file system without links
             temporary.replace(target)
-        force(place)
+        sync_folder(place)
     return True
 
 
@@ -128,7 +128,7 @@ def _write_side(place: Path, run: str, arrays: Mapping[str, NDArray[Any]]) -> di
     folder = side_folder(place)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{run}.npz"
-    with working_place(target) as temporary:
+    with temporary_path(target) as temporary:
         with temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
         temporary.replace(target)

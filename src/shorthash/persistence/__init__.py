@@ -1,4 +1,4 @@
-"""Fitted models and pipelines on disk as folders, indexes as single files, both memory-mappable. Never pickle.
+"""Save and load fitted models (as folders) and indexes (as single files), memory-mappable and without pickle.
 
 In: an object of a registered class. Out: a folder or file, and the object again.
 """
@@ -24,7 +24,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what few need, and what loads much, on first use."""
+    """Import exports on first use: few programs need them, and they import much."""
     if name not in _HOMES:
         raise AttributeError(f"module 'shorthash.persistence' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

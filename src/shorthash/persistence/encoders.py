@@ -1,4 +1,4 @@
-"""An encoder that needs only NumPy: a page of Python and its arrays, for programs without this package."""
+"""Export a fitted hasher as a Python file that needs only NumPy, for programs without this package."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from shorthash import __version__
-from shorthash.errors import InvalidInput, PersistenceError
+from shorthash.errors import InvalidInput
 from shorthash.kernels.bias import Bias
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.base import BaseHasher
-from shorthash.persistence.places import force, working_place
+from shorthash.persistence.files import replacing
 
 __all__ = ["export_encoder"]
 
@@ -82,10 +82,10 @@ def export_encoder(hasher: Any, path: str | os.PathLike[str]) -> Path:
     lines: list[str] = []
     for number, step in enumerate(steps):
         check_is_fitted(step)
-        made, named = _translator(step)(step)
+        code, named = _translator(step)(step)
         arrays |= {f"{name}_{number}": array for name, array in named.items()}
         places = {name: f'W["{name}_{number}"]' for name in named}
-        lines += [f"    {line.format(**places)}" for line in made]
+        lines += [f"    {line.format(**places)}" for line in code]
     page = PAGE.format(
         n_bits=arrays[f"projection_{len(steps) - 1}"].shape[1],
         n_features=steps[0].n_features_in_,
@@ -93,24 +93,11 @@ def export_encoder(hasher: Any, path: str | os.PathLike[str]) -> Path:
         steps=", ".join(type(step).__name__ for step in steps),
         lines="\n".join(lines),
     )
-    try:
-        _write(target.with_suffix(".npz"), lambda file: np.savez(file, allow_pickle=False, **arrays))
-        _write(target, lambda file: file.write(page.encode()))
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write {target}: {error.strerror}; choose a folder with room that you may write to."
-        ) from error
+    with replacing(target.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    with replacing(target) as temporary:
+        temporary.write_bytes(page.encode())
     return target
-
-
-def _write(path: Path, fill: Callable[[Any], Any]) -> None:
-    with working_place(path) as place:
-        with place.open("wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        place.replace(path)
-        force(path.parent)
 
 
 def _kernel(step: AnchorRBF) -> tuple[list[str], Arrays]:
@@ -139,7 +126,7 @@ def _linear(step: BaseHasher) -> tuple[list[str], Arrays]:
 
 
 def _translator(step: Any) -> Callable[[Any], tuple[list[str], Arrays]]:
-    """Who writes a step down."""
+    """The function that turns a step into lines of code and arrays."""
     kinds: dict[type[Any], Callable[[Any], tuple[list[str], Arrays]]] = {
         AnchorRBF: _kernel,
         Bias: _bias,

@@ -1,13 +1,17 @@
-"""Codes that travel: an index as a FAISS, Parquet or SQL file, and back.
+"""Export ids and codes of an index to a FAISS, Parquet or SQL file for other programs, and import them again.
 
-What every form holds is ids and packed codes. Parquet keeps vectors too; FAISS knows integer ids only.
+Every format holds ids and packed codes. Parquet keeps vectors too; FAISS takes integer ids only. The SQL formats, a
+script and an SQLite file, hold one table, ``items (id, code)``, with an index on the code; codes of 64 bits are written
+as signed integers with the same bits.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +19,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import PackedCodes
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.index import BucketIndex, HammingIndex
 from shorthash.index.faiss_index import as_octets, from_octets
-from shorthash.persistence import sql
-from shorthash.persistence.places import force, working_place
+from shorthash.persistence.files import replacing
 
-__all__ = ["EXPORTS", "export_index", "import_index"]
+__all__ = ["export_index", "import_index"]
+
+ROWS_AT_ONCE = 500  # rows of one INSERT; SQLite takes at most 500 by default in a compound statement
+FIRST_LINE = re.compile(r"-- shorthash: codes of (\d+) bits")
 
 
 @dataclass(frozen=True)
-class _Items:
-    """What a file told: packed codes, ids and vectors (or None), and the length of the codes where it knows it."""
+class _Contents:
+    """What a file holds: packed codes, ids, vectors (or None), and the code length where the file states it."""
 
     codes: NDArray[Any]
     ids: NDArray[Any]
@@ -37,7 +42,7 @@ class _Items:
 
 
 def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
-    """Write ids and codes of an index for another program; the file appears whole or not at all.
+    """Write ids and codes of an index for another program; the file is written completely or not at all.
 
     Parameters
     ----------
@@ -45,7 +50,7 @@ def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: 
     path : the ending decides: ``.faiss`` (a binary index of FAISS), ``.parquet`` (columns id, code and, where there are
         vectors, vector: nan for items without one), ``.sql`` (statements that create and fill a table ``items`` with
         an index on the code) or ``.db``, ``.sqlite``, ``.sqlite3`` (an SQLite file with that table)
-    replace : whether a file that is there may be overwritten; a store never is
+    replace : whether an existing file may be overwritten; a store never is
 
     Returns
     -------
@@ -61,10 +66,16 @@ def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: 
     [['ape']]
     """
     target = Path(path)
-    write = _form(target)[0]
-    _check_target(target, replace=replace)
-    with _replacing(target) as place:
-        write(index, place)
+    write, _ = _format(target)
+    if target.exists() and not replace:
+        raise PersistenceError(
+            f"{target} exists, so it is not overwritten; choose another name, or pass replace=True "
+            "(--replace on the command line)."
+        )
+    if target.is_file() and _is_store(target):
+        raise PersistenceError(f"{target} is a store, so it is not overwritten; choose another name.")
+    with replacing(target) as temporary:
+        write(index, temporary)
     return target
 
 
@@ -74,61 +85,34 @@ def import_index(path: str | os.PathLike[str], n_bits: int | None = None) -> Buc
     Parameters
     ----------
     path : a file with an ending that ``export_index`` knows
-    n_bits : length of the codes; needed where the file does not tell, as FAISS never does (it knows whole bytes only)
+    n_bits : length of the codes; needed where the file does not state it, as FAISS files never do (whole bytes only)
     """
     source = Path(path)
-    read = _form(source)[1]
+    _, read = _format(source)
     if not source.is_file():
         raise DataFileError(f"There is no file {source}; check the path.")
-    items = read(source)
-    known = items.n_bits if n_bits is None else check_n_bits(n_bits, "import_index")
+    found = read(source)
+    known = found.n_bits if n_bits is None else check_n_bits(n_bits, "import_index")
     if known is None:
-        raise InvalidInput(f"{source} does not tell how many bits its codes have; pass n_bits=...")
-    return BucketIndex(known).add(items.codes, items.ids, vectors=items.vectors)
-
-
-def _check_target(path: Path, *, replace: bool) -> None:
-    """Raise if the file is there and must not be overwritten."""
-    if path.exists() and not replace:
-        raise PersistenceError(
-            f"{path} exists, so it is not overwritten; choose another name, or pass replace=True "
-            "(--replace on the command line)."
-        )
-    if path.is_file() and sql.is_store(path):
-        raise PersistenceError(f"{path} is a store, so it is not overwritten; choose another name.")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A place to write to that becomes ``path``."""
-    try:
-        with working_place(path) as place:
-            yield place
-            with place.open("rb+") as file:
-                os.fsync(file.fileno())
-            place.replace(path)
-            force(path.parent)
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write {path}: {error.strerror or error}; choose a folder with room that you may write to."
-        ) from error
+        raise InvalidInput(f"{source} does not state how many bits its codes have; pass n_bits=...")
+    return BucketIndex(known).add(found.codes, found.ids, vectors=found.vectors)
 
 
 def _write_faiss(index: HammingIndex, path: Path) -> None:
     faiss = require_extra("faiss", "faiss", "Exporting to FAISS")
     if index.ids.dtype.kind != "i":
-        raise InvalidInput("FAISS knows integer ids only, and this index has strings; export it to .parquet or .sql.")
+        raise InvalidInput("FAISS takes integer ids only, and this index has strings; export it to .parquet or .sql.")
     flat = faiss.IndexBinaryFlat(-(-index.n_bits // 8) * 8)
     mapped = faiss.IndexBinaryIDMap(flat)
     if len(index):
         mapped.add_with_ids(as_octets(index.codes, index.n_bits), np.ascontiguousarray(index.ids))
-    path.write_bytes(faiss.serialize_index_binary(mapped).data)  # FAISS itself may overlook that a disk is full
+    path.write_bytes(faiss.serialize_index_binary(mapped).data)  # faiss.write_index_binary may overlook a full disk
 
 
-def _read_faiss(path: Path) -> _Items:
+def _read_faiss(path: Path) -> _Contents:
     faiss = require_extra("faiss", "faiss", "Importing from FAISS")
     try:
-        owner = faiss.read_index_binary(str(path))  # what is made of it below dies with it
+        owner = faiss.read_index_binary(str(path))  # must outlive the objects made from it below
     except RuntimeError as error:
         raise DataFileError(
             f"{path} is not a binary index of FAISS; write it with faiss.write_index_binary."
@@ -144,29 +128,29 @@ def _read_faiss(path: Path) -> _Items:
     octets = faiss.vector_to_array(structure.xb).reshape(len(ids), structure.d // 8)
     if structure.d > 64:
         raise DataFileError(f"{path} holds codes of {structure.d} bits; shorthash takes up to 64.")
-    return _Items(from_octets(octets), ids)
+    return _Contents(from_octets(octets), ids)
 
 
 def _write_parquet(index: HammingIndex, path: Path) -> None:
     arrow = require_extra("pyarrow", "tables", "Exporting to Parquet")
     parquet = require_extra("pyarrow.parquet", "tables", "Exporting to Parquet")
-    columns = {"id": index.ids.tolist() if index.ids.dtype.kind == "U" else index.ids, "code": index.codes}
-    types = {"id": arrow.string() if index.ids.dtype.kind == "U" else arrow.int64(), "code": None}
-    arrays = {name: arrow.array(values, type=types[name]) for name, values in columns.items()}
+    strings = index.ids.dtype.kind == "U"
+    ids = arrow.array(index.ids.tolist(), type=arrow.string()) if strings else arrow.array(index.ids)
+    columns = {"id": ids, "code": arrow.array(index.codes)}
     vectors = getattr(index, "vectors", None)
     if vectors is not None:
-        arrays["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.reshape(-1)), vectors.shape[1])
-    table = arrow.table(arrays).replace_schema_metadata({"shorthash.n_bits": str(index.n_bits)})
+        columns["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.reshape(-1)), vectors.shape[1])
+    table = arrow.table(columns).replace_schema_metadata({"shorthash.n_bits": str(index.n_bits)})
     parquet.write_table(table, path)
 
 
-def _read_parquet(path: Path) -> _Items:
+def _read_parquet(path: Path) -> _Contents:
     arrow = require_extra("pyarrow", "tables", "Importing from Parquet")
     parquet = require_extra("pyarrow.parquet", "tables", "Importing from Parquet")
     try:
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
-        raise DataFileError(f"{path} is not a readable .parquet file; write it anew.") from error
+        raise DataFileError(f"{path} is not a readable .parquet file; write it again.") from error
     if "code" not in table.column_names:
         raise DataFileError(f"{path} has the columns {', '.join(table.column_names)}, but none named code; rename one.")
     codes = table.column("code").to_numpy()
@@ -174,42 +158,130 @@ def _read_parquet(path: Path) -> _Items:
     if "id" in table.column_names:
         ids = np.array(table.column("id").to_pylist())
     vectors = None
-    if "vector" in table.column_names:
-        flat = table.column("vector").combine_chunks()
-        vectors = flat.flatten().to_numpy(zero_copy_only=False).reshape(len(codes), -1) if len(codes) else None
+    if "vector" in table.column_names and len(codes):
+        flat = table.column("vector").combine_chunks().flatten()
+        vectors = flat.to_numpy(zero_copy_only=False).reshape(len(codes), -1)
     n_bits = (table.schema.metadata or {}).get(b"shorthash.n_bits")
-    return _Items(codes, ids, vectors, None if n_bits is None else int(n_bits))
+    return _Contents(codes, ids, vectors, None if n_bits is None else int(n_bits))
 
 
 def _write_sql(index: HammingIndex, path: Path) -> None:
-    sql.write_statements(path, index.ids, index.codes, index.n_bits)
+    """A script that creates and fills the table in one transaction."""
+    with path.open("w", encoding="utf-8", newline="") as file:  # line ends inside ids are kept
+        file.write(f"-- shorthash: codes of {index.n_bits} bits\nBEGIN;\n{_create_table(index)};\n")
+        for rows in _rows(index):
+            values = ",\n".join(f"({_literal(i)}, {code})" for i, code in rows)
+            file.write(f"INSERT INTO items (id, code) VALUES\n{values};\n")
+        file.write("CREATE INDEX items_code ON items (code);\nCOMMIT;\n")
 
 
-def _read_sql(path: Path) -> _Items:
-    return _Items(*_split(sql.read_statements(path)))
+def _read_sql(path: Path) -> _Contents:
+    """Run a script in a database in memory that allows nothing but tables and rows."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataFileError(
+            f"{path} is not a script of export_index: it is not text in UTF-8; export it again."
+        ) from error
+    first_line = FIRST_LINE.match(text)
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.set_authorizer(_authorize)
+        try:
+            database.executescript(text)
+        except sqlite3.Error as error:
+            raise DataFileError(f"{path} is not a script of export_index ({error}); export it again.") from error
+        database.set_authorizer(None)
+        return _read_items(database, path, int(first_line.group(1)) if first_line else None)
 
 
 def _write_sqlite(index: HammingIndex, path: Path) -> None:
-    sql.write_database(path, index.ids, index.codes, index.n_bits)
+    """A new SQLite file; its ``user_version`` is the length of the codes."""
+    try:
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("PRAGMA journal_mode = OFF")  # a file that fails is removed anyway
+            database.execute(f"PRAGMA user_version = {index.n_bits:d}")
+            database.execute(_create_table(index))
+            for rows in _rows(index):
+                database.executemany("INSERT INTO items (id, code) VALUES (?, ?)", rows)
+            database.execute("CREATE INDEX items_code ON items (code)")
+    except sqlite3.OperationalError as error:
+        raise OSError(str(error)) from error
 
 
-def _read_sqlite(path: Path) -> _Items:
-    return _Items(*_split(sql.read_database(path)))
+def _read_sqlite(path: Path) -> _Contents:
+    with closing(_open_to_read(path)) as database:
+        try:
+            n_bits = int(database.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.Error:  # not a database: reading its items says so
+            n_bits = 0
+        return _read_items(database, path, n_bits or None)
 
 
-def _split(read: tuple[PackedCodes, NDArray[Any], int | None]) -> tuple[Any, Any, None, int | None]:
-    codes, ids, n_bits = read
-    return codes, ids, None, n_bits
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
 
 
-def _form(path: Path) -> tuple[Callable[[HammingIndex, Path], None], Callable[[Path], _Items]]:
-    """How to write and read files of this ending."""
-    if path.suffix.lower() not in EXPORTS:
-        raise InvalidInput(f"Indexes travel in files that end in one of {', '.join(EXPORTS)}. Got {path} instead.")
-    return EXPORTS[path.suffix.lower()]
+def _is_store(path: Path) -> bool:
+    """Whether a file is a database with collections of a store, or one that cannot be read."""
+    try:  # SQLite opens the file; closing it in another way would drop the locks of a store opened by this process
+        with closing(_open_to_read(path)) as database:
+            found = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'shorthash_collections'").fetchall()
+    except sqlite3.DatabaseError as error:
+        return getattr(error, "sqlite_errorname", "") != "SQLITE_NOTADB"
+    return bool(found)
 
 
-EXPORTS: dict[str, tuple[Callable[[HammingIndex, Path], None], Callable[[Path], _Items]]] = {
+def _create_table(index: HammingIndex) -> str:
+    id_type = "TEXT" if index.ids.dtype.kind == "U" else "BIGINT"
+    code_type = "SMALLINT" if index.n_bits <= 15 else "INTEGER" if index.n_bits <= 31 else "BIGINT"
+    return f"CREATE TABLE items (id {id_type} PRIMARY KEY, code {code_type} NOT NULL)"
+
+
+def _rows(index: HammingIndex) -> Iterator[list[tuple[Any, int]]]:
+    ids, signed = index.ids, index.codes.astype(np.uint64).view(np.int64)
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        yield list(zip(ids[part].tolist(), signed[part].tolist(), strict=True))
+
+
+def _literal(value: int | str) -> str:
+    """An id inside a statement."""
+    if isinstance(value, int):
+        return str(value)
+    if "\0" in value:
+        raise DataFileError(f"The id {value!r} holds a zero character, which SQL text cannot hold; rename it.")
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _read_items(database: sqlite3.Connection, path: Path, n_bits: int | None) -> _Contents:
+    try:
+        rows = database.execute("SELECT id, code FROM items ORDER BY rowid").fetchall()
+    except sqlite3.Error as error:
+        raise DataFileError(f"{path} has no table items with id and code ({error}); export it again.") from error
+    ids = np.array([i for i, _ in rows]) if rows else np.empty(0, dtype=np.int64)
+    codes = np.array([code for _, code in rows], dtype=np.int64).view(np.uint64)
+    return _Contents(codes, ids, n_bits=n_bits)
+
+
+def _authorize(action: int, *names: str | None) -> int:
+    """What a script may do: create tables and indexes, and insert rows."""
+    allowed = {
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_REINDEX,
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_TRANSACTION,
+    }
+    internal = action == sqlite3.SQLITE_UPDATE and names[0] == "sqlite_master"
+    return sqlite3.SQLITE_OK if action in allowed or internal else sqlite3.SQLITE_DENY
+
+
+Writer = Callable[[HammingIndex, Path], None]
+Reader = Callable[[Path], _Contents]
+
+FORMATS: dict[str, tuple[Writer, Reader]] = {
     ".faiss": (_write_faiss, _read_faiss),
     ".parquet": (_write_parquet, _read_parquet),
     ".sql": (_write_sql, _read_sql),
@@ -217,4 +289,9 @@ EXPORTS: dict[str, tuple[Callable[[HammingIndex, Path], None], Callable[[Path], 
     ".sqlite": (_write_sqlite, _read_sqlite),
     ".sqlite3": (_write_sqlite, _read_sqlite),
 }
-"""Ending -> writer and reader."""
+
+
+def _format(path: Path) -> tuple[Writer, Reader]:
+    if path.suffix.lower() not in FORMATS:
+        raise InvalidInput(f"An exported index must end in one of {', '.join(FORMATS)}. Got {path} instead.")
+    return FORMATS[path.suffix.lower()]

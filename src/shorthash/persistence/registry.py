@@ -1,7 +1,7 @@
 """The classes that may be saved and loaded: an explicit list, imported only when needed.
 
-A saved file can name only these, and learners of methods that installed packages offer by entry points; whatever else
-it names is refused, so loading never runs code that came with a file.
+A saved file can name only these, and learners of methods that installed packages register by entry points. Any other
+name is an error, so loading never runs code that came with a file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shorthash.recipes import recipes
 
 __all__ = ["DATACLASSES", "ESTIMATORS", "INDEXES", "find_class", "registered_name"]
 
-METHOD = "method:"  # how a file names the learner of a method that an installed package offers
+METHOD = "method:"  # prefix of the name of a learner that an installed package registers
 
 ESTIMATORS = {
     "AnchorRBF": "shorthash.kernels.rbf:AnchorRBF",
@@ -78,7 +78,7 @@ def registered_name(value: object, registry: dict[str, str]) -> str | None:
         if home.endswith(f":{cls.__qualname__}") and find_class(name, registry) is cls:
             return name
     if registry is ESTIMATORS:
-        for name, recipe in _offered().items():
+        for name, recipe in _registered_methods().items():
             if recipe.learner_class() is cls:
                 return METHOD + name
     return None
@@ -87,11 +87,11 @@ def registered_name(value: object, registry: dict[str, str]) -> str | None:
 def find_class(name: str, registry: dict[str, str]) -> Any:
     """Import a registered class; KeyError if there is none of that name."""
     if registry is ESTIMATORS and name.startswith(METHOD):
-        return _offered()[name.removeprefix(METHOD)].learner_class()
+        return _registered_methods()[name.removeprefix(METHOD)].learner_class()
     module, _, qualname = registry[name].partition(":")
     return getattr(importlib.import_module(module), qualname)
 
 
-def _offered() -> dict[str, Recipe]:
-    """Methods that installed packages offer."""
+def _registered_methods() -> dict[str, Recipe]:
+    """Methods that installed packages register."""
     return {name: recipe for name, recipe in recipes().items() if name not in RECIPES}

@@ -1,4 +1,4 @@
-"""save, load, describe, verify."""
+"""Save and load fitted models and indexes; describe and verify what was saved."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shorthash import __version__
 from shorthash.errors import DamagedFile, PersistenceError
-from shorthash.persistence.file import check_arrays, is_save, read_file, read_header, write_file
-from shorthash.persistence.folder import read_arrays, read_meta, write_folder
-from shorthash.persistence.meta import FORMAT_VERSION
+from shorthash.persistence.files import check_arrays, read_meta, read_save, write_file, write_folder
 from shorthash.persistence.registry import ESTIMATORS, INDEXES, registered_name
 from shorthash.persistence.values import Decoder, Encoder
 
 __all__ = ["describe", "load", "save", "verify"]
 
-SUMMARISED = ("n_features_in_", "n_samples_seen_")  # fitted attributes worth a line in describe()
-
-PASSING = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
+NOT_SAVED = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
 
 
 def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> Path:
     """Save a fitted model or pipeline as a folder, an index as one file.
 
     An older save at the same path is replaced in one step: a crash leaves the old one or the new one. Anything else at
-    that path is left alone and an error says so. What killed saves to this path have left behind is removed. An index
-    opened with ``mmap=True`` is first checked against the checksums of its file.
+    that path is not overwritten; an error says so. Temporary files of interrupted saves to this path are removed. An
+    index opened with ``mmap=True`` is first checked against the checksums of its file.
 
     Parameters
     ----------
     obj : an estimator or pipeline of shorthash, or an index
     path : the folder or file to write
-    statistics : whether to save the sums a learner keeps for learning on (``statistics_``); without them the save is
-        small, encodes all the same, and cannot go on learning
+    statistics : whether to save the sums that ``partial_fit`` needs (``statistics_``); without them the save is
+        smaller and gives the same codes, but the loaded model cannot be trained further
 
     Returns
     -------
@@ -54,12 +49,9 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         kinds = ", ".join(sorted([*ESTIMATORS, *INDEXES]))
         raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
     if hasattr(obj, "verify"):
-        obj.verify()  # damage must not be written anew under a checksum that fits it
-    encoder = Encoder(leave_out=PASSING if statistics else (*PASSING, "statistics_", "kept_rows_"))
+        obj.verify()  # a damaged array must not get a new checksum that fits it
+    encoder = Encoder(leave_out=NOT_SAVED if statistics else (*NOT_SAVED, "statistics_", "kept_rows_"))
     meta = {
-        "format": "shorthash",
-        "format_version": FORMAT_VERSION,
-        "shorthash_version": __version__,
         "kind": _kind(obj),
         "class": name,
         "statistics": statistics,
@@ -72,16 +64,16 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
-    """Load what ``save`` wrote. No code in it is ever run.
+    """Load what ``save`` wrote; no code in it is run.
 
     Parameters
     ----------
     path : the folder or file
-    mmap : leave the arrays on disk and read them as they are needed: opening takes milliseconds whatever the size, and
-        only the table of contents is checked (``verify`` checks the rest); changes stay in memory
+    mmap : leave the arrays on disk and read them when they are needed: opening takes milliseconds at any size, and
+        only the table of contents is checked (``verify`` checks the rest); changes are kept in memory
     """
     place = Path(path)
-    meta, arrays = _read(place, mmap=mmap)
+    meta, arrays = read_save(place, mmap=mmap)
     try:
         loaded = Decoder(arrays, thorough=not mmap).decode(meta["value"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
@@ -100,10 +92,10 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     description : kind ("index", "model" or "pipeline"), class, shorthash_version, format_version, statistics (whether
-        it can go on learning), bytes, params, and n_bits, n_items, n_features_in, n_samples_seen where they apply
+        it can be trained further), bytes, params, and n_bits, n_items, n_features_in, n_samples_seen where they apply
     """
     place = Path(path)
-    meta = read_header(place) if place.is_file() and is_save(place) else read_meta(place)
+    meta = read_meta(place)
     n_bytes = meta["arrays"]["n_bytes"] if "arrays" in meta else place.stat().st_size
     kept = ("kind", "class", "shorthash_version", "format_version", "statistics")
     return {
@@ -116,21 +108,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def verify(path: str | os.PathLike[str]) -> None:
     """Raise DamagedFile unless every byte of a save is as it was written."""
-    _read(Path(path), mmap=False)
-
-
-def _read(place: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Meta and arrays that belong together, even if the save is being replaced meanwhile."""
-    if place.is_file() and is_save(place):
-        return read_file(place, mmap=mmap)
-    meta = read_meta(place)
-    while True:
-        try:
-            return meta, read_arrays(place, meta, mmap=mmap)
-        except DamagedFile:
-            before, meta = meta, read_meta(place)
-            if meta == before:
-                raise
+    read_save(Path(path), mmap=False)
 
 
 def _kind(obj: Any) -> str:
@@ -140,20 +118,23 @@ def _kind(obj: Any) -> str:
 
 
 def _summary(obj: Any) -> dict[str, int]:
-    """Sizes that a reader wants to see first."""
+    """Sizes that ``describe`` reports."""
     if registered_name(obj, INDEXES):
         dimension = {} if obj.dimension is None else {"dimension": obj.dimension}
         return {"n_bits": obj.n_bits, "n_items": len(obj), **dimension}
     steps = [step for _, step in getattr(obj, "steps", [("", obj)])]
-    found = {"n_bits": getattr(steps[-1], "n_bits", None)}
-    for name in SUMMARISED:
-        values = [getattr(step, name, None) for step in (steps if name == "n_features_in_" else steps[::-1])]
-        found[name.rstrip("_")] = next((v for v in values if v is not None), None)
+    features = [getattr(step, "n_features_in_", None) for step in steps]
+    seen = [getattr(step, "n_samples_seen_", None) for step in reversed(steps)]
+    found = {
+        "n_bits": getattr(steps[-1], "n_bits", None),
+        "n_features_in": next((n for n in features if n is not None), None),
+        "n_samples_seen": next((n for n in seen if n is not None), None),
+    }
     return {name: int(value) for name, value in found.items() if value is not None}
 
 
 def _plain(node: Any) -> Any:
-    """Encoded parameters for a reader: values as they are, arrays and generators by name."""
+    """Encoded parameters as plain values; arrays and random generators by name only."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, Mapping):

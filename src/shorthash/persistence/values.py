@@ -1,7 +1,7 @@
 """Python values as JSON and arrays, and back.
 
-Numbers, strings, None and lists stand for themselves. Everything else is a node: an object whose key ``"$"`` says what
-it is. Arrays go to the array file under a name; their node keeps name, type and shape.
+Numbers, strings, None and lists are written as they are. Everything else is a node: an object whose key ``"$"`` names
+its kind. Arrays go to the array file under a name; their node keeps name, type and shape.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import PersistenceError
+from shorthash.persistence.files import TYPES
 from shorthash.persistence.registry import DATACLASSES, ESTIMATORS, INDEXES, find_class, registered_name
 
-__all__ = ["ARRAY_TYPES", "Decoder", "Encoder"]
+__all__ = ["Decoder", "Encoder"]
 
 Array = NDArray[Any]
 
-NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-ARRAY_TYPES = frozenset({"bool", *NUMBERS})
 SHORT_LIST = 4096  # string arrays up to this size are readable in meta.json; longer ones go to the array file
 
 
@@ -102,7 +101,7 @@ class Encoder:
             return self._strings(value, where)
         if value.dtype.kind == "O" and all(isinstance(item, str) for item in value.flat):
             return {"$": "objects", "shape": list(value.shape), "values": [str(item) for item in value.flat]}
-        if value.dtype.name not in ARRAY_TYPES:
+        if value.dtype.name not in TYPES.values():
             raise PersistenceError(
                 f"Cannot save {where}: arrays of type {value.dtype} are not supported; convert it to numbers or "
                 "strings."
@@ -146,7 +145,7 @@ class Decoder:
     Parameters
     ----------
     arrays : the arrays by name
-    thorough : check every entry of index arrays (not wanted for arrays that stay on disk)
+    thorough : check every entry of index arrays; False where arrays are left on disk
     """
 
     def __init__(self, arrays: Mapping[str, Array], *, thorough: bool = True) -> None:

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from shorthash import __version__
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.statistics import GroupStatistics
-from shorthash.persistence.file import is_save, read_file, write_file
-from shorthash.persistence.meta import FORMAT_VERSION
+from shorthash.persistence.files import is_save, read_save, write_file
 from shorthash.persistence.values import Decoder, Encoder
 
 __all__ = ["Collected", "load_collected", "save_collected"]
@@ -93,9 +91,6 @@ def save_collected(collected: Collected, path: str | Path) -> Path:
         "n_total": collected.n_total,
     }
     meta = {
-        "format": "shorthash",
-        "format_version": FORMAT_VERSION,
-        "shorthash_version": __version__,
         "kind": KIND,
         "class": "Statistics",
         "statistics": True,
@@ -117,7 +112,7 @@ def load_collected(path: str | Path) -> Collected:
         raise PersistenceError(f"There is no file {place}; check the path.")
     if not is_save(place):
         raise ForeignFile(f"{place} holds no sums of shorthash; give a file of shorthash sums collect.")
-    meta, arrays = read_file(place, mmap=False)
+    meta, arrays = read_save(place, mmap=False)
     if meta["kind"] != KIND:
         raise ForeignFile(f"{place} holds {meta['class']}, but sums are needed; give a file of shorthash sums collect.")
     try:

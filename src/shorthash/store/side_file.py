@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash import __version__
-from shorthash.persistence.file import read_file, write_file
-from shorthash.persistence.meta import FORMAT_VERSION
+from shorthash.persistence.files import read_save, write_file
 
 __all__ = ["SideFile", "remove_others", "side_folder"]
 
@@ -29,7 +27,7 @@ class SideFile:
     """
 
     def __init__(self, path: Path) -> None:
-        _, arrays = read_file(path, mmap=True)
+        _, arrays = read_save(path, mmap=True)
         self._slots: NDArray[np.int64] = arrays["slots"]
         self._rows: NDArray[np.int64] = arrays["rows"]
         self._vectors: NDArray[np.float32] = arrays["vectors"]
@@ -47,18 +45,12 @@ class SideFile:
         """Write vectors in the order given, and return the name of the file."""
         name = f"{collection}-{secrets.token_hex(8)}.safetensors"
         order = np.argsort(slots, kind="stable")
-        meta = {
-            "format": "shorthash",
-            "format_version": FORMAT_VERSION,
-            "shorthash_version": __version__,
-            "kind": "vectors",
-        }
         arrays: dict[str, NDArray[Any]] = {
             "slots": slots[order],
             "rows": order.astype(np.int64),
             "vectors": np.ascontiguousarray(vectors),
         }
-        write_file(folder / name, meta, arrays)
+        write_file(folder / name, {"kind": "vectors"}, arrays)
         return name
 
 
