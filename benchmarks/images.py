@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def photographs() -> tuple[list[Path], np.ndarray]:
-    from shorthash.images.images import image_files
+    from shorthash.images.files import image_files
 
     folder = os.environ.get("SHORTHASH_DATA")
     if not folder:
@@ -60,9 +60,8 @@ def photographs() -> tuple[list[Path], np.ndarray]:
 
 def features(name: str, files: list[Path], cache: str) -> tuple[np.ndarray, float]:
     """Rows of all images, and seconds per image of a few, decoding and all, in one process."""
-    from shorthash.images.extraction import extract
-    from shorthash.images.image_cache import FeatureCache
-    from shorthash.images.image_features import make_features
+    from shorthash.images.decoding import extract
+    from shorthash.images.features import FeatureCache, make_features
 
     made = make_features(name)
     with FeatureCache(cache, made.recipe) as kept:
@@ -182,8 +181,8 @@ def _name(axes: Any, label: str, x: float, bottom: float, *, right: bool) -> Non
 
 
 def _picture(axes: Any, file: Path, left: float, top: float, size: float) -> None:
-    from shorthash.images.image_features import middle_square
-    from shorthash.images.images import decode
+    from shorthash.images.decoding import decode
+    from shorthash.images.features import middle_square
 
     square = middle_square(decode(file), 72, share=1.0)
     axes.imshow(square, extent=(left, left + size, top + size, top), aspect="auto", interpolation="lanczos", zorder=2)

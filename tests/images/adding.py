@@ -1,4 +1,4 @@
-"""Add images (or remove them) one after another and tell each; whoever started this kills it: adding.py FOLDER SEED."""
+"""Add (or remove) images one after another and print each, until the test kills this: adding.py FOLDER SEED."""
 
 import sys
 

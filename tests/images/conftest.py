@@ -8,14 +8,14 @@ from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash import make_hasher
 from shorthash.images import Collection, fit_images
-from shorthash.images.image_features import GistFeatures
+from shorthash.images.features import GistFeatures
 
 SMALL = GistFeatures(32)
 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
-    """Three class folders of 8 images, one of them twice there, one broken."""
+    """Three class folders of 8 images, one of them a duplicate, one broken."""
     folder = write_folder(tmp_path_factory.mktemp("photos") / "photos")
     (folder / "rings" / "again.png").write_bytes((folder / "rings" / "0.png").read_bytes())
     (folder / "rings" / "broken.jpg").write_bytes(encoded(picture("rings", 50), "JPEG")[:300])

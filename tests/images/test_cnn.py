@@ -1,4 +1,4 @@
-"""CNN features: the packaged network, ONNX models made on the spot, and any function."""
+"""CNN features: the packaged network, small ONNX models made by the test, and any function."""
 
 import importlib.util
 
@@ -8,8 +8,8 @@ from pictures import picture
 from PIL import Image
 
 from shorthash.errors import DamagedFile, DataFileError, InvalidInput
-from shorthash.images.extraction import extract
-from shorthash.images.image_features import CallableFeatures, make_features, middle_square, recipe_key
+from shorthash.images.decoding import extract
+from shorthash.images.features import CallableFeatures, make_features, middle_square, recipe_key
 
 
 def missing(*modules):
@@ -101,7 +101,7 @@ def test_onnx_models_of_every_layout(tmp_path, shape):
 
 
 @needs_onnx
-def test_onnx_maps_are_pooled_and_bytes_are_given_as_they_are(tmp_path):
+def test_onnx_maps_are_pooled_and_bytes_are_passed_unchanged(tmp_path):
     from onnx import TensorProto
 
     path = write_model(tmp_path / "m.onnx", ["n", 3, 16, 16], pooled=False, dtype=TensorProto.UINT8)
@@ -111,7 +111,7 @@ def test_onnx_maps_are_pooled_and_bytes_are_given_as_they_are(tmp_path):
 
 
 @needs_onnx
-def test_onnx_recipes_find_their_file_and_notice_another(tmp_path):
+def test_onnx_recipes_find_their_file_and_detect_another(tmp_path):
     features = make_features(write_model(tmp_path / "m.onnx", ["n", 3, 32, 32]))
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "m.onnx").write_bytes(features.files[0].read_bytes())
@@ -138,7 +138,7 @@ def test_any_function_makes_features():
     features = CallableFeatures(lambda batch: batch.mean(axis=(1, 2)), "mean colour", size=8)
     [[done]] = extract([("red", _png("red"))], features)
     np.testing.assert_allclose(done.row, [1, 0, 0])
-    with pytest.raises(InvalidInput, match="a function called 'mean colour'"):
+    with pytest.raises(InvalidInput, match="a function named 'mean colour'"):
         make_features(features.recipe)
     with pytest.raises(InvalidInput, match="one row of finite numbers per image"):
         CallableFeatures(lambda batch: batch.mean(), "one number").rows(np.zeros((2, 4, 4, 3)))

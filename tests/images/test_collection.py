@@ -1,4 +1,4 @@
-"""A collection: what is added is found, what is acknowledged stays, and wrong calls change nothing."""
+"""A collection: added items are found, acknowledged changes survive, and wrong calls change nothing."""
 
 import subprocess
 import sys
@@ -15,10 +15,10 @@ from shorthash import ScanIndex
 from shorthash.codes import pack
 from shorthash.errors import ForeignFile, InvalidInput, NewerVersion, PersistenceError, UnreadableImage
 from shorthash.images import Collection, is_collection
-from shorthash.images.image_features import CallableFeatures, GistFeatures
+from shorthash.images.features import CallableFeatures, GistFeatures
 
 
-def test_search_is_that_of_a_scan(vectors, hasher):
+def test_search_equals_a_scan(vectors, hasher):
     model, X, y = hasher
     codes = model.transform(X)
     scan = ScanIndex(5).add(codes)
@@ -41,7 +41,7 @@ def test_an_item_is_not_its_own_neighbour(vectors):
     assert 7 not in vectors.search(id=7, k=5, rerank=True).ids
 
 
-def test_radius_cuts_and_k_may_be_missing(vectors, hasher):
+def test_radius_limits_and_k_may_be_missing(vectors, hasher):
     model, X, _ = hasher
     inside = vectors.search(vector=X[0], k=None, radius=1)
     truth = ScanIndex(5).add(model.transform(X)).within(model.transform(X[:1]), 1)
@@ -68,7 +68,7 @@ def test_reranking_orders_the_ball_by_cosine(vectors, hasher):
     assert found.ids.tolist() == best[:6].tolist()
     assert (np.diff(found.scores) <= 0).all()
     assert found.ids[0] == 3
-    with pytest.raises(InvalidInput, match="a code is none"):
+    with pytest.raises(InvalidInput, match="a code has none"):
         vectors.search(code=3, rerank=True)
 
 
@@ -83,17 +83,17 @@ def test_buckets_and_their_classes(vectors, hasher):
     assert vectors.classes == dict.fromkeys(range(4), 30)
 
 
-def test_items_tell_everything_in_order(vectors):
+def test_items_come_in_the_requested_order(vectors):
     items = vectors.items([5, 2, 5])
     assert [item.id for item in items] == [5, 2, 5]
     assert (items[1].name, items[1].label, items[1].labels) == ("v2", 2, (2,))
     assert [item.code for item in items] == vectors.codes_of([5, 2, 5]).tolist()
     assert vectors.items([]) == []
-    with pytest.raises(InvalidInput, match="not in the store"):
+    with pytest.raises(InvalidInput, match="Id 999 is not in the collection"):
         vectors.items([999])
 
 
-def test_explanations_name_the_surest_and_the_border(vectors, hasher):
+def test_explanations_name_the_largest_scores_and_the_border(vectors, hasher):
     model, X, _ = hasher
     scores = model.project(X)
     for bit in vectors.explain_bits(per_side=3):
@@ -104,7 +104,7 @@ def test_explanations_name_the_surest_and_the_border(vectors, hasher):
         assert (column[bit.off] < 0).all()
 
 
-def test_reopened_it_is_the_same(vectors, hasher):
+def test_a_reopened_collection_is_the_same(vectors, hasher):
     _, X, _ = hasher
     before = vectors.search(vector=X[1], k=20)
     facts = vectors.facts()
@@ -117,7 +117,7 @@ def test_reopened_it_is_the_same(vectors, hasher):
     assert facts["codes"]["n_samples"] == 120
 
 
-def test_removed_numbers_are_not_given_again(vectors, hasher):
+def test_numbers_of_removed_items_are_not_used_again(vectors, hasher):
     _, X, _ = hasher
     vectors.remove([119, 4])
     assert len(vectors) == 118
@@ -196,7 +196,8 @@ def test_images_are_added_found_and_removed(collection):
     assert found.ids[0] == n
     assert found.scores[0] == pytest.approx(1, abs=1e-4)
     [item] = collection.items([n])
-    assert (item.name, item.label, item.source) == ("new0.png", "checks", "")
+    assert (item.name, item.label) == ("new0.png", "checks")
+    assert collection.sources_of([n]) == [""]
     assert item.thumbnail.read_bytes().startswith(b"\xff\xd8")
     assert item.thumbnail.is_relative_to(collection.path)
     collection.remove([n])
@@ -218,7 +219,7 @@ def test_unreadable_queries_are_typed_errors(collection):
         collection.search(image=encoded(picture("rings", 1)), max_pixels=10)
 
 
-def test_functions_as_features_must_be_given_again(tmp_path):
+def test_functions_as_features_must_be_passed_again(tmp_path):
     from shorthash import make_hasher
 
     features = CallableFeatures(lambda batch: batch.mean(axis=(1, 2)) + 1.0, "colours", size=8)
@@ -228,7 +229,7 @@ def test_functions_as_features_must_be_given_again(tmp_path):
         assert c.add_images(new_images(2)).added == [0, 1]
     with Collection.open(tmp_path / "c") as c:
         assert len(c.search(id=0)) == 1
-        with pytest.raises(InvalidInput, match="a function called 'colours'"):
+        with pytest.raises(InvalidInput, match="a function named 'colours'"):
             c.add_images(new_images(3))
     with Collection.open(tmp_path / "c", features=features) as c:
         assert c.add_images(new_images(3)).added == [2]
@@ -245,15 +246,15 @@ def test_one_writer_at_a_time_and_readers_beside_it(vectors):
             reader.remove([0])
 
 
-def test_what_is_no_collection_is_left_alone(tmp_path, hasher):
+def test_other_folders_are_not_changed(tmp_path, hasher):
     model, _, _ = hasher
     with pytest.raises(PersistenceError, match="There is no collection"):
         Collection.open(tmp_path / "none")
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / "letter.txt").write_text("dear")
-    with pytest.raises(ForeignFile, match=r"holds no meta\.json"):
+    with pytest.raises(ForeignFile, match=r"has no meta\.json"):
         Collection.open(tmp_path / "some")
-    with pytest.raises(ForeignFile, match="no empty folder"):
+    with pytest.raises(ForeignFile, match="not an empty folder"):
         Collection.create(tmp_path / "some", model)
     assert [p.name for p in (tmp_path / "some").iterdir()] == ["letter.txt"]
     Collection.create(tmp_path / "c", model).close()
@@ -270,7 +271,7 @@ def test_what_is_no_collection_is_left_alone(tmp_path, hasher):
         Collection.open(tmp_path / "c")
 
 
-def test_readers_never_stumble_over_a_writer(vectors, hasher):
+def test_readers_and_a_writer_at_the_same_time(vectors, hasher):
     _, X, _ = hasher
     stop, errors = threading.Event(), []
 
@@ -309,14 +310,14 @@ def test_what_was_acknowledged_survives_kill_9(folder, attempt):
         first = writer.stdout.readline()
         time.sleep(0.3 + 0.37 * attempt)
         writer.kill()
-        told = [first, *writer.stdout.read().splitlines(keepends=True)]
-    said = [line.split() for line in told if line.endswith("\n")]
-    assert said, "nothing was added before the kill"
-    gone = {int(i) for i, what in said if what == "removed"}
-    kept = {int(i): what for i, what in said if what != "removed" and int(i) not in gone}
+        lines = [first, *writer.stdout.read().splitlines(keepends=True)]
+    reported = [line.split() for line in lines if line.endswith("\n")]
+    assert reported, "nothing was added before the kill"
+    gone = {int(i) for i, what in reported if what == "removed"}
+    kept = {int(i): what for i, what in reported if what != "removed" and int(i) not in gone}
     with Collection.open(folder) as after:
         assert not gone & set(after.ids.tolist())
-        assert n + len(kept) - 1 <= len(after) <= n + len(kept) + 1  # one more, or one less, was not yet told
+        assert n + len(kept) - 1 <= len(after) <= n + len(kept) + 1  # one more, or one less, was not yet reported
         last = max(kept, default=-1)
         known = [i for i in kept if i in after]
         assert set(kept) - set(known) <= {last}

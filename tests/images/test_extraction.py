@@ -1,4 +1,4 @@
-"""From files to rows: order, cache, failures, processes, and processes that die."""
+"""From files to rows: order, cache, failures, worker processes, and workers that crash."""
 
 import os
 
@@ -7,11 +7,10 @@ import pytest
 from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.errors import DataFileError
-from shorthash.images import extraction
-from shorthash.images.extraction import extract
-from shorthash.images.image_cache import FeatureCache, default_cache
-from shorthash.images.image_features import CallableFeatures, GistFeatures
-from shorthash.images.images import image_files
+from shorthash.images import decoding
+from shorthash.images.decoding import extract
+from shorthash.images.features import CallableFeatures, FeatureCache, GistFeatures, default_cache
+from shorthash.images.files import image_files
 
 
 def flat(batches):
@@ -19,7 +18,7 @@ def flat(batches):
 
 
 class Counting(CallableFeatures):
-    """Mean colours, and how many images were looked at."""
+    """Mean colours; counts the images it has seen."""
 
     def __init__(self):
         super().__init__(self._mean, "mean", size=8)
@@ -31,7 +30,7 @@ class Counting(CallableFeatures):
 
 
 class Deadly(GistFeatures):
-    """Kills its process at the sight of a 13 pixels wide image."""
+    """Ends its process at an image that is 13 pixels wide."""
 
     def prepare(self, image):
         if image.size[0] == 13:
@@ -71,7 +70,7 @@ def test_what_is_in_the_cache_is_not_computed_again(tmp_path):
     np.testing.assert_array_equal([e.row for e in first], [e.row for e in again[:5]])
 
 
-def test_interrupted_work_goes_on_where_it_was(tmp_path):
+def test_interrupted_work_continues_where_it_stopped(tmp_path):
     features = Counting()
     with FeatureCache(tmp_path / "cache", features.recipe) as cache:
         interrupted = extract(sources(6), features, cache=cache, batch_size=2)
@@ -82,16 +81,16 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path):
     assert features.n == 6
 
 
-def test_the_cache_tells_recipes_apart(tmp_path):
+def test_the_cache_keeps_recipes_apart(tmp_path):
     with FeatureCache(tmp_path / "cache", {"kind": "a"}) as cache:
         cache.put(["x"], np.ones((1, 3), dtype=np.float32))
     with FeatureCache(tmp_path / "cache", {"kind": "b"}) as cache:
         assert cache.get(["x"]) == {}
 
 
-def test_a_file_that_is_no_cache_is_refused(tmp_path):
+def test_a_file_that_is_not_a_cache_is_refused(tmp_path):
     (tmp_path / "cache").write_bytes(b"something else, " * 100)
-    with pytest.raises(DataFileError, match="name another file"):
+    with pytest.raises(DataFileError, match="choose another file"):
         FeatureCache(tmp_path / "cache", {})
 
 
@@ -100,18 +99,19 @@ def test_the_default_cache_follows_the_environment(monkeypatch, tmp_path):
     assert default_cache() == tmp_path / "shorthash" / "features.sqlite"
 
 
-def test_processes_give_the_same_rows_and_survive_their_death(tmp_path, monkeypatch):
-    """One image kills its process, again and again; all others come out as they would without processes."""
-    monkeypatch.setattr(extraction, "FEW", 4)
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_workers_give_the_same_rows_and_may_crash(tmp_path, monkeypatch, batch_size):
+    """One image crashes its worker again and again; all others come out as without worker processes."""
+    monkeypatch.setattr(decoding, "FEW", 4)
     write_folder(tmp_path / "images", per_class=3)
-    (tmp_path / "images" / "rings" / "deadly.png").write_bytes(encoded(picture("rings", 1, size=(13, 20))))
+    (tmp_path / "images" / "checks" / "0deadly.png").write_bytes(encoded(picture("rings", 1, size=(13, 20))))
     files = image_files([tmp_path / "images"])
-    done = flat(extract(files, Deadly(32), thumbnail=16, batch_size=5, n_workers=1))
-    here = flat(extract([f for f in files if f.stem != "deadly"], GistFeatures(32), thumbnail=16))
-    [dead] = [e for e in done if e.error]
+    images = flat(extract(files, Deadly(32), thumbnail=16, batch_size=batch_size, n_workers=1))
+    expected = flat(extract([f for f in files if f.stem != "0deadly"], GistFeatures(32), thumbnail=16))
+    [dead] = [image for image in images if image.error]
     assert "crashed the decoder" in dead.error
-    assert dead.name.endswith("deadly.png")
-    kept = [e for e in done if not e.error]
-    assert [e.name for e in kept] == [e.name for e in here]
-    np.testing.assert_allclose([e.row for e in kept], [e.row for e in here], rtol=1e-5)
-    assert [e.thumbnail for e in kept] == [e.thumbnail for e in here]
+    assert dead.name.endswith("0deadly.png")
+    kept = [image for image in images if not image.error]
+    assert [image.name for image in kept] == [image.name for image in expected]
+    np.testing.assert_allclose([image.row for image in kept], [image.row for image in expected], rtol=1e-5)
+    assert [image.thumbnail for image in kept] == [image.thumbnail for image in expected]

@@ -9,8 +9,8 @@ from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.images import Collection, fit_images
+from shorthash.images.files import labels_by_table
 from shorthash.images.fitting import held_out
-from shorthash.images.labels import labels_by_table
 
 
 def test_a_folder_of_classes(fitted):
@@ -31,7 +31,7 @@ def test_a_folder_of_classes(fitted):
     assert not [p for p in path.parent.iterdir() if p.name != path.name]
 
 
-def test_without_labels_an_unsupervised_method_is_taken_and_said(tmp_path):
+def test_without_labels_an_unsupervised_method_is_chosen_and_reported(tmp_path):
     folder = write_folder(tmp_path / "photos", classes=("rings",))
     report = fit_images(folder, tmp_path / "m", n_bits=3, features=SMALL)
     assert report.method == "pcaitq"
@@ -43,7 +43,7 @@ def test_without_labels_an_unsupervised_method_is_taken_and_said(tmp_path):
     assert not (tmp_path / "m2").exists()
 
 
-def test_labels_from_a_table_also_several(tmp_path, photos):
+def test_labels_from_a_table_may_be_several(tmp_path, photos):
     lines = ["name,label"]
     lines += [f"{kind}/{i}.png,{kind}{';odd' if i % 2 else ''}" for kind in CLASSES for i in range(7)]
     (tmp_path / "labels.csv").write_text("\n".join([*lines, "nobody.png,x"]))
@@ -81,7 +81,7 @@ def test_an_existing_collection_is_never_overwritten(fitted, photos):
         fit_images(photos, fitted[0], features=SMALL)
 
 
-def test_folders_without_images_and_images_that_are_none(tmp_path):
+def test_folders_without_readable_images_are_refused(tmp_path):
     with pytest.raises(DataFileError, match="There is no folder"):
         fit_images(tmp_path / "none", tmp_path / "m")
     with pytest.raises(DataFileError, match="holds no images"):
@@ -95,11 +95,11 @@ def test_folders_without_images_and_images_that_are_none(tmp_path):
 
 
 def test_the_cache_is_filled_and_used(tmp_path, photos):
-    told = []
+    stored = []
     for name in ("a", "b"):
         fit_images(photos, tmp_path / name, features=SMALL, method="lsh", cache=tmp_path / "cache", hold_out=0)
-        told.append(json.loads((tmp_path / name / "meta.json").read_text())["features"])
-    assert told[0] == told[1] == SMALL.recipe
+        stored.append(json.loads((tmp_path / name / "meta.json").read_text())["features"])
+    assert stored[0] == stored[1] == SMALL.recipe
     assert (tmp_path / "cache").stat().st_size > 20_000
 
 
@@ -108,7 +108,7 @@ def test_the_cache_is_filled_and_used(tmp_path, photos):
     [
         ("a.png,x,y\n", "line 1 has 3"),
         ("zzz.png,x\n", "labels none of the 2 images"),
-        ("same.png,x\n", "2 images are called"),
+        ("same.png,x\n", "2 images have the name"),
         ("\xff\xfe", "labels none|line 1|cannot be read"),
     ],
 )
@@ -118,7 +118,7 @@ def test_tables_that_cannot_be_used(tmp_path, text, says):
         labels_by_table(tmp_path / "t.csv", ["a/same.png", "b/same.png"])
 
 
-def test_held_out_rows_leave_every_class_something():
+def test_held_out_rows_leave_rows_of_every_class():
     y = np.repeat(["a", "b", "c"], [50, 2, 1])
     rows = held_out(y, 0.2, 1)
     assert [int((y[rows] == c).sum()) for c in "abc"] == [10, 1, 0]

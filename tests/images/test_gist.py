@@ -8,8 +8,8 @@ from pictures import CLASSES, picture
 from PIL import Image
 
 from shorthash.errors import InvalidInput
+from shorthash.images.features import GistFeatures, make_features
 from shorthash.images.gist import gist, grey_square
-from shorthash.images.image_features import GistFeatures, make_features
 
 
 def slow_gist(square):
@@ -97,7 +97,7 @@ def test_refusals():
 @pytest.mark.data
 def test_neighbours_of_photographs_share_a_class(data_folder):
     """Sixty photographs of six classes: chance is one in six."""
-    from shorthash.images.extraction import extract
+    from shorthash.images.decoding import extract
 
     classes = ("airplanes", "Motorbikes", "car_side", "grand_piano", "sunflower", "minaret")
     files = [f for c in classes for f in sorted((data_folder / "images24" / c).iterdir())[:10]]

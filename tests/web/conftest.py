@@ -9,7 +9,7 @@ from served import SECRET, client_of
 
 from shorthash import make_hasher
 from shorthash.images import Collection, fit_images
-from shorthash.images.image_features import GistFeatures
+from shorthash.images.features import GistFeatures
 
 
 @pytest.fixture(scope="session")

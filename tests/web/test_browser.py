@@ -12,7 +12,7 @@ import pytest
 from pictures import encoded, picture, write_folder
 
 from shorthash.images import fit_images
-from shorthash.images.image_features import GistFeatures
+from shorthash.images.features import GistFeatures
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(

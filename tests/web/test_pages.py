@@ -9,7 +9,7 @@ from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash import make_hasher
 from shorthash.images import Collection, fit_images
-from shorthash.images.image_features import GistFeatures
+from shorthash.images.features import GistFeatures
 from shorthash.web import Settings, create_app
 
 PAGES = ("/", "/?id=0", "/?id=0&rerank=1", "/map", "/map?code=0000", "/bits", "/model")

@@ -193,7 +193,7 @@ def info(
     Example:
       shorthash info digits.model
     """
-    from shorthash.images.folder import is_collection
+    from shorthash.images.storage import is_collection
     from shorthash.persistence import describe
 
     if is_collection(folder):

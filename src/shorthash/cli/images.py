@@ -200,8 +200,8 @@ def add(
       shorthash images add photos.model cat.jpg --label cats
     """
     from shorthash.images import Collection
-    from shorthash.images.image_cache import FeatureCache
-    from shorthash.images.labels import named_images
+    from shorthash.images.features import FeatureCache
+    from shorthash.images.files import named_images
 
     if label is not None and labels is not None:
         raise typer.BadParameter("give --label or --labels, not both", param_hint="--label")
@@ -300,7 +300,7 @@ def _n_workers(given: int | None) -> int:
 
 def _cache_file(cache: Path | None, no_cache: bool) -> Path | None:
     """The file that features are cached in, or None."""
-    from shorthash.images.image_cache import default_cache
+    from shorthash.images.features import default_cache
 
     return None if no_cache else cache or default_cache()
 

@@ -5,8 +5,8 @@ In: image files, a fitted hasher. Out: feature rows; neighbours, buckets, explan
 
 from shorthash.images.collection import Collection
 from shorthash.images.fitting import FitReport, fit_images
-from shorthash.images.folder import is_collection
 from shorthash.images.results import AddReport, BitExplanation, Bucket, Encoded, Found, Item
+from shorthash.images.storage import is_collection
 
 __all__ = [
     "AddReport",

@@ -1,4 +1,4 @@
-"""A collection: one folder to search, to add to and to remove from; what is acknowledged stays."""
+"""A collection: one folder of items that can be searched, added to and removed from."""
 
 from __future__ import annotations
 
@@ -6,56 +6,59 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import PackedCodes
-from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput, PersistenceError
-from shorthash.images.extraction import Extracted, Source, extract, named_sources
-from shorthash.images.folder import (
+from shorthash._types import Codes, Floats, PackedCodes
+from shorthash._validation import check_count
+from shorthash.codes import as_packed, hamming_distances
+from shorthash.errors import InvalidInput, PersistenceError, UnreadableImage
+from shorthash.images.decoding import MAX_PIXELS, Extracted, Place, Source, extract
+from shorthash.images.features import FeatureCache, ImageFeatures, make_features
+from shorthash.images.results import AddReport, BitExplanation, Bucket, Encoded, Found, Item, Label, explain_bits
+from shorthash.images.storage import (
     ENCODER,
     ITEMS,
     THUMBNAILS,
+    ItemIndex,
+    ItemStore,
+    ItemTable,
     WriterLock,
-    check_new_place,
-    copy_files,
+    check_new_folder,
+    move_folder,
     read_meta,
-    take_place,
     write_file,
     write_meta,
 )
-from shorthash.images.image_cache import FeatureCache
-from shorthash.images.image_features import ImageFeatures, make_features
-from shorthash.images.images import MAX_PIXELS
-from shorthash.images.items import ItemStore
-from shorthash.images.reading import ReadableCollection
-from shorthash.images.results import AddReport, Label
 from shorthash.index.ids import AnyIds, as_ids, check_unique
-from shorthash.persistence import save
+from shorthash.persistence import load, save
 from shorthash.persistence.files import sync_folder, temporary_path
 
-__all__ = ["Collection"]
+__all__ = ["RERANK_RADIUS", "THUMBNAIL", "Collection"]
 
 THUMBNAIL = 256  # longest side, pixels
+RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
+EXPLAINED = 5000  # items that explain_bits examines
 
 
-class Collection(ReadableCollection):
-    """Items to search, in one folder: encoder, codes, labels, vectors, thumbnails, and the recipe of their features.
+class Collection:
+    """Items in one folder: encoder, codes, labels, names, vectors, thumbnails, and the recipe of their features.
 
-    A change is forced to disk first, then made in memory, then acknowledged by returning: after a kill -9 all that was
-    acknowledged is there, and nothing is half there. One process may have a collection open for writing; others open it
-    with ``readonly=True`` and see its state at that time. Threads of the writing process may search, add and remove;
-    writers wait for each other.
+    A change is written to disk first, then made in memory; when the call returns, it survives a kill -9 or a power
+    failure. One process may have a collection open for writing; others open it with ``readonly=True`` and see its state
+    at that time. Threads of the writing process may search, add and remove; writers wait for each other.
+
+    Searches use memory only; re-ranking, ``vectors_of``, ``sources_of`` and ``explain_bits`` read the database.
 
     Parameters
     ----------
     path : the folder
-    readonly : refuse to write, and let another process do so
-    features : what makes vectors of images; None reads the recipe of the folder. Needed only where a function made
-        them, which no folder can hold
+    readonly : refuse to write, so that another process may
+    features : what computes vectors of images; None takes the recipe in the folder. Needed only if they were computed
+        by a function, which cannot be stored
 
     Examples
     --------
@@ -74,26 +77,28 @@ class Collection(ReadableCollection):
     def __init__(
         self, path: str | os.PathLike[str], *, readonly: bool = False, features: ImageFeatures | None = None
     ) -> None:
-        self.readonly = readonly
-        self._lock: WriterLock | None = None
-        super().__init__(path, features) if readonly else self._open_to_write(path, features)
+        self.path, self.readonly, self._features = Path(path), readonly, features
+        self._meta = read_meta(self.path)
+        self._lock = None if readonly else WriterLock(self.path)
         self._writing = threading.RLock()
-        self._next_id = self._store.next_id
-
-    def _open_to_write(self, path: str | os.PathLike[str], features: ImageFeatures | None) -> None:
-        read_meta(Path(path))  # a folder of strangers gets no lock
-        self._lock = WriterLock(Path(path))
         try:
-            super().__init__(path, features)
+            self.hasher: Any = load(self.path / ENCODER)
+            self._store = ItemStore(self.path / ITEMS)
+            try:
+                self._items = ItemIndex(self._store.table(), self.n_bits)
+                self._next_id = self._store.next_id
+            except BaseException:
+                self._store.close()
+                raise
         except BaseException:
-            self._lock.release()
+            self._release()
             raise
 
     @classmethod
     def open(
         cls, path: str | os.PathLike[str], *, readonly: bool = False, features: ImageFeatures | None = None
     ) -> Self:
-        """Open a collection; the same as the class itself."""
+        """Open a collection; the same as calling the class."""
         return cls(path, readonly=readonly, features=features)
 
     @classmethod
@@ -106,22 +111,23 @@ class Collection(ReadableCollection):
         method: str | None = None,
         evaluation: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Make an empty collection, and open it for writing; the folder appears whole or not at all.
+        """Make an empty collection, and open it for writing; the folder is created completely or not at all.
 
         Parameters
         ----------
         path : a new or empty folder
         hasher : a fitted hasher or pipeline
-        features : what makes vectors of images: as ``make_features`` takes it; None for a collection of vectors
-        method : what to call the method; None: the class of the hasher
-        evaluation : what was measured, plain values; see ``facts``
+        features : what computes vectors of images, as ``make_features`` takes it; None for a collection of vectors
+        method : name of the method; None: the class of the hasher
+        evaluation : measured quality, as plain values; see ``facts``
         """
         target = Path(path)
-        check_new_place(target)
+        check_new_folder(target)
         made = None if features is None else make_features(features)
         learner = hasher.steps[-1][1] if hasattr(hasher, "steps") else hasher
+        n_bits = int(learner.n_bits)
         meta = {
-            "n_bits": int(learner.n_bits),
+            "n_bits": n_bits,
             "method": method or type(learner).__name__,
             "features": None if made is None else made.recipe,
             "evaluation": None if evaluation is None else dict(evaluation),
@@ -129,22 +135,238 @@ class Collection(ReadableCollection):
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_path(target, folder=True) as place:
             work = place / "collection"
-            work.mkdir()
-            (work / THUMBNAILS).mkdir()
+            (work / THUMBNAILS).mkdir(parents=True)
             save(hasher, work / ENCODER, statistics=False)
-            copy_files([] if made is None else made.files, work)
-            store = ItemStore(work / ITEMS, int(learner.n_bits))
-            store.index_contents()
-            store.close()
+            for file in [] if made is None else made.files:
+                write_file(work / file.name, file.read_bytes())
+            with ItemStore(work / ITEMS, n_bits) as store:
+                store.index_contents()
             write_meta(work, meta)
-            take_place(work, target)
+            move_folder(work, target)
         return cls(target, features=made)
 
     def close(self) -> None:
-        """Let go of the files, and let another process write."""
-        super().close()
+        """Close the files, and let another process write."""
+        self._store.close()
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def n_bits(self) -> int:
+        """Length of the codes."""
+        return int(self._meta["n_bits"])
+
+    @property
+    def n_features(self) -> int:
+        """Columns of the vectors that the encoder takes."""
+        return int(self.hasher.n_features_in_)
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether there is a recipe for features of images."""
+        return self._features is not None or self._meta.get("features") is not None
+
+    @property
+    def features(self) -> ImageFeatures:
+        """What computes vectors of images; loaded at the first use."""
+        if self._features is None:
+            recipe = self._meta.get("features")
+            if recipe is None:
+                raise InvalidInput(f"{self.path.name} is a collection of vectors; it has no recipe for images.")
+            self._features = make_features(recipe, self.path)
+        return self._features
+
+    @property
+    def ids(self) -> AnyIds:
+        """Ids of all items, ascending."""
+        return self._items.table.ids
+
+    @property
+    def classes(self) -> dict[int | str, int]:
+        """Class -> number of items; an item with several classes counts for each."""
+        return self._items.table.classes
+
+    def __len__(self) -> int:
+        return len(self._items.table)
+
+    def __contains__(self, item: object) -> bool:
+        return isinstance(item, int | str | np.integer) and bool(self._items.table.find(np.asarray([item]))[0] >= 0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path.name!r}): {len(self)} items, {self.n_bits} bits"
+
+    def encode(self, vectors: ArrayLike) -> Codes:
+        """Codes of vectors, (n, n_bits) signs."""
+        X = np.asarray(vectors)
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise InvalidInput(
+                f"Vectors must have shape (n, {self.n_features}), as the encoder was fitted. Got {X.shape} instead."
+            )
+        return np.asarray(self.hasher.transform(X)) if len(X) else np.empty((0, self.n_bits), dtype=np.int8)
+
+    def scores(self, vectors: ArrayLike) -> Floats:
+        """Real scores of vectors, (n, n_bits): the sign is the bit, the magnitude the distance from its border."""
+        return np.asarray(self.hasher.project(vectors), dtype=np.float64)
+
+    def encode_images(self, sources: Iterable[Source], *, max_pixels: int = MAX_PIXELS, n_workers: int = 0) -> Encoded:
+        """Vectors and codes of images; those that cannot be read are reported.
+
+        Parameters
+        ----------
+        sources : paths, or (name, path or bytes)
+        max_pixels : larger images are refused
+        n_workers : processes that decode; 0 decodes in this one
+        """
+        images = [
+            i for batch in extract(sources, self.features, max_pixels=max_pixels, n_workers=n_workers) for i in batch
+        ]
+        names = [image.name for image in images if image.row is not None]
+        rows = [image.row for image in images if image.row is not None]
+        vectors = np.stack(rows) if rows else np.empty((0, self.n_features), dtype=np.float32)
+        failed = [(image.name, image.error) for image in images if image.row is None]
+        return Encoded(names, vectors, self.encode(vectors), failed)
+
+    def search(
+        self,
+        *,
+        vector: ArrayLike | None = None,
+        id: int | str | None = None,  # noqa: A002
+        image: Place | None = None,
+        code: int | ArrayLike | None = None,
+        k: int | None = 10,
+        radius: int | None = None,
+        rerank: bool = False,
+        max_pixels: int = MAX_PIXELS,
+    ) -> Found:
+        """Find the neighbours of one query, given as exactly one of ``vector``, ``id``, ``image`` and ``code``.
+
+        Parameters
+        ----------
+        vector : (n_features,) numbers
+        id : an item; it is not among its own neighbours
+        image : a path, or the bytes of a file
+        code : a packed integer, or n_bits signs
+        k : number of neighbours; None finds all within ``radius``
+        radius : largest Hamming distance; None: no limit (2 if re-ranked)
+        rerank : order by cosine between vectors instead: the best k of all items within ``radius``
+        max_pixels : a larger image is refused
+        """
+        given = {"vector": vector, "id": id, "image": image, "code": code}
+        names = [name for name, value in given.items() if value is not None]
+        if len(names) != 1:
+            raise InvalidInput(
+                f"A search takes exactly one of vector, id, image and code. Got {', '.join(names) or 'none'} instead."
+            )
+        if k is None and radius is None:
+            raise InvalidInput("A search needs k, or radius, or both. Got neither.")
+        if k is not None:
+            check_count(k, "k", "search")
+        if radius is not None:
+            check_count(radius, "radius", "search", low=0)
+        if rerank and code is not None:
+            raise InvalidInput("Re-ranking compares vectors, and a code has none; search by vector, id or image.")
+        if image is not None:
+            vector = self._image_vector(image, max_pixels)
+        if id is not None:
+            query = self.codes_of([id])
+        elif code is not None:
+            query = self._packed(code)
+        else:
+            query = as_packed(self.encode(self._one_row(vector)), self.n_bits)
+        if rerank:
+            row = self._item_vector(id) if id is not None else self._one_row(vector)
+            return self._reranked(query, row, k, RERANK_RADIUS if radius is None else radius, id)
+        return self._as_found(query, *self._items.nearest(query, k, radius, id))
+
+    def ring_sizes(self, code: int | ArrayLike) -> NDArray[np.int64]:
+        """Number of items at every distance from a code, (n_bits + 1,)."""
+        codes, loads = self._items.index.buckets()
+        distances = hamming_distances(self._packed(code), codes, self.n_bits)[0]
+        return np.bincount(distances, weights=loads, minlength=self.n_bits + 1).astype(np.int64)
+
+    def buckets(self) -> list[Bucket]:
+        """Every code that occurs, ascending, with its load and its items by class."""
+        return self._items.table.buckets
+
+    def bucket(self, code: int | ArrayLike) -> AnyIds:
+        """Ids of the items that have a code, ascending."""
+        return self._items.index.within(self._packed(code), 0).ids
+
+    def items(self, ids: ArrayLike) -> list[Item]:
+        """Some items, in the order of ``ids``."""
+        columns = [column.tolist() for column in self._rows(as_ids(ids, "Collection.items")).columns]
+        return [
+            Item(item, code, label, name, content, self.thumbnail(content))
+            for item, code, label, name, content in zip(*columns, strict=True)
+        ]
+
+    def codes_of(self, ids: ArrayLike) -> PackedCodes:
+        """Packed codes of some items."""
+        return self._rows(as_ids(ids, "Collection.codes_of")).codes
+
+    def labels_of(self, ids: ArrayLike) -> list[Label]:
+        """Labels of some items."""
+        labels: list[Label] = self._rows(as_ids(ids, "Collection.labels_of")).labels.tolist()
+        return labels
+
+    def vectors_of(self, ids: ArrayLike) -> NDArray[np.float32] | None:
+        """Vectors of some items, (n, n_features), nan in rows without one; None if no item has one."""
+        return self._store.items(ids).vectors
+
+    def sources_of(self, ids: ArrayLike) -> list[str]:
+        """The files on this machine that some items were read from; "" if unknown."""
+        return [(metadata or {}).get("source", "") for metadata in self._store.items(ids).metadata]
+
+    def thumbnail(self, content: str) -> Path | None:
+        """Path of the thumbnail of a content; None for "", the content of items that are not images."""
+        return self.path / THUMBNAILS / content[:2] / f"{content}.jpg" if content.isalnum() else None
+
+    def explain_bits(self, per_side: int = 6) -> list[BitExplanation]:
+        """For every bit, the items with the largest scores on either side, and those nearest to its decision border.
+
+        Up to 5 000 items, evenly spread over the ids, are examined; items without a vector are left out.
+        """
+        check_count(per_side, "per_side", "explain_bits")
+        ids = self.ids
+        some = ids[np.linspace(0, len(ids) - 1, min(len(ids), EXPLAINED)).astype(np.intp)]
+        vectors = self.vectors_of(some) if len(some) else None
+        if vectors is None:
+            raise InvalidInput("Bits are explained by vectors, and no item of this collection has one.")
+        known = ~np.isnan(vectors[:, 0])
+        return explain_bits(some[known], self.scores(vectors[known]), per_side)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything about the collection as a whole, as plain values that JSON takes.
+
+        ``name``, ``n_items``, ``n_bits``, ``n_features``, ``n_classes``, ``method``, ``features`` (the recipe),
+        ``evaluation`` (what was measured at the fit, or None), ``codes`` (statistics of the codes now, see
+        ``CodeQuality.to_dict``) and ``shorthash_version``.
+        """
+        table = self._items.table
+        quality = table.quality(self.n_bits)
+        return {
+            "name": self.path.name,
+            "n_items": len(table),
+            "n_bits": self.n_bits,
+            "n_features": self.n_features,
+            "n_classes": len(table.classes),
+            "method": self._meta.get("method"),
+            "features": self._meta.get("features"),
+            "evaluation": self._meta.get("evaluation"),
+            "codes": None if quality is None else {n: v for n, v in quality.to_dict().items() if v == v},
+            "shorthash_version": self._meta.get("shorthash_version"),
+        }
 
     def add_vectors(
         self,
@@ -159,9 +381,9 @@ class Collection(ReadableCollection):
         Parameters
         ----------
         X : (n, n_features)
-        ids : integers or strings that are new; None numbers the items on
+        ids : integers or strings that are new; None numbers the items
         labels : classes, one per vector: integers or strings, several joined by ";", or None
-        names : what to call them
+        names : one per vector
 
         Returns
         -------
@@ -179,7 +401,7 @@ class Collection(ReadableCollection):
         names: Sequence[str] | None = None,
         vectors: ArrayLike | None = None,
     ) -> AnyIds:
-        """Add items that are encoded already, all or none; without vectors they cannot be re-ranked or explained.
+        """Add items that are already encoded, all or none; without vectors they cannot be re-ranked or explained.
 
         Parameters
         ----------
@@ -195,9 +417,9 @@ class Collection(ReadableCollection):
         packed = as_packed(codes, self.n_bits)
         metadata = None if names is None else [{"name": str(name)} for name in names]
         with self._writing:
-            wanted = self._new_ids(len(packed)) if ids is None else as_ids(ids, "Collection")
-            self._commit(wanted, packed, labels, metadata, vectors)
-        return wanted
+            new = self._new_ids(len(packed)) if ids is None else as_ids(ids, "Collection")
+            self._commit(new, packed, labels, metadata, vectors)
+        return new
 
     def add_images(
         self,
@@ -209,7 +431,7 @@ class Collection(ReadableCollection):
         n_workers: int = 0,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> AddReport:
-        """Add images; those whose content is there already are left out, and those that cannot be read reported.
+        """Add images; those whose content is in the collection are skipped, and those that cannot be read are reported.
 
         Images are added in batches, each of them durable before the next begins.
 
@@ -219,16 +441,15 @@ class Collection(ReadableCollection):
         labels : classes, one per image, as for ``add_vectors``; None: no labels
         cache : of features, by content
         max_pixels : larger images are refused
-        n_workers : processes that decode; 0 decodes here
+        n_workers : processes that decode; 0 decodes in this one
         progress : called with (what, done, total)
         """
         self._check_writable()
-        named = named_sources(sources)
-        if labels is not None and len(labels) != len(named):
-            raise InvalidInput(f"There must be one label per image. Got {len(labels)} for {len(named)} images.")
-        report, done = AddReport(), 0
+        images = list(sources)
+        if labels is not None and len(labels) != len(images):
+            raise InvalidInput(f"There must be one label per image. Got {len(labels)} for {len(images)} images.")
         batches = extract(
-            named,
+            images,
             self.features,
             cache=cache,
             thumbnail=THUMBNAIL,
@@ -236,55 +457,59 @@ class Collection(ReadableCollection):
             n_workers=n_workers,
             progress=progress,
         )
+        report, done = AddReport(), 0
         for batch in batches:
-            told = [None] * len(batch) if labels is None else labels[done : done + len(batch)]
-            places = [place for _, place in named[done : done + len(batch)]]
-            self._add_batch(batch, told, places, report)
+            self.add_extracted(
+                batch, [None] * len(batch) if labels is None else labels[done : done + len(batch)], report
+            )
             done += len(batch)
         return report
 
-    def remove(self, ids: ArrayLike) -> None:
-        """Remove items, all or none; an id that is not there is an error."""
-        self._check_writable()
-        wanted = as_ids(ids, "Collection.remove")
-        check_unique(wanted, "Collection.remove")
-        with self._writing:
-            self._rows(wanted)
-            contents = [(m or {}).get("content") for m in self._store.items(wanted).metadata] if len(wanted) else []
-            self._store.remove(wanted)
-            self._index.remove(wanted)  # readers look things up in the table: it forgets last, and learns first
-            self._table = self._table.without(wanted)
-        for content in contents:
-            thumbnail = self.thumbnail(content) if content else None
-            if thumbnail is not None:
-                thumbnail.unlink(missing_ok=True)
+    def add_extracted(self, batch: Sequence[Extracted], labels: Sequence[Label], report: AddReport) -> None:
+        """Add the new images of one batch of ``extract``, in one transaction, and complete a report.
 
-    def _add_batch(self, batch: list[Extracted], labels: Sequence[Label], places: list[Any], report: AddReport) -> None:
-        """Add what is new of a batch, in one transaction."""
+        Parameters
+        ----------
+        batch : images with their features; their thumbnails are written unless they are None
+        labels : one per image
+        report : what is added, duplicate or failed is appended to it
+        """
+        self._check_writable()
         with self._writing:
-            known = self._store.holders([e.content for e in batch if e.content])
-            new: list[tuple[Extracted, Label, dict[str, str]]] = []
-            first = self._next_id
-            for extracted, label, place in zip(batch, labels, places, strict=True):
-                if extracted.row is None:
-                    report.failed.append((extracted.name, extracted.error))
-                elif extracted.content in known:
-                    report.duplicates.append((extracted.name, known[extracted.content]))
+            holders = self._store.holders([image.content for image in batch if image.content])
+            new: list[tuple[Extracted, Label]] = []
+            for image, label in zip(batch, labels, strict=True):
+                if image.row is None:
+                    report.failed.append((image.name, image.error))
+                elif image.content in holders:
+                    report.duplicates.append((image.name, holders[image.content]))
                 else:
-                    known[extracted.content] = first + len(new)
-                    told = {"name": extracted.name, "content": extracted.content}
-                    if not isinstance(place, bytes):
-                        told["source"] = str(Path(place).absolute())
-                    new.append((extracted, label, told))
+                    holders[image.content] = self._next_id + len(new)
+                    new.append((image, label))
             if not new:
                 return
-            self._write_thumbnails([e for e, _, _ in new])
-            vectors = np.stack([e.row for e, _, _ in new])  # type: ignore[misc]
+            images = [image for image, _ in new]
+            self._write_thumbnails(images)
+            vectors = np.stack([image.row for image in images])  # type: ignore[misc]
             ids = self._new_ids(len(new))
             packed = as_packed(self.encode(vectors), self.n_bits)
-            self._commit(ids, packed, [label for _, label, _ in new], [told for _, _, told in new], vectors)
+            self._commit(ids, packed, [label for _, label in new], [_metadata(image) for image in images], vectors)
         report.added.extend(ids.tolist())
-        report.names.extend(e.name for e, _, _ in new)
+        report.names.extend(image.name for image in images)
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Remove items, all or none; an id that is not in the collection is an error."""
+        self._check_writable()
+        removed = as_ids(ids, "Collection.remove")
+        check_unique(removed, "Collection.remove")
+        with self._writing:
+            contents = self._rows(removed).contents.tolist()
+            self._store.remove(removed)
+            self._items.remove(removed)
+        for content in contents:
+            thumbnail = self.thumbnail(content)
+            if thumbnail is not None:
+                thumbnail.unlink(missing_ok=True)
 
     def _commit(
         self,
@@ -294,36 +519,107 @@ class Collection(ReadableCollection):
         metadata: Sequence[Mapping[str, Any]] | None,
         vectors: ArrayLike | None,
     ) -> None:
-        """Disk first, then memory."""
-        told = None if labels is None else [_plain(label) for label in labels]
-        self._store.add(codes, ids, classes=told, metadata=metadata, vectors=vectors)
-        self._table = self._table.with_items(ids, codes, told or [None] * len(ids))
-        self._index.add(codes, ids)
+        """Add items on disk, then in memory."""
+        classes = [None] * len(ids) if labels is None else [_plain(label) for label in labels]
+        self._store.add(codes, ids, classes=classes, metadata=metadata, vectors=vectors)
+        details = metadata or [{}] * len(ids)
+        names, contents = ([entry.get(field, "") for entry in details] for field in ("name", "content"))
+        self._items.add(ItemTable.from_columns(ids, codes, classes, names, contents))
         if len(ids) and ids.dtype.kind == "i":
             self._next_id = max(self._next_id, int(ids.max()) + 1)
 
-    def _write_thumbnails(self, batch: list[Extracted]) -> None:
-        """Thumbnails are there before the item that names them; without an item they harm nobody."""
+    def _write_thumbnails(self, images: Sequence[Extracted]) -> None:
+        """Write thumbnails before the items that refer to them; a thumbnail without an item does no harm."""
         folders = set()
-        for extracted in batch:
-            if extracted.thumbnail is None:  # it is there already
-                continue
-            folder = self.path / THUMBNAILS / extracted.content[:2]
-            if folder not in folders:
+        for image in images:
+            if image.thumbnail is not None:
+                folder = self.path / THUMBNAILS / image.content[:2]
                 folder.mkdir(parents=True, exist_ok=True)
                 folders.add(folder)
-            write_file(folder / f"{extracted.content}.jpg", extracted.thumbnail)
+                write_file(folder / f"{image.content}.jpg", image.thumbnail)
         for folder in folders:
             sync_folder(folder)
 
     def _new_ids(self, n: int) -> NDArray[np.int64]:
-        if len(self._table) and self._table.ids.dtype.kind != "i":
+        if len(self) and self.ids.dtype.kind != "i":
             raise InvalidInput("Items of a collection with string ids cannot be numbered; pass ids=[...] as strings.")
         return np.arange(self._next_id, self._next_id + n, dtype=np.int64)
 
     def _check_writable(self) -> None:
         if self.readonly:
             raise PersistenceError(f"{self.path.name} was opened read-only; open it without readonly=True to write.")
+
+    def _image_vector(self, image: Place, max_pixels: int) -> NDArray[np.float32]:
+        name = "the image" if isinstance(image, bytes) else os.fspath(image)
+        encoded = self.encode_images([(name, image)], max_pixels=max_pixels)
+        if encoded.failed:
+            raise UnreadableImage(f"{name} cannot be used: {encoded.failed[0][1]}")
+        return np.asarray(encoded.vectors[0])
+
+    def _item_vector(self, item: int | str) -> NDArray[np.float32]:
+        vectors = self.vectors_of([item])
+        if vectors is None or np.isnan(vectors[0, 0]):
+            raise InvalidInput(
+                f"Item {item!r} has no vector, so its neighbours cannot be re-ranked; search without it."
+            )
+        return vectors
+
+    def _one_row(self, vector: ArrayLike | None) -> NDArray[np.float32]:
+        row = np.asarray(vector, dtype=np.float32)
+        if row.ndim != 1:
+            raise InvalidInput(f"The vector of a search must have shape ({self.n_features},). Got {row.shape} instead.")
+        return row[None]
+
+    def _reranked(
+        self, query: PackedCodes, vector: NDArray[np.float32], k: int | None, radius: int, exclude: int | str | None
+    ) -> Found:
+        """The best k by cosine of all items within a radius."""
+        if not len(self):
+            return self._as_found(query, self._items.table, np.empty(0, dtype=np.uint8))
+        found = self._store.rerank(query, vector, len(self) + 1 if k is None else k + 1, radius=radius)
+        table = self._items.table
+        rows = table.find(found.ids)
+        kept = rows >= 0
+        if exclude is not None:
+            kept &= found.ids != exclude
+        items = table.take(rows[kept][:k])
+        distances = hamming_distances(query, items.codes, self.n_bits)[0]
+        return self._as_found(query, items, distances, found.scores[kept][:k])
+
+    def _as_found(
+        self,
+        query: PackedCodes,
+        items: ItemTable,
+        distances: NDArray[np.uint8],
+        scores: NDArray[np.float32] | None = None,
+    ) -> Found:
+        labels, names, contents = (column.tolist() for column in (items.labels, items.names, items.contents))
+        return Found(int(query[0]), self.n_bits, items.ids, distances, items.codes, labels, names, contents, scores)
+
+    def _rows(self, ids: AnyIds) -> ItemTable:
+        """The items with some ids, in that order."""
+        table = self._items.table
+        rows = table.find(ids)
+        if (rows < 0).any():
+            raise InvalidInput(f"Id {ids[rows < 0][0].item()!r} is not in the collection; give ids that were added.")
+        return table.take(rows)
+
+    def _packed(self, code: int | ArrayLike) -> PackedCodes:
+        values = np.asarray(code)
+        if values.ndim == 0 and not 0 <= int(values) < 1 << self.n_bits:
+            raise InvalidInput(f"A code of {self.n_bits} bits is between 0 and {(1 << self.n_bits) - 1}. Got {code!r}.")
+        packed = as_packed(values[None], self.n_bits)
+        if len(packed) != 1:
+            raise InvalidInput(f"One code is needed here. Got {len(packed)} instead.")
+        return packed
+
+
+def _metadata(image: Extracted) -> dict[str, str]:
+    """What the database stores about an image besides code, label and vector."""
+    metadata = {"name": image.name, "content": image.content}
+    if not isinstance(image.place, bytes):
+        metadata["source"] = str(Path(image.place).absolute())
+    return metadata
 
 
 def _plain(label: Any) -> Label:

@@ -1,4 +1,4 @@
-"""From a folder of images to a collection: features, an honest estimate, an encoder, and everything added."""
+"""From a folder of images to a collection: features, an estimate of its quality, an encoder, and all items added."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,23 @@ from shorthash._validation import check_n_bits
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import evaluate
 from shorthash.images.collection import THUMBNAIL, Collection
-from shorthash.images.extraction import Extracted, extract
-from shorthash.images.folder import THUMBNAILS, check_new_place, take_place, write_file
-from shorthash.images.image_cache import FeatureCache
-from shorthash.images.image_features import ImageFeatures, make_features
-from shorthash.images.images import MAX_PIXELS, image_files
-from shorthash.images.labels import as_targets, labels_by_folder, labels_by_table
+from shorthash.images.decoding import MAX_PIXELS, Extracted, extract
+from shorthash.images.features import FeatureCache, ImageFeatures, make_features
+from shorthash.images.files import as_targets, image_files, labels_by_folder, labels_by_table
 from shorthash.images.results import AddReport, Label
+from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, write_file
 from shorthash.persistence.files import temporary_path
 from shorthash.recipes import make_hasher, recipes
 
 __all__ = ["FitReport", "fit_images", "held_out"]
 
-SUPERVISED, UNSUPERVISED = "auto", "pcaitq"  # what is taken where no method is named
+SUPERVISED, UNSUPERVISED = "auto", "pcaitq"  # the methods with and without labels, if none is named
 MOST_QUERIES = 1000
 ADDED_AT_ONCE = 1000
-KERNEL = "kernel."  # settings whose name begins so are meant for the front end
-ANCHORS = 1000  # what kernels take where nobody says otherwise
-Tell = Callable[[str, int, int], None]
+KERNEL = "kernel."  # prefix of settings of the kernel
+ANCHORS = 1000  # default of the kernels
+Progress = Callable[[str, int, int], None]
+Fit = Callable[[NDArray[np.float32], NDArray[Any] | None], Any]
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class FitReport:
     path : the collection
     n_images : image files found
     n_items : items of the collection
-    n_labelled, n_classes : of them
+    n_labelled, n_classes : of the items
     method : its name
-    reason : why this method, where none was named; else ""
+    reason : why this method, if none was named; else ""
     recipe : of the features
-    evaluation : what was measured on held-out queries; None if there was nothing to measure with
-    added : what was added, what was there twice, and what could not be read
+    evaluation : what was measured on held-out queries; None if it could not be measured
+    added : what was added, which images were duplicates, and which could not be read
     unmatched : names in the table of labels that no image has
-    facts : what the collection says about itself
+    facts : of the collection, see ``Collection.facts``
     seconds : by stage: features, evaluation, fit, add
     """
 
@@ -86,96 +86,96 @@ def fit_images(
     cache: str | os.PathLike[str] | None = None,
     max_pixels: int = MAX_PIXELS,
     n_workers: int = 0,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> FitReport:
-    """Learn codes of the images in a folder and make a collection of them; it appears whole or not at all.
+    """Learn codes of the images in a folder and make a collection of them; it is created completely or not at all.
 
-    Labels are the names of the folders that the images lie in, or come from a table. What is reported as mAP is
-    measured before the encoder is made: a share of the images asks, an encoder learned from the others encodes both,
-    and the others are searched. The encoder that is saved has learned from all of them.
+    Labels are the names of the folders that contain the images, or come from a table. The mAP is measured before the
+    final encoder is fitted: a share of the images are queries, an encoder fitted on the other images encodes both, and
+    the other images are searched. The encoder that is saved is fitted on all images.
 
     Parameters
     ----------
-    folder : the images, with everything below
+    folder : the images, recursively
     output : the collection, a new or empty folder
     n_bits : length of the codes
     features : "gist", "cnn", the path of an ONNX model, a recipe, or features
-    labels : a CSV file of NAME,LABEL (several labels joined by ";"); None takes the folders, where all images lie in
-        at least two
+    labels : a CSV file of NAME,LABEL (several labels joined by ";"); None takes the folders, if all images are in
+        folders and there are at least two
     method : a name as ``make_hasher`` takes it; None: "auto" with labels, "pcaitq" without
-    settings : parameters of the learner, and of the kernel in front of it: ``{"kernel.n_anchors": 500}``
-    hold_out : share of the images of every class that asks, 0 for no measurement
+    settings : parameters of the learner, and of the kernel: ``{"kernel.n_anchors": 500}``
+    hold_out : share of the images of every class that are queries, 0 for no measurement
     random_state : seed of everything random
-    cache : file of features, by content; what was computed before an interruption is taken from there
+    cache : file of features, by content; after an interruption, work continues from it
     max_pixels : larger images are refused
-    n_workers : processes that decode; 0 decodes here
+    n_workers : processes that decode; 0 decodes in this one
     progress : called with (what, done, total)
     """
     check_n_bits(n_bits, "fit_images")
     if not 0 <= hold_out < 1:
-        raise InvalidInput(f"The 'hold_out' parameter of fit_images must lie in [0, 1). Got {hold_out} instead.")
+        raise InvalidInput(f"The 'hold_out' parameter of fit_images must be in [0, 1). Got {hold_out} instead.")
     source, target = Path(folder), Path(output)
-    check_new_place(target)
+    check_new_folder(target)
     files = _files(source)
     names = [file.relative_to(source).as_posix() for file in files]
-    told, unmatched = (labels_by_folder(names), []) if labels is None else labels_by_table(labels, names)
-    chosen, reason = _method(method, told)
+    given, unmatched = (labels_by_folder(names), []) if labels is None else labels_by_table(labels, names)
+    chosen, reason = _method(method, given)
     made = make_features(features)
     target.parent.mkdir(parents=True, exist_ok=True)
-    tell = progress or (lambda _what, _done, _total: None)
-    clock = _Clock()
+    report = progress or (lambda _what, _done, _total: None)
+    times = [time.perf_counter()]
     with temporary_path(target, folder=True) as work:
-        with nullcontext() if cache is None else FeatureCache(cache, made.recipe) as kept:
+        with nullcontext() if cache is None else FeatureCache(cache, made.recipe) as rows:
             batches = extract(
                 list(zip(names, files, strict=True)),
                 made,
-                cache=kept,
+                cache=rows,
                 thumbnail=THUMBNAIL,
                 max_pixels=max_pixels,
                 n_workers=n_workers,
-                progress=tell,
+                progress=report,
             )
-            done = [_staged(extracted, work / THUMBNAILS) for batch in batches for extracted in batch]
-        clock.lap("features")
-        X, y, rows = _training(done, told)
-        build = _builder(chosen, n_bits, random_state, dict(settings or {}), y)
-        tell("measuring on held-out images", 0, 0)
-        evaluation = _evaluated(build, X, y, rows, hold_out, random_state)
-        clock.lap("evaluation")
-        tell(f"learning {n_bits} bits from {len(X)} images", 0, 0)
-        hasher = build(X if y is None else X[rows], y)
-        clock.lap("fit")
+            images = [_with_thumbnail_saved(image, work / THUMBNAILS) for batch in batches for image in batch]
+        times.append(time.perf_counter())
+        X, y, labelled = _training_set(images, given)
+        fit = partial(_fit, chosen, n_bits, random_state, dict(settings or {}))
+        report("measuring on held-out images", 0, 0)
+        evaluation = None if y is None or not hold_out else _evaluate(fit, X[labelled], y, hold_out, random_state)
+        times.append(time.perf_counter())
+        report(f"learning {n_bits} bits from {len(X)} images", 0, 0)
+        hasher = fit(X if y is None else X[labelled], y)
+        times.append(time.perf_counter())
         inner = work / "collection"
         with Collection.create(inner, hasher, features=made, method=chosen, evaluation=evaluation) as collection:
             if (work / THUMBNAILS).exists():
                 (inner / THUMBNAILS).rmdir()
                 (work / THUMBNAILS).rename(inner / THUMBNAILS)
-            report = _added(collection, done, told, files, tell)
+            added = _add(collection, images, given, report)
             facts = {**collection.facts(), "name": target.name}
             n_labelled = sum(label is not None for label in collection.labels_of(collection.ids))
         if hasattr(os, "sync"):
             os.sync()  # thumbnails; everything else has been forced to disk
-        take_place(inner, target)
-    clock.lap("add")
+        move_folder(inner, target)
+    times.append(time.perf_counter())
     return FitReport(
-        target,
-        len(files),
-        len(report.added),
-        n_labelled,
-        facts["n_classes"],
-        chosen,
-        reason,
-        made.recipe,
-        evaluation,
-        report,
-        unmatched,
-        facts,
-        clock.laps,
+        path=target,
+        n_images=len(files),
+        n_items=len(added.added),
+        n_labelled=n_labelled,
+        n_classes=facts["n_classes"],
+        method=chosen,
+        reason=reason,
+        recipe=made.recipe,
+        evaluation=evaluation,
+        added=added,
+        unmatched=unmatched,
+        facts=facts,
+        seconds=dict(zip(("features", "evaluation", "fit", "add"), np.diff(times).tolist(), strict=True)),
     )
 
 
 def held_out(y: NDArray[Any], share: float, seed: int) -> NDArray[np.intp]:
-    """Rows that ask, ascending: ``share`` of every class with at least two rows (at least one); at most 1 000.
+    """Rows that are queries, ascending: ``share`` of every class with at least two rows (at least one); at most 1 000.
 
     Of rows with several labels, ``share`` of all.
 
@@ -209,110 +209,82 @@ def _method(method: str | None, labels: Sequence[str | None]) -> tuple[str, str]
     if method is None:
         if labelled:
             return SUPERVISED, "images have labels: the recommended method"
-        return UNSUPERVISED, "no labels (images lie in no class folders): a method that needs none"
+        return UNSUPERVISED, "no labels (images are not in class folders): a method that needs none"
     known = recipes()
     if method in known and known[method].supervised and not labelled:
         unsupervised = ", ".join(name for name, recipe in known.items() if not recipe.supervised)
         raise InvalidInput(
-            f"Method {method!r} needs labels, and there are none; put images into class folders, pass labels, or take "
+            f"Method {method!r} needs labels, and there are none; put images into class folders, pass labels, or use "
             f"one of {unsupervised}."
         )
     return method, ""
 
 
-def _staged(extracted: Extracted, folder: Path) -> Extracted:
-    """Put the thumbnail where it will be found, and forget it."""
-    if extracted.thumbnail is not None:
-        place = folder / extracted.content[:2]
+def _with_thumbnail_saved(image: Extracted, folder: Path) -> Extracted:
+    """Write the thumbnail to its final name, and drop it from memory."""
+    if image.thumbnail is not None:
+        place = folder / image.content[:2]
         place.mkdir(parents=True, exist_ok=True)
-        write_file(place / f"{extracted.content}.jpg", extracted.thumbnail, sync=False)
-    return replace(extracted, thumbnail=None)
+        write_file(place / f"{image.content}.jpg", image.thumbnail, sync=False)
+        image.thumbnail = None
+    return image
 
 
-def _training(
-    done: Sequence[Extracted], labels: Sequence[str | None]
+def _training_set(
+    images: Sequence[Extracted], labels: Sequence[str | None]
 ) -> tuple[NDArray[np.float32], NDArray[Any] | None, NDArray[np.intp]]:
     """Rows of the distinct images that could be read, targets of the labelled ones, and which rows those are."""
-    seen: dict[str, tuple[NDArray[np.float32], str | None]] = {}
-    for extracted, label in zip(done, labels, strict=True):
-        if extracted.row is not None:
-            seen.setdefault(extracted.content, (extracted.row, label))
-    if not seen:
-        name, reason = next((e.name, e.error) for e in done if e.error)
-        raise DataFileError(f"None of the {len(done)} images can be read; {name}, for instance: {reason}")
-    X = np.stack([row for row, _ in seen.values()])
-    told = [label for _, label in seen.values()]
-    rows = np.flatnonzero([label is not None for label in told])
-    return X, as_targets([label for label in told if label is not None]) if len(rows) else None, rows
+    distinct: dict[str, tuple[NDArray[np.float32], str | None]] = {}
+    for image, label in zip(images, labels, strict=True):
+        if image.row is not None:
+            distinct.setdefault(image.content, (image.row, label))
+    if not distinct:
+        name, reason = next((image.name, image.error) for image in images if image.error)
+        raise DataFileError(f"None of the {len(images)} images can be read; {name}, for instance: {reason}")
+    X = np.stack([row for row, _ in distinct.values()])
+    known = [label for _, label in distinct.values()]
+    rows = np.flatnonzero([label is not None for label in known])
+    return X, as_targets([label for label in known if label is not None]) if len(rows) else None, rows
 
 
-def _builder(
-    method: str, n_bits: int, seed: int, settings: dict[str, Any], y: NDArray[Any] | None
-) -> Callable[[NDArray[np.float32], NDArray[Any] | None], Any]:
-    """A function that fits a hasher."""
+def _fit(
+    method: str, n_bits: int, seed: int, settings: dict[str, Any], X: NDArray[np.float32], y: NDArray[Any] | None
+) -> Any:
+    """A fitted hasher; a kernel gets no more anchors than there are rows, unless the settings say so."""
     if method in ("auto", "eaph") and y is not None and y.ndim == 1 and len(y) < 2 * len(np.unique(y)):
         settings = {"database": "training", **settings}  # out of fold, a class of one image is never seen
-    front = {name.removeprefix(KERNEL): value for name, value in settings.items() if name.startswith(KERNEL)}
+    kernel = {name.removeprefix(KERNEL): value for name, value in settings.items() if name.startswith(KERNEL)}
     learner = {name: value for name, value in settings.items() if not name.startswith(KERNEL)}
     recipe = recipes().get(method)
-
-    def build(X: NDArray[np.float32], y: NDArray[Any] | None) -> Any:
-        fewer = {}
-        if recipe is not None and "kernel" in recipe.front_end and "n_anchors" not in front:
-            fewer["n_anchors"] = min(len(X), recipe.front_settings.get("n_anchors", ANCHORS))
-        hasher = make_hasher(method, n_bits, random_state=seed, front_end={**fewer, **front}, **learner)
-        return hasher.fit(X, y) if recipe is None or recipe.supervised else hasher.fit(X)
-
-    return build
+    if recipe is not None and "kernel" in recipe.front_end and "n_anchors" not in kernel:
+        kernel["n_anchors"] = min(len(X), recipe.front_settings.get("n_anchors", ANCHORS))
+    hasher = make_hasher(method, n_bits, random_state=seed, front_end=kernel, **learner)
+    return hasher.fit(X, y) if recipe is None or recipe.supervised else hasher.fit(X)
 
 
-def _evaluated(
-    build: Callable[..., Any],
-    X: NDArray[np.float32],
-    y: NDArray[Any] | None,
-    rows: NDArray[np.intp],
-    share: float,
-    seed: int,
-) -> dict[str, Any] | None:
-    """Tie-aware mAP of held-out queries against the images that the encoder has learned from."""
-    if y is None or not share:
+def _evaluate(fit: Fit, X: NDArray[np.float32], y: NDArray[Any], share: float, seed: int) -> dict[str, Any] | None:
+    """Tie-aware mAP of held-out queries against the images that the encoder was fitted on."""
+    queries = held_out(y, share, seed)
+    searched = np.setdiff1d(np.arange(len(y)), queries)
+    if not len(queries) or len(searched) < 2 or (y.ndim == 1 and len(np.unique(y[searched])) < 2):
         return None
-    labelled = X[rows]
-    asking = held_out(y, share, seed)
-    searched = np.setdiff1d(np.arange(len(y)), asking)
-    if not len(asking) or len(searched) < 2 or (y.ndim == 1 and len(np.unique(y[searched])) < 2):
-        return None
-    hasher = build(labelled[searched], y[searched])
-    scores = evaluate(hasher.transform(labelled[asking]), y[asking], hasher.transform(labelled[searched]), y[searched])
+    hasher = fit(X[searched], y[searched])
+    scores = evaluate(hasher.transform(X[queries]), y[queries], hasher.transform(X[searched]), y[searched])
     return {
         "map": scores.map,
         "map_worst": scores.map_worst,
         "map_best": scores.map_best,
-        "n_queries": len(asking),
+        "n_queries": len(queries),
         "n_searched": len(searched),
-        "protocol": "queries were held out; the encoder that was measured learned from the searched images only, the "
-        "saved one from all",
+        "protocol": "queries were held out; the measured encoder was fitted on the searched images only, the saved "
+        "encoder on all",
     }
 
 
-def _added(
-    collection: Collection, done: Sequence[Extracted], labels: Sequence[Label], files: Sequence[Path], tell: Tell
-) -> AddReport:
+def _add(collection: Collection, images: Sequence[Extracted], labels: Sequence[Label], progress: Progress) -> AddReport:
     report = AddReport()
-    for start in range(0, len(done), ADDED_AT_ONCE):
-        here = slice(start, start + ADDED_AT_ONCE)
-        collection._add_batch(list(done[here]), labels[here], list(files[here]), report)
-        tell("adding", min(start + ADDED_AT_ONCE, len(done)), len(done))
+    for start in range(0, len(images), ADDED_AT_ONCE):
+        rows = slice(start, start + ADDED_AT_ONCE)
+        collection.add_extracted(images[rows], labels[rows], report)
+        progress("adding", min(start + ADDED_AT_ONCE, len(images)), len(images))
     return report
-
-
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name], self._last = now - self._last, now

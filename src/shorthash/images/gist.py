@@ -1,4 +1,4 @@
-r"""GIST-512: how the energy of an image is spread over scales, orientations and places.
+r"""GIST-512: the distribution of energy of an image over scales, orientations and positions.
 
 A. Oliva, A. Torralba. Modeling the Shape of the Scene: A Holistic Representation of the Spatial Envelope.
 International Journal of Computer Vision, 2001. The steps and constants are those of the authors' program (LMgist): 4
@@ -27,8 +27,8 @@ __all__ = ["gist", "grey_square"]
 ORIENTATIONS = 8
 SCALES = 4
 BLOCKS = 4  # blocks along a side
-BORDER = 32  # pixels by which an image is continued before it is filtered
-PREFILTER_CYCLES = 4  # cycles per image below which the prefilter removes and evens out
+BORDER = 32  # pixels by which an image is extended before it is filtered
+PREFILTER_CYCLES = 4  # cycles per image below which the prefilter removes and normalises contrast
 PREFILTER_BORDER = 5
 DIMENSION = SCALES * ORIENTATIONS * BLOCKS**2
 
@@ -38,7 +38,7 @@ Singles = NDArray[np.float32]
 def grey_square(image: Image, size: int = 128) -> Singles:
     """Step 1: a grey square of ``size`` pixels, from 0 to 255, (size, size).
 
-    The image is scaled so that it just covers the square, and its middle is cut out.
+    The image is scaled until it just covers the square, and the middle is cut out.
     """
     pillow: Any = require_extra("PIL.Image", "images", "GIST features")
     grey = np.asarray(image, dtype=np.float32).mean(axis=2)
@@ -81,7 +81,7 @@ def gist(squares: NDArray[Any]) -> Singles:
 
 
 def _prefiltered(square: Floats) -> Floats:
-    """Step 2: local contrast, so that light and shadow count little, (s, s)."""
+    """Step 2: local contrast, which reduces the influence of illumination, (s, s)."""
     from scipy import fft
 
     s = len(square)

@@ -1,4 +1,4 @@
-"""What a collection hands over."""
+"""What a collection returns: items, neighbours, buckets, explanations of bits, reports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Codes, Distances, PackedCodes
+from shorthash._types import Codes, Distances, Floats, PackedCodes
 from shorthash.index.ids import AnyIds
 
-__all__ = ["AddReport", "BitExplanation", "Bucket", "Encoded", "Found", "Item", "Label", "split_label"]
+__all__ = ["AddReport", "BitExplanation", "Bucket", "Encoded", "Found", "Item", "Label", "explain_bits", "split_label"]
 
 Label = int | str | None
 """A class; several classes of one item are joined by ';'. None: no label."""
@@ -34,16 +34,15 @@ def split_label(label: Label) -> tuple[int | str, ...]:
 
 @dataclass(frozen=True)
 class Item:
-    """What a collection knows about an item.
+    """An item of a collection.
 
     Attributes
     ----------
     id : int or string
     code : the packed code
     label : class, or classes joined by ";", or None
-    name : what it is called: for images their path below the folder they came from; "" without a name
-    content : hash of the bytes of the image; "" if the item is no image
-    source : where the image was read from, on this machine, at that time; not meant for strangers; "" if unknown
+    name : for images, their path relative to the folder they were read from; "" without a name
+    content : hash of the bytes of the image; "" if the item is not an image
     thumbnail : path of its thumbnail, or None
     """
 
@@ -52,7 +51,6 @@ class Item:
     label: Label
     name: str = ""
     content: str = ""
-    source: str = ""
     thumbnail: Path | None = None
 
     @property
@@ -72,7 +70,9 @@ class Found:
     ids : (n,) int64 or str
     distances : (n,) uint8, Hamming distances
     codes : (n,) packed codes of the items
-    labels : (n,) classes
+    labels : n classes
+    names : n names
+    contents : n content hashes, "" for items that are not images
     scores : (n,) float32 cosines between vectors, if re-ranked; else None
     """
 
@@ -82,15 +82,17 @@ class Found:
     distances: Distances
     codes: PackedCodes
     labels: list[Label]
+    names: list[str]
+    contents: list[str]
     scores: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def groups(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Yield (distance, rows) by increasing distance; inside a group the rows keep their order, bucket by bucket.
+        """Yield (distance, rows) by increasing distance; within a group, items of the same bucket are adjacent.
 
-        Without re-ranking, rows of one bucket stand together; ``codes[rows]`` tells the buckets.
+        Re-ranked items keep their order instead.
         """
         for distance in np.unique(self.distances):
             rows = np.flatnonzero(self.distances == distance)
@@ -104,8 +106,8 @@ class Bucket:
     Attributes
     ----------
     code : packed
-    load : how many items
-    classes : class -> how many of them, most frequent first; an item with several classes counts for each
+    load : number of items
+    classes : class -> number of items, most frequent first; an item with several classes counts for each
     """
 
     code: int
@@ -115,13 +117,13 @@ class Bucket:
 
 @dataclass(frozen=True)
 class BitExplanation:
-    """Which items switch a bit.
+    """Items that show what one bit separates.
 
     Attributes
     ----------
     bit : its number; bit 0 is the lowest of the packed code
-    share : share of the items looked at whose bit is on
-    on, off : ids of the items that are surest on either side, surest first
+    share : share of the examined items whose bit is on
+    on, off : ids of the items with the largest scores on either side, largest first
     border : ids of the items nearest to the decision border, nearest first
     border_scores : their signed scores: positive is on
     """
@@ -134,9 +136,35 @@ class BitExplanation:
     border_scores: NDArray[np.float64]
 
 
+def explain_bits(ids: AnyIds, scores: Floats, per_side: int) -> list[BitExplanation]:
+    """Explain every bit by the items with the largest scores on either side and those nearest to its border.
+
+    Parameters
+    ----------
+    ids : (n,) items
+    scores : (n, n_bits) as ``hasher.project`` gives them; the sign is the bit
+    per_side : number of items on either side and at the border
+
+    Examples
+    --------
+    >>> [bit] = explain_bits(np.array([7, 8, 9]), np.array([[0.5], [-2.0], [3.0]]), 1)
+    >>> bit.on.tolist(), bit.off.tolist(), bit.border.tolist(), round(bit.share, 2)
+    ([9], [8], [7], 0.67)
+    """
+    found = []
+    for bit, column in enumerate(scores.T):
+        order = np.argsort(-column, kind="stable")
+        on = [row for row in order[:per_side] if column[row] >= 0]
+        off = [row for row in order[::-1][:per_side] if column[row] < 0]
+        border = np.argsort(np.abs(column), kind="stable")[:per_side]
+        share = float(np.mean(column >= 0)) if len(column) else 0.0
+        found.append(BitExplanation(bit, share, ids[on], ids[off], ids[border], column[border]))
+    return found
+
+
 @dataclass(frozen=True)
 class AddReport:
-    """What became of images that were to be added.
+    """What was added, what was skipped, and what failed.
 
     Attributes
     ----------
@@ -158,7 +186,7 @@ class Encoded:
 
     Attributes
     ----------
-    names : (n,) of the images that could be read
+    names : of the n images that could be read
     vectors : (n, dimension) float32
     codes : (n, n_bits) signs
     failed : (name, reason) of the others

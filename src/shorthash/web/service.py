@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
 from shorthash.images import AddReport, Collection, Found, Item
-from shorthash.images.reading import RERANK_RADIUS
+from shorthash.images.collection import RERANK_RADIUS
 from shorthash.web.answers import item_json, search_json, timed
 from shorthash.web.batching import BatchEncoder
 from shorthash.web.known import KnownAnswers, KnownItems

@@ -1,30 +1,48 @@
-"""Labels of images: the folders they lie in, or a table of names and labels."""
+"""Image files in folders, their names, and their labels: class folders, or a table of names and labels."""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash.errors import DataFileError
-from shorthash.images.images import image_files
+from shorthash.errors import DataFileError, InvalidInput
 from shorthash.images.results import split_label
 
-__all__ = ["as_targets", "labels_by_folder", "labels_by_table", "named_images"]
+__all__ = ["ENDINGS", "as_targets", "image_files", "labels_by_folder", "labels_by_table", "named_images"]
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".mpo", ".ppm", ".pgm", ".pbm")
+
+
+def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """All image files in folders (recursively, sorted by path) and the files given by name.
+
+    In a folder, files are recognised by their ending and hidden ones are skipped; files given by name are always taken.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = (p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+            found += sorted(p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts))
+        elif path.exists():
+            found.append(path)
+        else:
+            raise InvalidInput(f"There is no file or folder {path}; check the path.")
+    return list(dict.fromkeys(found))
 
 
 def named_images(
     paths: Sequence[str | os.PathLike[str]], label: str | None = None, table: str | os.PathLike[str] | None = None
 ) -> tuple[list[tuple[str, Path]], list[str | None]]:
-    """Images below folders and images that were named, as (name, path), with their labels.
+    """Images in folders and images given by name, as (name, path), with their labels.
 
-    An image below a folder is called by its path below it, another by its file name. Labels are ``label`` for all, or
-    come from ``table`` (see ``labels_by_table``), or from the class folders of every folder.
+    The name of an image in a folder is its path relative to that folder; otherwise it is the file name. Labels are
+    ``label`` for all, or come from ``table`` (see ``labels_by_table``), or from the class folders of every folder.
     """
     sources: list[tuple[str, Path]] = []
     labels: list[str | None] = []
@@ -40,7 +58,7 @@ def named_images(
 
 
 def labels_by_folder(names: Sequence[str]) -> list[str | None]:
-    """The first folder of every name as its label; None for all if an image lies in no folder, or all lie in one.
+    """The first folder of every name as its label; None for all if an image is in no folder, or all are in one.
 
     Examples
     --------
@@ -58,24 +76,24 @@ def labels_by_folder(names: Sequence[str]) -> list[str | None]:
 def labels_by_table(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[list[str | None], list[str]]:
     """Labels from a CSV file of ``name,label`` or ``name,label;label``, with or without a header.
 
-    A name is a path below the folder of the images, or a file name where only one image has it. Images that the table
-    does not name, or names without label, stay unlabelled.
+    A name is a path relative to the folder of the images, or a file name that only one image has. Images that are not
+    in the table, or have no label there, stay unlabelled.
 
     Returns
     -------
     labels : one per name
     unmatched : names of the table that no image has
     """
-    known = {name: row for row, name in enumerate(names)}
-    short: dict[str, list[int]] = {}
+    rows_by_name = {name: [row] for row, name in enumerate(names)}
+    rows_by_file: dict[str, list[int]] = {}
     for row, name in enumerate(names):
-        short.setdefault(Path(name).name, []).append(row)
+        rows_by_file.setdefault(Path(name).name, []).append(row)
     labels: list[str | None] = [None] * len(names)
     unmatched = []
-    for name, label in _entries(Path(path)):
-        rows = [known[name]] if name in known else short.get(name, [])
+    for name, label in _table_entries(Path(path)):
+        rows = rows_by_name.get(name) or rows_by_file.get(name, [])
         if len(rows) > 1:
-            raise DataFileError(f"{path}: {len(rows)} images are called {name!r}; name them with their folders.")
+            raise DataFileError(f"{path}: {len(rows)} images have the name {name!r}; add their folders to the names.")
         if not rows:
             unmatched.append(name)
             continue
@@ -88,7 +106,7 @@ def labels_by_table(path: str | os.PathLike[str], names: Sequence[str]) -> tuple
 
 
 def as_targets(labels: Sequence[str]) -> NDArray[Any]:
-    """Labels as a learner takes them: (n,) classes, or an indicator matrix if an image has several.
+    """Labels in the form that learners take: (n,) classes, or an indicator matrix if an image has several.
 
     Examples
     --------
@@ -105,7 +123,7 @@ def as_targets(labels: Sequence[str]) -> NDArray[Any]:
     return Y
 
 
-def _entries(path: Path) -> list[tuple[str, str]]:
+def _table_entries(path: Path) -> list[tuple[str, str]]:
     """Names and labels of a table."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -1,4 +1,4 @@
-"""Decoding with suspicion: every strange image becomes RGB, every broken one the same typed error."""
+"""Decoding: every unusual image becomes RGB, every broken one raises the same typed error."""
 
 import contextlib
 import io
@@ -13,13 +13,14 @@ from pictures import encoded, picture
 from PIL import Image
 
 from shorthash.errors import InvalidInput, UnreadableImage
-from shorthash.images.images import content_hash, decode, image_files, to_jpeg
+from shorthash.images.decoding import content_hash, decode, to_jpeg
+from shorthash.images.files import image_files
 
 GOOD = encoded(picture("rings", 0), "JPEG")
 
 
 def header_only(width, height):
-    """A PNG that claims a size and has hardly a pixel."""
+    """A PNG whose header states a size that its data do not have."""
     chunks = [b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(b"\0" * 9)]
     framed = [struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks]
     return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
@@ -50,7 +51,7 @@ def test_cmyk_jpeg_keeps_its_colours():
     assert colour[1:].max() < 90
 
 
-def test_sixteen_bits_are_scaled_not_cut():
+def test_sixteen_bits_are_scaled_not_truncated():
     ramp = np.tile(np.linspace(0, 65535, 64).astype(np.uint16), (8, 1))
     grey = np.asarray(decode(grey_ramp("I;16", ramp)))[0, :, 0].astype(int)
     assert (grey[0], grey[-1]) == (0, 255)
@@ -62,7 +63,7 @@ def test_floats_are_scaled():
     assert np.asarray(decode(grey_ramp("F", ramp)))[0, -1].tolist() == [255, 255, 255]
 
 
-def test_transparency_is_laid_on_white():
+def test_transparent_parts_become_white():
     clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
     assert np.asarray(decode(encoded(clear))).min() == 255
     palette = Image.new("P", (8, 8), 0)
@@ -71,7 +72,7 @@ def test_transparency_is_laid_on_white():
 
 def test_exif_rotation_is_applied():
     exif = Image.Exif()
-    exif[0x0112] = 6  # held with its right side up
+    exif[0x0112] = 6  # rotated by 90 degrees
     turned = decode(encoded(picture("rings", 0, size=(64, 32)), "JPEG", exif=exif))
     assert turned.size == (32, 64)
 
@@ -94,12 +95,12 @@ def test_first_frame_of_an_animation():
         (b"hello, this is no image", "not an image"),
         (b"%PDF-1.7 ...", "not an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "not an image"),
-        (GOOD[: len(GOOD) // 2], "damaged or cut off"),
-        (GOOD[:20], "damaged or cut off|not an image"),
+        (GOOD[: len(GOOD) // 2], "damaged or truncated"),
+        (GOOD[:20], "damaged or truncated|not an image"),
         (header_only(50_000, 50_000), "pixels"),
         (header_only(12_000, 8_000), "pixels"),
         (header_only(70_000, 10), "pixels"),
-        (header_only(64, 64), "damaged or cut off"),
+        (header_only(64, 64), "damaged or truncated"),
     ],
 )
 def test_broken_images_are_one_typed_error(octets, says):
@@ -122,7 +123,7 @@ def test_fuzzed_images_are_decoded_or_refused(noise, place, value):
             assert decode(candidate).mode == "RGB"
 
 
-def test_large_jpegs_are_decoded_small_where_that_is_enough():
+def test_large_jpegs_are_decoded_at_reduced_size_on_request():
     octets = encoded(picture("stripes", 0, size=(2048, 1536)), "JPEG")
     assert decode(octets).size == (2048, 1536)
     assert 512 <= min(decode(octets, at_least=512).size) < 1536

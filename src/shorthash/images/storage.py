@@ -1,0 +1,371 @@
+"""How a collection is stored: a folder on disk, and an index of its items in memory.
+
+::
+
+    meta.json        format, method, bits, recipe of the features, evaluation; replaced in one step
+    encoder/         the fitted hasher, as persistence.save writes it
+    items.sqlite     ids, codes, labels, names, contents, vectors
+    thumbnails/      JPEG files named by content
+    writer.lock      locked by the one process that may write
+
+``items.sqlite`` holds the items; ``ItemIndex`` is made from it at opening and has everything that a search shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash import __version__
+from shorthash._types import Distances, PackedCodes
+from shorthash.codes import CodeQuality, code_quality, unpack
+from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
+from shorthash.images.results import Bucket, Label, split_label
+from shorthash.index.buckets import BucketIndex
+from shorthash.index.ids import AnyIds
+from shorthash.persistence.files import sync_folder
+from shorthash.store.items import as_ids_array, from_signed
+from shorthash.store.sql import as_json_list
+from shorthash.store.sqlite import SQLiteStore
+
+__all__ = [
+    "ENCODER",
+    "ITEMS",
+    "THUMBNAILS",
+    "ItemIndex",
+    "ItemStore",
+    "ItemTable",
+    "WriterLock",
+    "check_new_folder",
+    "is_collection",
+    "move_folder",
+    "read_meta",
+    "write_file",
+    "write_meta",
+]
+
+META, ENCODER, ITEMS, THUMBNAILS, LOCK = "meta.json", "encoder", "items.sqlite", "thumbnails", "writer.lock"
+FORMAT, FORMAT_VERSION = "shorthash-collection", 1
+LARGEST_META = 1 << 20
+BLOCK = 1 << 16  # rows held as Python objects at once
+NAME, CONTENT = "json_extract(metadata, '$.name')", "json_extract(metadata, '$.content')"
+
+
+def is_collection(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder looks like a collection."""
+    try:
+        return str(_parsed(Path(path) / META).get("format")) == FORMAT
+    except (OSError, ValueError):
+        return False
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """The description of a collection."""
+    if not path.is_dir():
+        raise PersistenceError(f"There is no collection at {path}; check the path, or make one: shorthash images fit.")
+    try:
+        meta = _parsed(path / META)
+    except FileNotFoundError as error:
+        raise ForeignFile(
+            f"{path} is not a collection: it has no {META}; give a folder made by shorthash images fit."
+        ) from error
+    except OSError as error:
+        raise PersistenceError(f"Cannot read {path / META}: {error.strerror}; check its permissions.") from error
+    except ValueError as error:
+        raise DamagedFile(f"{path / META} is damaged: {error}; restore it from a copy.") from error
+    if meta.get("format") != FORMAT:
+        raise ForeignFile(f"{path} is not a collection of shorthash; give a folder made by shorthash images fit.")
+    if meta.get("format_version", 0) > FORMAT_VERSION:
+        raise NewerVersion(
+            f"{path} was written by shorthash {meta.get('shorthash_version')} in format {meta['format_version']}, and "
+            f"this version reads up to {FORMAT_VERSION}; upgrade with: pip install --upgrade shorthash"
+        )
+    if not isinstance(meta.get("n_bits"), int):
+        raise DamagedFile(f"{path / META} is damaged: the code length is missing; restore it from a copy.")
+    return meta
+
+
+def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
+    """Write the description, in one step."""
+    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "shorthash_version": __version__}
+    text = json.dumps({**meta, **head}, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    write_file(path / META, text.encode())
+    sync_folder(path)
+
+
+def write_file(target: Path, octets: bytes, *, sync: bool = True) -> None:
+    """Write a file under a temporary name and rename it; the folder entry itself is not forced to disk."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(octets)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise PersistenceError(
+            f"Cannot write {target}: {error.strerror or error}; choose a writable folder with enough space."
+        ) from error
+
+
+def check_new_folder(path: Path) -> None:
+    """Raise unless a new collection may be made at ``path``: it does not exist, or is an empty folder."""
+    if is_collection(path):
+        raise PersistenceError(
+            f"{path} already holds a collection, which is never overwritten; add to it, or choose another folder."
+        )
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise ForeignFile(f"{path} exists and is not an empty folder; nothing was changed, choose another folder.")
+
+
+def move_folder(work: Path, path: Path) -> None:
+    """Move a finished folder to its final path."""
+    if path.exists():
+        path.rmdir()  # it is empty, or this fails
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        work.rename(path)
+    except OSError:  # another file system
+        shutil.move(work, path)
+    sync_folder(path.parent)
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    with file.open("rb") as opened:
+        value = json.loads(opened.read(LARGEST_META))
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    return value
+
+
+class WriterLock:
+    """Allows one process at a time to write; the system releases it when the process ends, even if it is killed.
+
+    Where such locks do not exist (not POSIX), writers only wait for each other's transactions.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._handle: int | None = None
+        if os.name != "posix":
+            return
+        import fcntl
+
+        try:
+            handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise PersistenceError(
+                f"Cannot open {path} for writing: {error.strerror}; open it with readonly=True, or change permissions."
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            raise PersistenceError(
+                f"Another process (perhaps a server) has {path} open for writing; write through it, stop it, or open "
+                "the collection with readonly=True."
+            ) from error
+        self._handle = handle
+
+    def release(self) -> None:
+        """Let another process write."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+class ItemStore(SQLiteStore):
+    """Items in one SQLite file; the metadata of an image are its name, content and source."""
+
+    @property
+    def next_id(self) -> int:
+        """The number of the next item; numbers of removed items are not used again."""
+        with self._reading() as session:
+            return session.collection.last_id + 1
+
+    def index_contents(self) -> None:
+        """Make a database index of contents, for ``holders``."""
+        with self._writing() as session:
+            session.run(f"CREATE INDEX IF NOT EXISTS {self.collection}_content ON {self.collection}({CONTENT})")
+
+    def holders(self, contents: Sequence[str]) -> dict[str, Any]:
+        """Content -> id of the item that has it, for those contents that an item has."""
+        sql = f"SELECT {CONTENT}, id FROM {self.collection} WHERE {CONTENT} IN (SELECT value FROM json_each(?))"
+        with self._reading() as session:
+            return dict(session.run(sql, [as_json_list(contents)]))
+
+    def table(self) -> ItemTable:
+        """Everything but vectors and sources of all items."""
+        columns: tuple[list[Any], ...] = ([], [], [], [], [])
+        shared: dict[Any, Any] = {}  # equal labels become one object
+        sql = f"SELECT id, {self._version.column}, class, {NAME}, {CONTENT} FROM {self.collection}"
+        with self._reading() as session:
+            kind = session.collection.id_kind
+            for block in session.stream(sql, [], BLOCK):
+                for column, values in zip(columns, zip(*block, strict=True), strict=True):
+                    column.extend(values)
+        ids, codes, labels, names, contents = columns
+        return ItemTable.from_columns(
+            as_ids_array(ids, kind),
+            from_signed(codes, self.n_bits),
+            [shared.setdefault(label, label) for label in labels],
+            [name or "" for name in names],
+            [content or "" for content in contents],
+        )
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Items as columns, ascending by id; immutable, so that readers never see half a change.
+
+    Attributes
+    ----------
+    ids : (n,) int64 or strings
+    codes : (n,) packed
+    labels, names, contents : (n,) Python objects; no label is None, no name or content is ""
+    """
+
+    ids: AnyIds
+    codes: PackedCodes
+    labels: NDArray[np.object_]
+    names: NDArray[np.object_]
+    contents: NDArray[np.object_]
+
+    @classmethod
+    def from_columns(cls, ids: AnyIds, codes: PackedCodes, *details: Sequence[Any] | NDArray[np.object_]) -> Self:
+        """A table of items in any order; ``details`` are labels, names and contents."""
+        columns = [ids, codes, *map(_as_objects, details)]
+        if (ids[1:] < ids[:-1]).any():
+            order = np.argsort(ids, kind="stable")
+            columns = [column[order] for column in columns]
+        return cls(*columns)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All columns."""
+        return self.ids, self.codes, self.labels, self.names, self.contents
+
+    def find(self, ids: AnyIds) -> NDArray[np.intp]:
+        """Rows of ids; -1 for an id that is not in the table."""
+        if not len(self.ids) or ids.dtype.kind != self.ids.dtype.kind:
+            return np.full(len(ids), -1, dtype=np.intp)
+        rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[rows] == ids, rows, -1)
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        """Some rows."""
+        return type(self)(*(column[rows] for column in self.columns))
+
+    def with_items(self, new: ItemTable) -> ItemTable:
+        """The table with new items."""
+        if not len(self):
+            return new
+        return self.from_columns(*(np.concatenate(pair) for pair in zip(self.columns, new.columns, strict=True)))
+
+    def without(self, ids: AnyIds) -> ItemTable:
+        """The table without some of its items."""
+        kept = np.ones(len(self), dtype=np.bool_)
+        kept[self.find(ids)] = False
+        return self.take(kept)
+
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        """Every code that occurs, ascending, with its items by class."""
+        loads: Counter[int] = Counter(self.codes.tolist())
+        classes: dict[int, Counter[int | str]] = {code: Counter() for code in loads}
+        for (code, label), count in Counter(zip(self.codes.tolist(), self.labels.tolist(), strict=True)).items():
+            classes[code].update(dict.fromkeys(split_label(label), count))
+        return [
+            Bucket(code, loads[code], dict(sorted(classes[code].items(), key=lambda kv: (-kv[1], str(kv[0])))))
+            for code in sorted(loads)
+        ]
+
+    @cached_property
+    def classes(self) -> dict[int | str, int]:
+        """Class -> number of items; an item with several classes counts for each."""
+        totals: Counter[int | str] = Counter()
+        for label, count in Counter(self.labels.tolist()).items():
+            totals.update(dict.fromkeys(split_label(label), count))
+        return dict(sorted(totals.items(), key=lambda kv: str(kv[0])))
+
+    def quality(self, n_bits: int) -> CodeQuality | None:
+        """Statistics of the codes; None without items."""
+        if not len(self):
+            return None
+        numbers: dict[Label, int] = {}
+        y = [numbers.setdefault(label, len(numbers)) for label in self.labels.tolist()]
+        return code_quality(unpack(self.codes, n_bits), None if None in numbers else y)
+
+
+class ItemIndex:
+    """All items in memory: a ``BucketIndex`` to search, and a table of what is shown about them.
+
+    Threads may search while one thread adds or removes.
+
+    Parameters
+    ----------
+    table : the items
+    n_bits : length of the codes
+    """
+
+    def __init__(self, table: ItemTable, n_bits: int) -> None:
+        self.table = table
+        self.index = BucketIndex(n_bits)
+        self.index.add(table.codes, table.ids)
+        self.index.buckets()  # sort now, not at the first search
+
+    def add(self, new: ItemTable) -> None:
+        """Add items; the table first, since searches look up in it what the index finds."""
+        self.table = self.table.with_items(new)
+        self.index.add(new.codes, new.ids)
+
+    def remove(self, ids: AnyIds) -> None:
+        """Remove items; the table last."""
+        self.index.remove(ids)
+        self.table = self.table.without(ids)
+
+    def nearest(
+        self, query: PackedCodes, k: int | None, radius: int | None, exclude: int | str | None
+    ) -> tuple[ItemTable, Distances]:
+        """The k nearest items, or all within a radius, and their distances; ``exclude`` is left out."""
+        more = k if k is None or exclude is None else k + 1
+        while True:
+            if more is None:
+                assert radius is not None
+                ids, distances = self.index.within(query, radius)[0]
+            else:
+                found = self.index.search(query, more)
+                ids, distances = found.ids[0], found.distances[0]
+                if radius is not None:
+                    n = int(np.searchsorted(distances, radius, side="right"))
+                    ids, distances = ids[:n], distances[:n]
+            if exclude is not None:
+                others = ids != exclude
+                ids, distances = ids[others][:k], distances[others][:k]
+            table = self.table
+            rows = table.find(ids)
+            if (rows >= 0).all():  # otherwise an item was removed in between
+                return table.take(rows), distances
+
+
+def _as_objects(values: Sequence[Any] | NDArray[np.object_]) -> NDArray[np.object_]:
+    if isinstance(values, np.ndarray):
+        return values
+    column = np.empty(len(values), dtype=np.object_)
+    column[:] = values
+    return column
