@@ -40,7 +40,8 @@ def test_fit_says_what_it_did(fitted):
         "buckets   3 in use, the largest holds 6 images\n"
         "seconds   T\n"
     )
-    assert re.fullmatch(r"skipped: rings/cut\.jpg: the image is damaged or cut off \(.*\); copy it again\.\n", said.err)
+    reason = r"the image is damaged or truncated \(.*\); copy it again\."
+    assert re.fullmatch(rf"skipped: rings/cut\.jpg: {reason}\n", said.err)
 
 
 def test_fit_without_labels_says_which_method(run, made, tmp_path):
@@ -114,13 +115,13 @@ def test_info_knows_collections(run, fitted, verb):
     ("arguments", "says"),
     [
         (["fit", "nowhere", "-o", "photos.model"], "There is no folder nowhere"),
-        (["fit", ".", "-o", "model"], "exists and is no empty folder"),
+        (["fit", ".", "-o", "model"], "exists and is not an empty folder"),
         (["fit", "empty", "-o", "photos.model", "--features", "sift"], "holds no images"),
-        (["search", "model", "x.jpg"], "is no collection of shorthash"),
+        (["search", "model", "x.jpg"], "is not a collection of shorthash"),
         (["info", "nowhere"], "There is no collection at nowhere"),
         (["add", "model", "x.jpg"], "There is no file or folder x.jpg"),
         (["add", "model", "x.jpg", "--label", "a", "--labels", "b"], "give --label or --labels, not both"),
-        (["remove", "model", "3"], "is no collection of shorthash"),
+        (["remove", "model", "3"], "is not a collection of shorthash"),
     ],
 )
 def test_mistakes_are_one_line(run, arguments, says):

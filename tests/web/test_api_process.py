@@ -75,7 +75,7 @@ def test_it_says_where_it_is_and_stops_cleanly(folder):
 
 def test_read_only_servers_share_a_collection(folder):
     with server(folder, "--readonly") as (_, first, lines), server(folder, "--readonly") as (_, second, _):
-        assert "nobody may write" in lines[2]
+        assert "read-only" in lines[2]
         assert ask(first, "/search", {"id": 1})["groups"] == ask(second, "/search", {"id": 1})["groups"]
         with pytest.raises(urllib.error.HTTPError, match="403"):
             ask(first, "/items/1", method="DELETE")

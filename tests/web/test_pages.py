@@ -76,7 +76,7 @@ def test_no_path_of_the_server_leaves(client, photos, path):
     html = client.get(path).text
     assert "secret" not in html
     assert str(photos.path.parent) not in html
-    source = photos.items([0])[0].source
+    [source] = photos.sources_of([0])
     assert "secret-place" in source
     assert source not in html
 
