@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import Codes, Floats, PackedCodes
+from shorthash._types import Codes, PackedCodes
 from shorthash._validation import check_count
 from shorthash.codes import as_packed, hamming_distances
 from shorthash.errors import InvalidInput, PersistenceError, UnreadableImage
@@ -26,12 +27,13 @@ from shorthash.images.storage import (
     ItemIndex,
     ItemStore,
     ItemTable,
-    WriterLock,
     check_new_folder,
     move_folder,
     read_meta,
     write_file,
     write_meta,
+    write_thumbnail,
+    writer_lock,
 )
 from shorthash.index.ids import AnyIds, as_ids, check_unique
 from shorthash.persistence import load, save
@@ -79,20 +81,15 @@ class Collection:
     ) -> None:
         self.path, self.readonly, self._features = Path(path), readonly, features
         self._meta = read_meta(self.path)
-        self._lock = None if readonly else WriterLock(self.path)
         self._writing = threading.RLock()
-        try:
+        with ExitStack() as resources:
+            if not readonly:
+                resources.enter_context(writer_lock(self.path))
             self.hasher: Any = load(self.path / ENCODER)
-            self._store = ItemStore(self.path / ITEMS)
-            try:
-                self._items = ItemIndex(self._store.table(), self.n_bits)
-                self._next_id = self._store.next_id
-            except BaseException:
-                self._store.close()
-                raise
-        except BaseException:
-            self._release()
-            raise
+            self._store = resources.enter_context(ItemStore(self.path / ITEMS))
+            self._items = ItemIndex(self._store.table(), self.n_bits)
+            self._next_id = self._store.next_id
+            self._resources = resources.pop_all()
 
     @classmethod
     def open(
@@ -147,12 +144,7 @@ class Collection:
 
     def close(self) -> None:
         """Close the files, and let another process write."""
-        self._store.close()
-        self._release()
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
+        self._resources.close()
 
     def __enter__(self) -> Self:
         return self
@@ -214,10 +206,6 @@ class Collection:
                 f"Vectors must have shape (n, {self.n_features}), as the encoder was fitted. Got {X.shape} instead."
             )
         return np.asarray(self.hasher.transform(X)) if len(X) else np.empty((0, self.n_bits), dtype=np.int8)
-
-    def scores(self, vectors: ArrayLike) -> Floats:
-        """Real scores of vectors, (n, n_bits): the sign is the bit, the magnitude the distance from its border."""
-        return np.asarray(self.hasher.project(vectors), dtype=np.float64)
 
     def encode_images(self, sources: Iterable[Source], *, max_pixels: int = MAX_PIXELS, n_workers: int = 0) -> Encoded:
         """Vectors and codes of images; those that cannot be read are reported.
@@ -344,7 +332,7 @@ class Collection:
         if vectors is None:
             raise InvalidInput("Bits are explained by vectors, and no item of this collection has one.")
         known = ~np.isnan(vectors[:, 0])
-        return explain_bits(some[known], self.scores(vectors[known]), per_side)
+        return explain_bits(some[known], self.hasher.project(vectors[known]), per_side)
 
     def facts(self) -> dict[str, Any]:
         """Everything about the collection as a whole, as plain values that JSON takes.
@@ -489,11 +477,14 @@ class Collection:
             if not new:
                 return
             images = [image for image, _ in new]
-            self._write_thumbnails(images)
+            # A thumbnail without an item does no harm, so thumbnails are written before the items that refer to them.
+            folders = {write_thumbnail(self.path, i.content, i.thumbnail) for i in images if i.thumbnail is not None}
+            for folder in folders:
+                sync_folder(folder)
             vectors = np.stack([image.row for image in images])  # type: ignore[misc]
             ids = self._new_ids(len(new))
             packed = as_packed(self.encode(vectors), self.n_bits)
-            self._commit(ids, packed, [label for _, label in new], [_metadata(image) for image in images], vectors)
+            self._commit(ids, packed, [label for _, label in new], [image.metadata for image in images], vectors)
         report.added.extend(ids.tolist())
         report.names.extend(image.name for image in images)
 
@@ -520,25 +511,15 @@ class Collection:
         vectors: ArrayLike | None,
     ) -> None:
         """Add items on disk, then in memory."""
-        classes = [None] * len(ids) if labels is None else [_plain(label) for label in labels]
+        if labels is None:
+            labels = [None] * len(ids)
+        classes = [label.item() if isinstance(label, np.generic) else label for label in labels]
         self._store.add(codes, ids, classes=classes, metadata=metadata, vectors=vectors)
         details = metadata or [{}] * len(ids)
         names, contents = ([entry.get(field, "") for entry in details] for field in ("name", "content"))
         self._items.add(ItemTable.from_columns(ids, codes, classes, names, contents))
         if len(ids) and ids.dtype.kind == "i":
             self._next_id = max(self._next_id, int(ids.max()) + 1)
-
-    def _write_thumbnails(self, images: Sequence[Extracted]) -> None:
-        """Write thumbnails before the items that refer to them; a thumbnail without an item does no harm."""
-        folders = set()
-        for image in images:
-            if image.thumbnail is not None:
-                folder = self.path / THUMBNAILS / image.content[:2]
-                folder.mkdir(parents=True, exist_ok=True)
-                folders.add(folder)
-                write_file(folder / f"{image.content}.jpg", image.thumbnail)
-        for folder in folders:
-            sync_folder(folder)
 
     def _new_ids(self, n: int) -> NDArray[np.int64]:
         if len(self) and self.ids.dtype.kind != "i":
@@ -612,16 +593,3 @@ class Collection:
         if len(packed) != 1:
             raise InvalidInput(f"One code is needed here. Got {len(packed)} instead.")
         return packed
-
-
-def _metadata(image: Extracted) -> dict[str, str]:
-    """What the database stores about an image besides code, label and vector."""
-    metadata = {"name": image.name, "content": image.content}
-    if not isinstance(image.place, bytes):
-        metadata["source"] = str(Path(image.place).absolute())
-    return metadata
-
-
-def _plain(label: Any) -> Label:
-    """A label as a plain int, string or None."""
-    return label.item() if isinstance(label, np.generic) else label  # type: ignore[no-any-return]

@@ -69,6 +69,14 @@ class Extracted:
     thumbnail: bytes | None = None
     error: str = ""
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What a collection stores about the image, besides code, label and vector."""
+        metadata = {"name": self.name, "content": self.content}
+        if not isinstance(self.place, bytes):
+            metadata["source"] = str(Path(self.place).absolute())
+        return metadata
+
 
 def decode(source: Place, *, max_pixels: int = MAX_PIXELS, at_least: int | None = None) -> Image:
     """Decode an image to RGB, upright.

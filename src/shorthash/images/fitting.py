@@ -22,7 +22,7 @@ from shorthash.images.decoding import MAX_PIXELS, Extracted, extract
 from shorthash.images.features import FeatureCache, ImageFeatures, make_features
 from shorthash.images.files import as_targets, image_files, labels_by_folder, labels_by_table
 from shorthash.images.results import AddReport, Label
-from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, write_file
+from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, write_thumbnail
 from shorthash.persistence.files import temporary_path
 from shorthash.recipes import make_hasher, recipes
 
@@ -135,7 +135,7 @@ def fit_images(
                 n_workers=n_workers,
                 progress=report,
             )
-            images = [_with_thumbnail_saved(image, work / THUMBNAILS) for batch in batches for image in batch]
+            images = [_with_thumbnail_saved(image, work) for batch in batches for image in batch]
         times.append(time.perf_counter())
         X, y, labelled = _training_set(images, given)
         fit = partial(_fit, chosen, n_bits, random_state, dict(settings or {}))
@@ -221,11 +221,9 @@ def _method(method: str | None, labels: Sequence[str | None]) -> tuple[str, str]
 
 
 def _with_thumbnail_saved(image: Extracted, folder: Path) -> Extracted:
-    """Write the thumbnail to its final name, and drop it from memory."""
+    """Write the thumbnail, and drop it from memory."""
     if image.thumbnail is not None:
-        place = folder / image.content[:2]
-        place.mkdir(parents=True, exist_ok=True)
-        write_file(place / f"{image.content}.jpg", image.thumbnail, sync=False)
+        write_thumbnail(folder, image.content, image.thumbnail, sync=False)
         image.thumbnail = None
     return image
 

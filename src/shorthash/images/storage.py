@@ -18,7 +18,8 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -46,13 +47,14 @@ __all__ = [
     "ItemIndex",
     "ItemStore",
     "ItemTable",
-    "WriterLock",
     "check_new_folder",
     "is_collection",
     "move_folder",
     "read_meta",
     "write_file",
     "write_meta",
+    "write_thumbnail",
+    "writer_lock",
 ]
 
 META, ENCODER, ITEMS, THUMBNAILS, LOCK = "meta.json", "encoder", "items.sqlite", "thumbnails", "writer.lock"
@@ -121,6 +123,14 @@ def write_file(target: Path, octets: bytes, *, sync: bool = True) -> None:
         ) from error
 
 
+def write_thumbnail(collection: Path, content: str, octets: bytes, *, sync: bool = True) -> Path:
+    """Write a thumbnail, and return its folder, whose entries are not forced to disk."""
+    folder = collection / THUMBNAILS / content[:2]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / f"{content}.jpg", octets, sync=sync)
+    return folder
+
+
 def check_new_folder(path: Path) -> None:
     """Raise unless a new collection may be made at ``path``: it does not exist, or is an empty folder."""
     if is_collection(path):
@@ -151,39 +161,35 @@ def _parsed(file: Path) -> dict[str, Any]:
     return value
 
 
-class WriterLock:
-    """Allows one process at a time to write; the system releases it when the process ends, even if it is killed.
+@contextmanager
+def writer_lock(path: Path) -> Iterator[None]:
+    """Keep other processes from writing; the system releases the lock when the process ends, even if it is killed.
 
     Where such locks do not exist (not POSIX), writers only wait for each other's transactions.
     """
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
 
-    def __init__(self, path: Path) -> None:
-        self._handle: int | None = None
-        if os.name != "posix":
-            return
-        import fcntl
-
-        try:
-            handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise PersistenceError(
-                f"Cannot open {path} for writing: {error.strerror}; open it with readonly=True, or change permissions."
-            ) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            raise PersistenceError(
-                f"Another process (perhaps a server) has {path} open for writing; write through it, stop it, or open "
-                "the collection with readonly=True."
-            ) from error
-        self._handle = handle
-
-    def release(self) -> None:
-        """Let another process write."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+    try:
+        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot open {path} for writing: {error.strerror}; open it with readonly=True, or change permissions."
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise PersistenceError(
+            f"Another process (perhaps a server) has {path} open for writing; write through it, stop it, or open the "
+            "collection with readonly=True."
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 class ItemStore(SQLiteStore):
