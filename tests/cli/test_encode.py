@@ -9,11 +9,12 @@ from cli.conftest import CODE, masked
 from shorthash.data.files import ENDINGS, read_codes
 
 TABLE = """\
-codes    out.npz
-rows     60
-bits     2, packed into uint8
-buckets  3 different codes
-seconds  T
+codes           out.npz
+rows            60
+bits            2
+signs           no
+distinct codes  3
+seconds         T
 """
 
 

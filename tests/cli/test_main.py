@@ -159,7 +159,7 @@ BAD = {
     ),
     "index for a model": (
         ["encode", "index", "X.npy", "-o", "c.npy"],
-        "index holds BucketIndex, but a model is needed; give a folder of shorthash fit.",
+        "index holds BucketIndex, but a model is needed; make one with shorthash fit.",
     ),
     "no model": (["info", "nothing"], "There is nothing at nothing; check the path."),
     "foreign folder": (

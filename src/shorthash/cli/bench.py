@@ -62,12 +62,7 @@ def run(
             workers=workers,
             tell=lambda at: step("running experiments", at.done, at.total, at.seconds_left),
         )
-    facts = {
-        "runs": f"{done.wanted} wanted, {done.there} were there, {done.done} done now",
-        "time": output.duration(done.seconds),
-        "records": str(folder),
-    }
-    output.show({**vars(done), "results": str(folder)}, facts, as_json=as_json)
+    output.show({**vars(done), "results": str(folder)}, as_json=as_json)
 
 
 @bench.command("list")

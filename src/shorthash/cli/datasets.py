@@ -39,8 +39,7 @@ def list_datasets(
     facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
     if name is not None:
         check_choice(name, "NAME", "datasets list", list(CATALOGUE))
-        lines = {key.replace("_", " "): str(value) for key, value in facts[name].items() if value != ""}
-        output.show({name: facts[name]}, lines, as_json=as_json)
+        output.show({name: facts[name]} if as_json else facts[name], as_json=as_json)
         return
     rows = [
         (known, f["title"], f["rows"], f["dims"], f["classes"], Path(f["place"]).name if f["place"] else "no")

@@ -40,7 +40,7 @@ def encode(
     """
     import numpy as np
 
-    from shorthash.codes import pack, packed_dtype
+    from shorthash.codes import pack
     from shorthash.data.files import check_target, write_codes
     from shorthash.scale import as_stream, encode_to_file
 
@@ -60,22 +60,8 @@ def encode(
             write_codes(codes, rows, signs=signs)
             (n_rows, n_bits), distinct = rows.shape, len(np.unique(pack(rows)))
         seconds = time.perf_counter() - start
-    data = {
-        "codes": codes,
-        "n_rows": n_rows,
-        "n_bits": n_bits,
-        "signs": signs,
-        "distinct_codes": distinct,
-        "seconds": round(seconds, 3),
-    }
-    facts = {
-        "codes": str(codes),
-        "rows": str(n_rows),
-        "bits": f"{n_bits}, {'as signs' if signs else f'packed into {packed_dtype(n_bits)}'}",
-        "buckets": "not counted" if distinct is None else f"{distinct} different codes",
-        "seconds": f"{seconds:.2f}",
-    }
-    output.show(data, facts, as_json=as_json)
+    data = {"codes": codes, "n_rows": n_rows, "n_bits": n_bits, "signs": signs, "distinct_codes": distinct}
+    output.show({**data, "seconds": round(seconds, 3)}, as_json=as_json)
 
 
 def load_model(path: Path) -> Any:
@@ -85,7 +71,7 @@ def load_model(path: Path) -> Any:
 
     saved = describe(path)
     if saved["kind"] == "index" or "n_bits" not in saved:
-        raise InvalidInput(f"{path} holds {saved['class']}, but a model is needed; give a folder of shorthash fit.")
+        raise InvalidInput(f"{path} holds {saved['class']}, but a model is needed; make one with shorthash fit.")
     return load(path)
 
 

@@ -255,9 +255,7 @@ def remove(
             raise InvalidInput(f"The ids of this collection are whole numbers. Got {' '.join(ids)} instead.")
         collection.remove([int(word) for word in ids] if integers else ids)
         n_items = len(collection)
-    data = {"model": str(model), "n_removed": len(ids), "n_items": n_items}
-    facts = {"model": str(model), "removed": str(len(ids)), "items": str(n_items)}
-    output.show(data, facts, as_json=as_json)
+    output.show({"model": str(model), "n_removed": len(ids), "n_items": n_items}, as_json=as_json)
 
 
 @images.command()

@@ -57,8 +57,6 @@ def build(
       shorthash index build features.npy --model digits.model --ids ids.csv --store sqlite:///items.db
     """
     from shorthash.errors import InvalidInput
-    from shorthash.index.buckets import BucketIndex
-    from shorthash.persistence import save
 
     _check_place(index, store)
     if store is not None and replace:
@@ -68,20 +66,15 @@ def build(
     if index is not None and index.exists() and not replace:
         raise InvalidInput(f"{index} exists; add to it with shorthash index add, or give --replace.")
     codes, given = _read_rows(rows, model, bits, ids, vectors)
-    if index is not None:
-        items = BucketIndex(codes.shape[1]).add(codes, **given)
-        save(items, index)
-        counts = _counts(items)
-    else:
-        with _open(index, store, collection, n_bits=codes.shape[1]) as items:
-            if len(items):
-                raise InvalidInput(
-                    f"{collection} already holds {len(items)} items; add to it with shorthash index add, or choose "
-                    "another --collection."
-                )
-            items.add(codes, **given)
-            counts = _counts(items)
-    _show_changed(index, store, {"n_added": len(codes), **counts}, as_json)
+    with _open(index, store, collection, change=True, n_bits=codes.shape[1]) as items:
+        if len(items):
+            raise InvalidInput(
+                f"{collection} already holds {len(items)} items; add to it with shorthash index add, or choose "
+                "another --collection."
+            )
+        items.add(codes, **given)
+        data = {"place": _place_name(index, store), "n_added": len(codes), **_counts(items)}
+    output.show(data, as_json=as_json)
 
 
 @index.command()
@@ -116,8 +109,8 @@ def add(
             codes, given = _read_rows(rows, model, bits or items.n_bits, ids, vectors)
             items.add(codes, **given)
             n_added = len(codes)
-        counts = _counts(items)
-    _show_changed(index, store, {"n_added": n_added, **counts}, as_json)
+        data = {"place": _place_name(index, store), "n_added": n_added, **_counts(items)}
+    output.show(data, as_json=as_json)
 
 
 @index.command()
@@ -149,8 +142,8 @@ def remove(
             except ValueError as error:
                 raise InvalidInput(f"The ids of this index are integers. Got {' '.join(gone)} instead.") from error
         items.remove(gone)
-        n_items = len(items)
-    _show_changed(index, store, {"n_removed": len(gone), "n_items": n_items}, as_json)
+        data = {"place": _place_name(index, store), "n_removed": len(gone), "n_items": len(items)}
+    output.show(data, as_json=as_json)
 
 
 @index.command()
@@ -264,23 +257,7 @@ def stats(
             "bytes": index.stat().st_size if index is not None else None,
             "checked": check,
         }
-    used = 100 * data["occupied_codes"] / data["possible_codes"]
-    facts = {
-        "index": data["place"],
-        "class": data["class"],
-        "items": str(data["n_items"]),
-        "bits": str(data["n_bits"]),
-        "ids": "strings" if data["string_ids"] else "integers",
-        "codes in use": f"{data['occupied_codes']} of {data['possible_codes']} ({used:.3g} %)",
-        "largest bucket": f"{data['largest_bucket']} items",
-    }
-    if data["dimension"] is not None:
-        facts["vectors"] = f"dimension {data['dimension']}"
-    if data["bytes"] is not None:
-        facts["size"] = f"{data['bytes']} bytes"
-    if check:
-        facts["checked"] = "every byte is as it was written"
-    output.show(data, facts, as_json=as_json)
+    output.show(data, as_json=as_json)
 
 
 @index.command()
@@ -304,8 +281,7 @@ def export(
     with _open(index, store, collection) as items:
         export_index(items, target, replace=replace)
         data = {"output": target, **_counts(items), "bytes": target.stat().st_size}
-    facts = {"output": str(target), "items": str(data["n_items"]), "bits": str(data["n_bits"])}
-    output.show(data, facts, as_json=as_json)
+    output.show(data, as_json=as_json)
 
 
 def _check_place(index: Path | None, store: str | None) -> None:
@@ -337,7 +313,7 @@ def _open(
     Parameters
     ----------
     index, store, collection : where the items are
-    n_bits : length of the codes of a new collection
+    n_bits : length of the codes, if the index or the collection is new
     change : whether the items will be changed; a file is otherwise not copied into memory
     check : whether to check every byte of a file first; a file that is changed is always checked
     """
@@ -345,13 +321,14 @@ def _open(
     if store is not None:
         from shorthash.store import open_store
 
-        with open_store(store, n_bits, collection=collection) as items:
-            yield items
+        with open_store(store, n_bits, collection=collection) as opened:
+            yield opened
         return
+    from shorthash.index.buckets import BucketIndex
     from shorthash.persistence import save
 
     assert index is not None
-    items = _load_index(index, mmap=not change)
+    items = BucketIndex(n_bits) if n_bits is not None else _load_index(index, mmap=not change)
     if check:
         items.verify()
     yield items
@@ -388,10 +365,3 @@ def _read_rows(
 
 def _counts(items: Any) -> dict[str, int]:
     return {"n_items": len(items), "n_bits": items.n_bits}
-
-
-def _show_changed(index: Path | None, store: str | None, counts: dict[str, int], as_json: bool) -> None:
-    """Print how many items were added or removed, and how many there are now."""
-    place = _place_name(index, store)
-    facts = {"index": place, **{name.removeprefix("n_"): str(count) for name, count in counts.items()}}
-    output.show({"place": place, **counts}, facts, as_json=as_json)

@@ -42,13 +42,15 @@ def show(
     Parameters
     ----------
     data : all results, printed if ``as_json``
-    facts : name -> text, printed as two columns otherwise
+    facts : name -> text, printed as two columns otherwise; None: taken from ``data``
     tables, notes : tables below the facts, and lines below the tables
     as_json : whether ``--json`` was given
     """
     if as_json:
         print(json.dumps(_plain(data), indent=2, ensure_ascii=False))
         return
+    if facts is None:
+        facts = _facts(data)
     if facts:
         _print_grid(_facts_grid(facts))
     for number, each in enumerate(tables):
@@ -197,6 +199,27 @@ def warnings_as_lines() -> Iterator[None]:
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = showwarning
         yield
+
+
+def _facts(data: Mapping[str, Any]) -> dict[str, str]:
+    """Results as text; a list is shown by its length, and empty values are left out.
+
+    Examples
+    --------
+    >>> _facts({"n_rows": 60, "seconds": 0.1234, "signs": False, "label": None, "missing_ids": [3, 5]})
+    {'rows': '60', 'seconds': '0.12', 'signs': 'no', 'missing ids': '2'}
+    """
+    facts = {}
+    for key, value in data.items():
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, float):
+            text = f"{value:.2f}"
+        else:
+            text = str(len(value) if isinstance(value, list) else value)
+        if value is not None and value != "":
+            facts[key.removeprefix("n_").replace("_", " ")] = text
+    return facts
 
 
 def _facts_grid(facts: Mapping[str, str]) -> Any:
