@@ -6,7 +6,7 @@ from shorthash import BucketIndex, evaluate, make_hasher
 X, y = load_digits(return_X_y=True)
 X_database, X_query, y_database, y_query = train_test_split(X, y, test_size=300, stratify=y, random_state=0)
 
-hasher = make_hasher("rslh", n_bits=8, random_state=0).fit(X_database, y_database)
+hasher = make_hasher("auto", n_bits=8, random_state=0).fit(X_database, y_database)  # or "rslh", "sdh", ...
 database, query = hasher.transform(X_database), hasher.transform(X_query)  # int8, -1 or +1
 index = BucketIndex(n_bits=8).add(database)
 nearest = index.search(query, k=5)  # .ids and .distances, (300, 5)
