@@ -28,4 +28,4 @@ def test_json_and_figure(run, tmp_path):
 def test_unknown_method(run):
     done = run("advise", "X.npy", "names.npy", "--methods", "nonsense")
     assert done.status == 2
-    assert "error: The 'methods' parameter of advise must be one of 'auto'" in done.err
+    assert "error: --methods must be one of 'auto'" in done.err

@@ -35,7 +35,7 @@ def test_mistakes_are_one_line(run, files):
         (("X.npy", "nothing.npy"), "There is no file nothing.npy; check the path."),
         (("X.npy", "names.npy", "--bits", "a"), "'a' is not a list of whole numbers"),
         (("X.npy", "names.npy", "--methods", "nonsense"), "must be one of 'auto'"),
-        (("X.npy", "names.npy", "--queries", "60"), "'n_queries' parameter of compare_methods"),
+        (("X.npy", "names.npy", "--queries", "60"), "--queries must be an int in the range"),
     ):
         done = run("compare", *arguments)
         assert done.status == 2

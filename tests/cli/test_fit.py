@@ -9,7 +9,7 @@ from shorthash import load
 
 TABLE = """\
 model        fitted
-method       rslh, paper settings
+method       rslh
 bits         2
 rows         60 x 4 features
 seconds      T
@@ -76,7 +76,7 @@ def test_settings_reach_learner_and_kernel(run, files):
 
 UNSUPERVISED = """\
 model        rotated
-method       pcarr, paper settings
+method       pcarr
 bits         2
 rows         60 x 4 features
 seconds      T

@@ -8,6 +8,7 @@ import pytest
 
 import shorthash
 from shorthash.cli.main import app, main
+from shorthash.recipes import RECIPES
 
 COMMANDS = ["demo", "methods", "advise", "compare", "report", "fit", "encode", "search", "evaluate", "info", "sql"]
 COMMANDS += ["serve", "index", "sums", "images", "bench", "datasets"]
@@ -95,15 +96,34 @@ BAD = {
     ),
     "unknown preset": (
         ["fit", "X.npy", "names.npy", "-o", "m", "--method", "rslh", "--preset", "none"],
-        "The 'preset' parameter of make_hasher('rslh') must be one of 'paper', 'authors-code'. Got 'none' instead.",
+        "--preset must be one of 'paper', 'authors-code'. Got 'none' instead.",
     ),
     "too many bits": (
         ["fit", "X.npy", "names.npy", "-o", "m", "--bits", "65", "--method", "rslh", "--anchors", "9"],
-        "The 'n_bits' parameter of RSLH must be an int in the range [1, 64]. Got 65 instead.",
+        "--bits must be an int in the range [1, 64]. Got 65 instead.",
     ),
     "no labels": (
-        ["fit", "X.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
-        "RSLH requires y to be passed, but the target y is None; give one label per row.",
+        ["fit", "X.npy", "-o", "m"],
+        (
+            "The method auto needs labels; give a file of them as LABELS, or the column of a table by --label, or use "
+            "a method without labels, such as --method pcaitq."
+        ),
+    ),
+    "unknown method": (
+        ["methods", "rlsh"],
+        f"METHOD must be one of {', '.join(map(repr, RECIPES))}. Got 'rlsh' instead.",
+    ),
+    "negative seed": (
+        ["fit", "X.npy", "names.npy", "-o", "m", "--seed", "-1"],
+        "Invalid value for '--seed': Input should be greater than or equal to 0 (see shorthash fit --help)",
+    ),
+    "figure of an unknown kind": (
+        ["advise", "X.npy", "names.npy", "--figure", "a.xyz"],
+        "Invalid value for --figure: a.xyz does not end in .png or .svg (see shorthash advise --help)",
+    ),
+    "page in a file": (
+        ["compare", "X.npy", "names.npy", "-o", "X.npy"],
+        "Invalid value for --out: X.npy is a file; give a folder (see shorthash compare --help)",
     ),
     "missing file": (["fit", "no.npy", "names.npy", "-o", "m"], "There is no file no.npy; check the path."),
     "empty file": (["fit", "empty.csv", "names.npy", "-o", "m"], "empty.csv is empty; write at least one row to it."),

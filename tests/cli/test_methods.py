@@ -26,7 +26,7 @@ def test_one_method(run):
         "year 2014",
         "supervised no",
         "several labels -",
-        "front end features as they are",
+        "preprocessing none",
     ]
     assert "preset habir habir=True" in lines
     assert "mu 100" in lines

@@ -30,7 +30,7 @@ def shards(files, monkeypatch):
 
 TABLE = """\
 model       streamed
-method      rslh, paper settings
+method      rslh
 bits        2
 rows        60 x 4 features
 seconds     T
@@ -74,7 +74,7 @@ def test_errors(run, shards):
     for arguments, said in (
         (
             ["fit", "shards", "--stream", "-o", "m"],
-            "needs labels; give a file of them as LABELS, or a column by --label",
+            "needs labels; give a file of them as LABELS, or the column of a table by --label",
         ),
         (["fit", "shards", "--label", "name", "-o", "m"], "has no column 'name'; it has x0, x1, x2, x3, animal"),
         (["fit", "X.npy", "names.npy", "--stream", "--method", "ksh", "-o", "m"], "needs all its rows at once"),

@@ -69,7 +69,7 @@ def test_errors(run, shards):
         (["show", "none.sums"], "There is no file none.sums"),
         (["fit", "all.sums", "-o", "m", "--method", "ksh"], "needs all its rows at once"),
         (["merge", "all.sums", "a.sums", "-o", "X.npy"], "not overwritten"),
-        (["collect", "X.npy", "-o", "x.sums"], "needs labels"),
+        (["collect", "X.npy", "-o", "x.sums"], "need labels"),
     ):
         outcome = run("sums", *arguments)
         assert outcome.status == 2, arguments

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shorthash.cli import output
+from shorthash.cli.evaluate import check_report
 from shorthash.cli.options import AsJson, DataDir, argument, option
 
 if TYPE_CHECKING:
@@ -133,12 +134,10 @@ def report(
       shorthash report
       shorthash report experiments/table1.toml --results experiments/results -o report
     """
-    from shorthash._validation import require_extra
     from shorthash.lab.report_page import write_report
     from shorthash.lab.reporting import build_report, collect
 
-    for module in ("matplotlib", "jinja2"):  # before the work, not after it
-        require_extra(module, "report", "shorthash report")
+    check_report("shorthash report", out)
     built = build_report(collect(experiments or [Path("experiments")], results))
     page = write_report(built, out)
     rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in built.sections]

@@ -38,7 +38,7 @@ def list_datasets(
 
     facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
     if name is not None:
-        check_choice(name, "NAME", "datasets list", list(CATALOGUE))
+        check_choice(name, "NAME", "list", list(CATALOGUE))
         output.show({name: facts[name]} if as_json else facts[name], as_json=as_json)
         return
     rows = [
@@ -67,9 +67,11 @@ def fetch(
     Example:
       shorthash datasets fetch fashion-mnist
     """
+    from shorthash._validation import check_choice
     from shorthash.data.catalogue import CATALOGUE
     from shorthash.data.catalogue import fetch as download
 
+    check_choice(name, "NAME", "fetch", list(CATALOGUE))
     with output.progress() as step:
         files = download(name, data_dir, step)
     facts = {file.name: str(file) for file in files} | {"licence": CATALOGUE[name].licence}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shorthash.lab.advice import Advice
     from shorthash.lab.tables import Table
 
-__all__ = ["advise", "compare", "demo", "evaluate"]
+__all__ = ["advise", "check_report", "compare", "demo", "evaluate"]
 
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
 
@@ -152,9 +152,14 @@ def advise(
     Example:
       shorthash advise features.npy labels.npy --bits 4,8,12 --items 1000000 --figure advice.png
     """
+    from shorthash._validation import require_extra
     from shorthash.data.files import read_features, read_labels
     from shorthash.lab import advice as lab
 
+    if figure is not None:
+        require_extra("matplotlib", "report", "--figure")
+        if figure.suffix not in (".png", ".svg"):
+            raise typer.BadParameter(f"{figure} does not end in .png or .svg", param_hint="--figure")
     with output.progress() as step:
         advice = lab.advise(
             read_features(features),
@@ -243,14 +248,12 @@ def compare(
       shorthash compare features.npy labels.npy
       shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
     """
-    from shorthash._validation import require_extra
     from shorthash.data.files import read_features, read_labels
     from shorthash.lab.compare import DEFAULT_METHODS, compare_methods
     from shorthash.lab.compare_page import comparison_sentence, comparison_table, skipped_table, write_comparison
     from shorthash.recipes import recipes
 
-    for module in ("matplotlib", "jinja2"):  # before the work, not after it
-        require_extra(module, "report", "shorthash compare")
+    check_report("shorthash compare", out)
     names = DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))
     with output.progress() as step:
         result = compare_methods(
@@ -283,12 +286,10 @@ def demo(
     Example:
       shorthash demo --out demo
     """
-    from shorthash._validation import require_extra
     from shorthash.lab.demo import run_demo
     from shorthash.lab.demo_page import demo_table, write_demo
 
-    for module in ("matplotlib", "jinja2"):  # before the work, not after it
-        require_extra(module, "report", "shorthash demo")
+    check_report("shorthash demo", out)
     with output.progress() as step:
         result = run_demo(progress=step)
         step("writing the report", len(result.runs), len(result.runs) + 1)
@@ -296,3 +297,13 @@ def demo(
     table = demo_table(result)
     data = {"report": str(path), "rows": output.records(table)}
     output.show(data, {}, [table], [f"report: {path}"], as_json=as_json)
+
+
+def check_report(command: str, folder: Path) -> None:
+    """Check what a report needs, before the work and not after it."""
+    from shorthash._validation import require_extra
+
+    for module in ("matplotlib", "jinja2"):
+        require_extra(module, "report", command)
+    if folder.exists() and not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is a file; give a folder", param_hint="--out")

@@ -22,7 +22,7 @@ from shorthash.cli.options import (
     split_kernel_settings,
 )
 
-__all__ = ["STREAM_METHOD", "check_output", "fit", "info", "methods", "open_stream", "show_fit"]
+__all__ = ["STREAM_METHOD", "check_output", "fit", "info", "label_columns", "methods", "show_fit"]
 
 METHOD = "auto"  # the default method
 STREAM_METHOD = "sumeaph"  # the default among the methods that can learn from a stream
@@ -62,7 +62,7 @@ def fit(
     LABELS holds one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. A model
     that exists at MODEL is replaced; other files are not. With --stream, FEATURES may also be a folder of .parquet or
     .arrow files with the labels in a column; memory stays small, and the model is the same. Methods that can learn from
-    a stream: sumeaph, rslh, nsh, hcsdh. --label and --checkpoint imply --stream.
+    a stream: sumeaph, rslh, nsh, hcsdh. A folder, --label and --checkpoint imply --stream.
 
     \b
     Examples:
@@ -72,20 +72,26 @@ def fit(
     """
     from shorthash.codes import code_quality
     from shorthash.data.files import read_features, read_labels
+    from shorthash.errors import InvalidInput
     from shorthash.persistence import save
-    from shorthash.recipes import make_hasher
-    from shorthash.scale import fit_stream
+    from shorthash.recipes import make_hasher, method_facts
+    from shorthash.scale import as_stream, fit_stream
 
-    streaming = stream or bool(label) or checkpoint is not None
+    streaming = stream or bool(label) or checkpoint is not None or features.is_dir()
     name = method or (STREAM_METHOD if streaming else METHOD)
     parameters, kernel = split_kernel_settings(settings)
     if anchors is not None:
         kernel["n_anchors"] = anchors
     hasher = make_hasher(name, bits, preset=preset, front_end=kernel, random_state=seed, **parameters)
     check_output(model)
+    if labels is None and not label and method_facts(name)["supervised"]:
+        raise InvalidInput(
+            f"The method {name} needs labels; give a file of them as LABELS, or the column of a table by --label, or "
+            "use a method without labels, such as --method pcaitq."
+        )
     rows: Any
     if streaming:
-        rows, y = open_stream(features, labels, label), None
+        rows, y = as_stream(features, labels, label=label_columns(label)), None
     else:
         rows, y = read_features(features), None if labels is None else read_labels(labels)
     with output.progress() as step:
@@ -122,7 +128,7 @@ def show_fit(data: Mapping[str, Any], learner: Any, more: Mapping[str, str], *, 
     """Print what was learned from, how the training went, and ``more`` facts."""
     facts = {
         "model": data["model"],
-        "method": f"{data['method']}, {data['preset']} settings",
+        "method": data["method"] if data["preset"] == "paper" else f"{data['method']}, {data['preset']} settings",
         "bits": str(data["n_bits"]),
         "rows": f"{data['n_rows']} x {data['n_features']} features",
         "seconds": f"{data['seconds']:.2f}",
@@ -171,16 +177,9 @@ def check_output(path: Path) -> None:
         return  # a damaged or newer model: it may be replaced
 
 
-def open_stream(features: Path, labels: Path | None, label: list[str] | None) -> Any:
-    """Rows and labels, read in blocks; one column of labels, or several that form a matrix."""
-    from shorthash.errors import InvalidInput
-    from shorthash.scale import as_stream
-
-    if labels is None and not label:
-        raise InvalidInput(
-            "A stream to learn from needs labels; give a file of them as LABELS, or a column by --label."
-        )
-    return as_stream(features, labels, label=label[0] if label and len(label) == 1 else label or None)
+def label_columns(given: list[str] | None) -> str | list[str] | None:
+    """One column of labels, or several that form an indicator matrix."""
+    return given[0] if given and len(given) == 1 else given or None
 
 
 def info(
@@ -236,9 +235,11 @@ def methods(
       shorthash methods
       shorthash methods rslh
     """
+    from shorthash._validation import check_choice
     from shorthash.recipes import method_facts, recipes
 
     if name is not None:
+        check_choice(name, "METHOD", "methods", list(recipes()))
         _show_method(name, method_facts(name), as_json)
         return
     facts = {known: method_facts(known) for known in recipes()}
@@ -261,7 +262,7 @@ def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
         "year": str(facts["year"]),
         "supervised": _yes(facts["supervised"]),
         "several labels": _several_labels(facts),
-        "front end": " -> ".join(facts["front_end"]) or "features as they are",
+        "preprocessing": " -> ".join(facts["front_end"]) or "none",
         "reference": facts["reference"],
         **presets,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -37,6 +38,24 @@ COMMANDS = {
     "bench": "bench",
     "datasets": "datasets",
 }
+
+# parameter of the library -> the option that sets it, for error messages
+OPTIONS = {
+    "name": "--method",
+    "n_bits": "--bits",
+    "n_anchors": "--anchors",
+    "metric": "--rerank",
+    "k": "-k",
+    "n_folds": "--folds",
+    "n_items": "--items",
+    "n_queries": "--queries",
+    "n_train": "--train",
+    "n_workers": "--workers",
+    "hold_out": "--hold-out",
+    **{word: f"--{word}" for word in ("convention", "dialect", "ids", "labels", "methods", "preset", "radius", "ties")},
+    **{word: word for word in ("METHOD", "NAME")},
+}
+PARAMETER = re.compile(r"^The '(\w+)' (?:parameter )?of [\w.]+(?:\('\w+'\))?(?= must)")
 
 INTERRUPTED = 130  # exit status after Ctrl+C, as shells report it
 
@@ -124,7 +143,7 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, ShorthashError) or (isinstance(error, ValueError) and _raised_by_sklearn(error)):
-        return str(error)
+        return PARAMETER.sub(lambda found: OPTIONS.get(found[1], found[0]), str(error))
     return None
 
 

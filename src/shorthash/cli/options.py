@@ -38,7 +38,7 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
-def option(names: str, metavar: str, text: str, default: bool | str = True) -> Any:
+def option(names: str, metavar: str, text: str, default: bool | str = True, **limits: Any) -> Any:
     """An option with a value.
 
     Parameters
@@ -47,8 +47,9 @@ def option(names: str, metavar: str, text: str, default: bool | str = True) -> A
     metavar : what help shows for the value
     text : help
     default : words that help shows as the default where it is None in Python; True shows the default itself
+    **limits : ``min`` and ``max`` of a number
     """
-    return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text)
+    return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text, **limits)
 
 
 def flag(name: str, text: str) -> Any:
@@ -61,7 +62,7 @@ Features = Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv 
 ModelOutput = Annotated[Path, option("--output -o", "MODEL", "Folder to write.")]
 Bits = Annotated[int, option("--bits -b", "N", "Length of the codes, 1 to 64.")]
 Preset = Annotated[str, option("--preset", "NAME", "Whose settings: paper or authors-code.")]
-Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.", min=0, max=2**32 - 1)]
 Settings = Annotated[list[str] | None, option("--set", "NAME=VALUE", "Set a parameter of the learner; repeatable.")]
 LabelColumns = Annotated[
     list[str] | None,
@@ -72,7 +73,7 @@ Checkpoint = Annotated[
 ]
 Radius = Annotated[int, option("--radius", "N", "Radius of the Hamming ball.")]
 Neighbours = Annotated[int | None, option("-k", "N", "How many neighbours to find.", default="10")]
-Show = Annotated[int, option("--show", "N", "How many queries the table shows.")]
+Show = Annotated[int, option("--show", "N", "How many queries the table shows.", min=0)]
 DataDir = Annotated[Path | None, option("--data-dir", "FOLDER", "Look for data here before $SHORTHASH_DATA.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 

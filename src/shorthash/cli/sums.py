@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.fit import STREAM_METHOD, check_output, open_stream, show_fit
+from shorthash.cli.fit import STREAM_METHOD, check_output, label_columns, show_fit
 from shorthash.cli.options import (
     AsJson,
     Bits,
@@ -70,12 +70,15 @@ def collect(
       shorthash sums collect monday.parquet --label class -o monday.sums
     """
     from shorthash import scale
+    from shorthash.errors import InvalidInput
     from shorthash.kernels.rbf import AnchorRBF
 
     other, given = split_kernel_settings(settings)
     if other:
         raise typer.BadParameter(f"{next(iter(other))!r} does not begin with 'kernel.'", param_hint="--set")
-    source = open_stream(features, labels, label)
+    if labels is None and not label:
+        raise InvalidInput("Sums need labels; give a file of them as LABELS, or the column of a table by --label.")
+    source = scale.as_stream(features, labels, label=label_columns(label))
     if front is not None:
         kernel = scale.load_collected(front).front
     else:
