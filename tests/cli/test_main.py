@@ -200,7 +200,7 @@ BAD = {
     ),
     "codes of unknown length": (
         ["evaluate", "--codes", "--query", "codes.npy", "--query-labels", "names.npy"],
-        "Codes in codes.npy are packed integers, whose length cannot be seen; say how many bits they have.",
+        "Codes in codes.npy are packed integers, which do not tell their length; give the number of bits.",
     ),
     "neither model nor codes": (
         ["evaluate", "--query", "X.npy", "--query-labels", "names.npy"],

@@ -142,7 +142,7 @@ class TestCodes:
     def test_packed_integers_need_a_length(self, tmp_path):
         path = write_codes(tmp_path / "c.npy", [[1, -1, 1]])
         with pytest.raises(
-            InvalidInput, match=r"c\.npy are packed integers, whose length cannot be seen; say how many bits"
+            InvalidInput, match=r"c\.npy are packed integers, which do not tell their length; give the number of bits"
         ):
             read_codes(path)
 
@@ -192,9 +192,9 @@ BAD_FEATURES = {
     "empty cell": ("x.csv", "1,2\n3,\n", "x.csv, line 2, column 2 is empty, but every cell must be a number; fill it"),
     "ragged": ("x.csv", "1,2\n3,4,5\n", "x.csv, line 2 has 3 columns, but the lines before it have 2; give every line"),
     "semicolons": ("x.csv", "1;2\n3;4\n", "line 2, column 1 holds the text '3;4', .* separate the numbers by commas"),
-    "not npy": ("x.npy", "no array", r"x.npy is not a readable .npy file \(it holds something else\); write it anew."),
-    "not npz": ("x.npz", "no archive", r"x.npz is not a readable .npz file \(.*\); write it anew."),
-    "not parquet": ("x.parquet", "no table", r"x.parquet is not a readable .parquet file \(.*\); write it anew."),
+    "not npy": ("x.npy", "no array", r"x.npy is not a readable .npy file \(it holds something else\); write it again."),
+    "not npz": ("x.npz", "no archive", r"x.npz is not a readable .npz file \(.*\); write it again."),
+    "not parquet": ("x.parquet", "no table", r"x.parquet is not a readable .parquet file \(.*\); write it again."),
 }
 
 
@@ -227,7 +227,7 @@ def test_truncated_npy(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((100, 10)))
     whole = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataFileError, match=r"x\.npy is not a readable \.npy file .*; write it anew"):
+    with pytest.raises(DataFileError, match=r"x\.npy is not a readable \.npy file .*; write it again"):
         read_features(tmp_path / "x.npy")
 
 
@@ -236,14 +236,14 @@ def test_truncated_npz(tmp_path):
     whole = bytearray((tmp_path / "x.npz").read_bytes())
     whole[100:200] = bytes(100)
     (tmp_path / "x.npz").write_bytes(whole)
-    with pytest.raises(DataFileError, match=r"x\.npz is not a readable \.npz file .*; write it anew"):
+    with pytest.raises(DataFileError, match=r"x\.npz is not a readable \.npz file .*; write it again"):
         read_features(tmp_path / "x.npz")
 
 
 def test_archive_under_the_name_of_an_array(tmp_path):
     np.savez(tmp_path / "x.npz", X=ROWS)
     (tmp_path / "x.npz").rename(tmp_path / "x.npy")
-    with pytest.raises(DataFileError, match=r"is a \.npz archive under the name of a \.npy file; rename it"):
+    with pytest.raises(DataFileError, match=r"is a \.npz archive with the name of a \.npy file; rename it"):
         read_features(tmp_path / "x.npy")
 
 

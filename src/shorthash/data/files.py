@@ -1,51 +1,60 @@
-"""Feature, label and code files: .npy, .npz, .csv and .parquet in, arrays out; codes out, files in.
+"""Files of features, labels and codes: .npy, .npz, .csv and .parquet files become arrays, codes become files.
 
-Inside a .npz file the array is found by name: ``X`` for features, ``y`` or ``Y`` for labels, ``codes`` for codes, or
-the only array there is; ``file.npz:name`` picks any other. Where a scalar ``scale`` stands beside an ``X`` of integers,
-features are ``X * scale``. A .csv file may begin with a header line. Files of pickled objects are refused.
+In a .npz file the array is found by name: ``X`` for features, ``y`` or ``Y`` for labels, ``codes`` for codes, or the
+only array in the file; ``file.npz:name`` picks any other. If a scalar ``scale`` is stored beside integer features ``X``,
+the features are ``X * scale``. A .csv file may begin with a header line. Pickled objects are never loaded.
 """
 
 from __future__ import annotations
 
+import csv
 import tempfile
-from collections.abc import Callable, Iterator
+import zipfile
+import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from shorthash._types import Codes, Labels
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_codes, pack, unpack
-from shorthash.data.formats import is_number, npz_names, read_csv, read_npy, read_npz, read_parquet, text_rows
 from shorthash.errors import DataFileError, InvalidInput
 
-__all__ = ["ENDINGS", "check_target", "read_codes", "read_features", "read_labels", "replacing", "write_codes"]
+__all__ = ["ENDINGS", "check_target", "npz_array", "read_codes", "read_features", "read_labels", "replacing", "write_codes"]
 
-FEATURE_KEYS = ("X",)
-LABEL_KEYS = ("y", "Y")
-CODE_KEYS = ("codes",)
-LABEL_HEADERS = ("class", "id", "label", "labels", "name", "target", "y")  # first lines that are names, not labels
+ENDINGS = (".npy", ".npz", ".csv", ".parquet")
+LABEL_HEADERS = ("class", "id", "label", "labels", "name", "target", "y")  # a first line like these is a header
 
 
 def read_features(path: str | Path) -> NDArray[Any]:
-    """Feature rows of a file, (n_samples, n_features), numbers of any type; a .npy file stays on disk until read.
+    """Feature rows of a file, (n_samples, n_features), of any numeric type; a .npy file is memory-mapped.
 
     Parameters
     ----------
     path : a .npy, .npz, .csv or .parquet file; ``file.npz:name`` picks an array
+
+    Examples
+    --------
+    >>> file = Path(tempfile.mkdtemp()) / "rows.csv"
+    >>> _ = file.write_text("height,width\\n1,2\\n3,4\\n")
+    >>> read_features(file)
+    array([[1., 2.],
+           [3., 4.]])
     """
     file, key = _locate(path)
-    if file.suffix.lower() == ".npz":
+    ending = file.suffix.lower()
+    if ending == ".npz":
         values = _npz_features(file, key)
-    elif file.suffix.lower() == ".npy":
-        values = read_npy(file)
-    elif file.suffix.lower() == ".csv":
-        values = read_csv(file)
+    elif ending == ".npy":
+        values = _read_npy(file)
+    elif ending == ".csv":
+        values = _read_csv(file)
     else:
-        values = _as_matrix(file, read_parquet(file))
+        values = _as_matrix(file, _read_parquet(file))
     if values.dtype.kind not in "biuf":
         raise DataFileError(f"Features in {path} must be numbers. Got type {values.dtype} instead; convert them.")
     if values.ndim != 2:
@@ -59,22 +68,30 @@ def read_features(path: str | Path) -> NDArray[Any]:
 def read_labels(path: str | Path) -> Labels:
     """Labels of a file: (n_samples,) numbers or strings, or an (n_samples, n_classes) indicator matrix.
 
-    A .csv file of one column may hold text; its first line is taken for a header where it is no number but all others
-    are, or where it is a usual name of such a column ("label", "class", "y", ...).
+    A .csv file of one column may hold text. Its first line is a header if it is the only one that is not a number, or
+    if it is a usual name of such a column ("label", "class", "y", ...).
 
     Parameters
     ----------
     path : a .npy, .npz, .csv or .parquet file; ``file.npz:name`` picks an array
+
+    Examples
+    --------
+    >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
+    >>> _ = file.write_text("label\\ncat\\ndog\\n")
+    >>> read_labels(file).tolist()
+    ['cat', 'dog']
     """
     file, key = _locate(path)
-    if file.suffix.lower() == ".npz":
-        values = read_npz(file, _pick(file, key, LABEL_KEYS))
-    elif file.suffix.lower() == ".npy":
-        values = np.array(read_npy(file))
-    elif file.suffix.lower() == ".csv":
+    ending = file.suffix.lower()
+    if ending == ".npz":
+        values = _npz_pick(file, key, ("y", "Y"))[1]
+    elif ending == ".npy":
+        values = np.array(_read_npy(file))
+    elif ending == ".csv":
         values = _csv_labels(file)
     else:
-        columns = read_parquet(file)
+        columns = _read_parquet(file)
         values = next(iter(columns.values())) if len(columns) == 1 else _as_matrix(file, columns)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
@@ -92,26 +109,27 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     Parameters
     ----------
     path : a .npy, .npz, .csv or .parquet file, for instance from :func:`write_codes`
-    n_bits : length of packed codes; a .npz file of :func:`write_codes` knows it by itself
+    n_bits : length of packed codes; a .npz file from :func:`write_codes` holds it
     """
     file, key = _locate(path)
-    if file.suffix.lower() == ".npz":
-        values = read_npz(file, _pick(file, key, CODE_KEYS, beside="n_bits"))
-        if n_bits is None and "n_bits" in npz_names(file):
-            n_bits = int(read_npz(file, "n_bits"))
-    elif file.suffix.lower() == ".npy":
-        values = read_npy(file)
-    elif file.suffix.lower() == ".csv":
-        one = len(next(text_rows(file), [])) == 1
-        values = read_csv(file, np.uint64 if one else np.int64)
+    ending = file.suffix.lower()
+    if ending == ".npz":
+        values = _npz_pick(file, key, ("codes",), beside="n_bits")[1]
+        stored = npz_array(file, "n_bits")
+        n_bits = int(stored) if n_bits is None and stored is not None else n_bits
+    elif ending == ".npy":
+        values = _read_npy(file)
+    elif ending == ".csv":
+        n_columns = len(next(_csv_lines(file), (0, []))[1])
+        values = _read_csv(file, np.uint64 if n_columns == 1 else np.int64)
     else:
-        values = np.stack(list(read_parquet(file).values()), axis=1)
+        values = np.stack(list(_read_parquet(file).values()), axis=1)
     if values.ndim == 2 and values.shape[1] == 1 and n_bits != 1:
         values = values[:, 0]
     values = _not_empty(values, path)
     if values.ndim == 1 and n_bits is None:
         raise InvalidInput(
-            f"Codes in {path} are packed integers, whose length cannot be seen; say how many bits they have."
+            f"Codes in {path} are packed integers, which do not tell their length; give the number of bits."
         )
     try:
         return unpack(values, int(n_bits or 0)) if values.ndim == 1 else as_codes(values, n_bits)
@@ -120,26 +138,44 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
 
 
 def write_codes(path: str | Path, codes: ArrayLike, *, signs: bool = False) -> Path:
-    """Write codes, packed into the smallest unsigned integers, or as signs; the file appears whole or not at all.
+    """Write codes, packed into the smallest unsigned integers or as signs; a failure leaves no partial file.
 
     Parameters
     ----------
-    path : a .npy, .npz, .csv or .parquet file; a .npz also remembers the length, as ``n_bits``
+    path : a .npy, .npz, .csv or .parquet file; a .npz file also holds the length, as ``n_bits``
     codes : (n_samples, n_bits) signs
-    signs : write them as -1 and +1 instead of packing them
+    signs : write -1 and +1, one column per bit, instead of packed integers
+
+    Examples
+    --------
+    >>> path = write_codes(Path(tempfile.mkdtemp()) / "codes.npz", [[1, -1, -1, 1]])
+    >>> read_codes(path).tolist()
+    [[1, -1, -1, 1]]
     """
     target = Path(path)
     check_target(target)
     values = as_codes(codes)
     n_bits = check_n_bits(values.shape[1], "write_codes")
     table = values if signs else pack(values)
+    names = [f"bit{j}" for j in range(n_bits)] if signs else ["code"]
+    ending = target.suffix.lower()
     with replacing(target) as temporary:
-        _WRITERS[target.suffix.lower()](temporary, table, n_bits)
+        if ending == ".npz":
+            np.savez(temporary, codes=table, n_bits=np.array(n_bits))
+        elif ending == ".npy":
+            np.save(temporary, table, allow_pickle=False)
+        elif ending == ".csv":
+            np.savetxt(temporary, table, fmt="%d", delimiter=",", header=",".join(names), comments="")
+        else:
+            arrow = require_extra("pyarrow", "tables", "Writing .parquet files")
+            parquet = require_extra("pyarrow.parquet", "tables", "Writing .parquet files")
+            columns = list(table.T) if signs else [table]
+            parquet.write_table(arrow.table(columns, names=names), temporary)
     return target
 
 
 def check_target(path: str | Path) -> None:
-    """Raise if :func:`write_codes` could not write to ``path``; good to know before the codes are computed."""
+    """Raise if :func:`write_codes` could not write to ``path``; call it before computing the codes."""
     target = Path(path)
     if target.suffix.lower() not in ENDINGS:
         raise DataFileError(
@@ -150,7 +186,7 @@ def check_target(path: str | Path) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` to write to; it takes the place of ``path`` if nothing goes wrong.
+    """A temporary path to write to; it replaces ``path`` at the end of the block, unless an exception is raised.
 
     Examples
     --------
@@ -168,8 +204,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary.replace(target)
 
 
+def npz_array(path: Path, name: str) -> NDArray[Any] | None:
+    """One array of a .npz file; None if it has no array of that name. The other arrays are not read."""
+    with _archive(path) as archive:
+        return np.asarray(archive[name]) if name in archive.files else None
+
+
 def _locate(path: str | Path) -> tuple[Path, str | None]:
-    """The file and, for ``file.npz:name``, the name; raises unless there is such a file with a known ending."""
+    """The file and, for ``file.npz:name``, the name; raises unless the file exists and has a known ending."""
     text, key = str(path), None
     before, colon, after = text.rpartition(":")
     if colon and before.lower().endswith(".npz"):
@@ -193,53 +235,76 @@ def _check_place(target: Path) -> None:
         raise DataFileError(f"{target} cannot be written because it is a folder; choose another name.")
 
 
-def _pick(file: Path, key: str | None, usual: tuple[str, ...], beside: str = "") -> str:
-    """Name of the array of a .npz file that was asked for, or has a usual name, or is the only one but ``beside``."""
-    names = npz_names(file)
-    if key is not None and key not in names:
-        raise DataFileError(f"{file} has no array {key!r}; it has {', '.join(names) or 'none at all'}.")
-    others = [name for name in names if name != beside]
-    found = [name for name in (key, *usual) if name in names] or (others if len(others) == 1 else [])
-    if not found:
-        raise DataFileError(
-            f"{file} has no array named {' or '.join(usual)}, only {', '.join(names) or 'none at all'}; pick one with "
-            f"{file.name}:NAME."
-        )
-    return str(found[0])
-
-
-def _npz_features(file: Path, key: str | None) -> NDArray[Any]:
-    """Features of a .npz file, multiplied by the ``scale`` beside an ``X`` of integers."""
-    name = _pick(file, key, FEATURE_KEYS, beside="scale")
-    values = read_npz(file, name)
-    if name in FEATURE_KEYS and values.dtype.kind in "iu" and "scale" in npz_names(file):
-        scale = read_npz(file, "scale")
-        if scale.ndim == 0:
-            values = values.astype(np.float32) * scale.astype(np.float32)
+def _not_empty(values: NDArray[Any], path: str | Path) -> NDArray[Any]:
+    if values.size == 0:
+        raise DataFileError(f"{path} holds no rows (shape {values.shape}); write at least one row to it.")
     return values
 
 
-def _csv_labels(file: Path) -> Labels:
-    """Labels of a .csv file: a column of numbers or names, or a matrix of numbers."""
-    rows = list(text_rows(file))
-    if not rows:
-        raise DataFileError(f"{file} holds blank lines only; write one label per line.")
-    if max(len(row) for row in rows) > 1:
-        return read_csv(file)
-    column = [row[0] for row in rows]
-    rest_numbers = len(column) > 1 and all(is_number(cell) for cell in column[1:])
-    if (rest_numbers and not is_number(column[0])) or (len(column) > 1 and column[0].lower() in LABEL_HEADERS):
-        column = column[1:]
-    for convert in (int, float):
-        try:
-            return np.array([convert(cell) for cell in column])
-        except ValueError:
-            continue
-    return np.array(column)
+def _read_npy(path: Path) -> NDArray[Any]:
+    """The array of a .npy file as a read-only memory map."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise DataFileError(f"{path} is a .npz archive with the name of a .npy file; rename it to end in .npz.")
+    return array
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[Any]:
+    """An open .npz file; errors in reading it become a DataFileError."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            yield archive
+    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _npz_pick(file: Path, key: str | None, usual: tuple[str, ...], beside: str = "") -> tuple[str, NDArray[Any]]:
+    """Name and values of the array named ``key``, or by a usual name, or the only one except ``beside``."""
+    with _archive(file) as archive:
+        names = list(archive.files)
+    others = [name for name in names if name != beside]
+    candidates = usual if key is None else (key,)
+    if key is None and len(others) == 1:
+        candidates = (*usual, others[0])
+    for name in candidates:
+        values = npz_array(file, name)
+        if values is not None:
+            return name, values
+    present = ", ".join(names) or "none at all"
+    if key is not None:
+        raise DataFileError(f"{file} has no array {key!r}; it has {present}.")
+    raise DataFileError(
+        f"{file} has no array named {' or '.join(usual)}, only {present}; pick one with {file.name}:NAME."
+    )
+
+
+def _npz_features(file: Path, key: str | None) -> NDArray[Any]:
+    """Features of a .npz file, multiplied by the ``scale`` beside integer features ``X``."""
+    name, values = _npz_pick(file, key, ("X",), beside="scale")
+    scale = npz_array(file, "scale") if name == "X" and values.dtype.kind in "iu" else None
+    if scale is None or scale.ndim:
+        return values
+    return np.asarray(values.astype(np.float32) * scale.astype(np.float32))
+
+
+def _read_parquet(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of a .parquet file by name; missing numbers become NaN."""
+    parquet = require_extra("pyarrow.parquet", "tables", "Reading .parquet files")
+    arrow = require_extra("pyarrow", "tables", "Reading .parquet files")
+    try:
+        table = parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+    return {name: table.column(name).to_numpy() for name in table.column_names}
 
 
 def _as_matrix(file: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Columns of numbers side by side."""
+    """Columns of numbers as a matrix."""
     for name, values in columns.items():
         if values.dtype.kind not in "biuf":
             raise DataFileError(
@@ -251,40 +316,108 @@ def _as_matrix(file: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
     return np.stack(list(columns.values()), axis=1)
 
 
-def _not_empty(values: NDArray[Any], path: str | Path) -> NDArray[Any]:
-    if values.size == 0:
-        raise DataFileError(f"{path} holds no rows (shape {values.shape}); write at least one row to it.")
-    return values
+def _read_csv(path: Path, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """The numbers of a comma-separated file, (n_rows, n_columns); its first line may be a header.
+
+    A first line without any number is a header, and so is 0, 1, 2, ..., which data frames without column names write.
+    """
+    number, first = next(_csv_lines(path), (0, []))
+    counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
+    skip = number if counted or not any(_is_number(cell) for cell in first) else 0
+    if next(_csv_lines(path, skip), None) is None:
+        raise DataFileError(f"{path} has no rows of numbers; write at least one.")
+    try:
+        return np.loadtxt(
+            path, dtype, delimiter=",", skiprows=skip, ndmin=2, comments=None, quotechar='"', encoding="utf-8-sig"
+        )
+    except ValueError as error:
+        raise _bad_cell(path, skip, error) from error
 
 
-def _write_npy(path: Path, table: NDArray[Any], n_bits: int) -> None:  # noqa: ARG001
-    np.save(path, table, allow_pickle=False)
+def _csv_labels(file: Path) -> Labels:
+    """Labels of a .csv file: a column of numbers or names, or a matrix of numbers."""
+    rows = [cells for _, cells in _csv_lines(file)]
+    if not rows:
+        raise DataFileError(f"{file} holds blank lines only; write one label per line.")
+    if max(len(row) for row in rows) > 1:
+        return _read_csv(file)
+    first, *rest = [row[0] for row in rows]
+    only_text = not _is_number(first) and all(_is_number(cell) for cell in rest)
+    has_header = bool(rest) and (only_text or first.lower() in LABEL_HEADERS)
+    column = rest if has_header else [first, *rest]
+    for convert in (int, float):
+        try:
+            return np.array([convert(cell) for cell in column])
+        except ValueError:
+            continue
+    return np.array(column)
 
 
-def _write_npz(path: Path, table: NDArray[Any], n_bits: int) -> None:
-    np.savez(path, codes=table, n_bits=np.array(n_bits))
+def _csv_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers, from 1, and stripped cells of the non-blank lines after the first ``skip``."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            for cells in reader:
+                stripped = [cell.strip() for cell in cells]
+                if any(stripped) and reader.line_num > skip:
+                    yield reader.line_num, stripped
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataFileError(
+            f"{path} is not a text file in UTF-8 ({_first_line(error)}); save it as UTF-8, comma-separated."
+        ) from error
 
 
-def _write_csv(path: Path, table: NDArray[Any], n_bits: int) -> None:
-    np.savetxt(path, table, fmt="%d", delimiter=",", header=",".join(_columns(table, n_bits)), comments="")
+def _bad_cell(path: Path, skip: int, error: ValueError) -> DataFileError:
+    """The error for a .csv file that cannot be read as numbers; it names the first bad cell or line."""
+    width = None
+    for number, cells in _csv_lines(path, skip):
+        for column, cell in enumerate(cells, 1):
+            where = f"{path}, line {number}, column {column}"
+            if not cell:
+                return DataFileError(f"{where} is empty, but every cell must be a number; fill it or drop the line.")
+            if not _is_number(cell):
+                hint = _text_hint(cell, number)
+                return DataFileError(f"{where} holds the text {cell!r}, but every cell must be a number; {hint}.")
+        if width is not None and len(cells) != width:
+            return DataFileError(
+                f"{path}, line {number} has {len(cells)} columns, but the lines before it have {width}; "
+                "give every line the same number of cells."
+            )
+        width = len(cells)
+    return DataFileError(
+        f"{path} cannot be read as numbers ({_first_line(error)}); write plain numbers, comma-separated."
+    )
 
 
-def _write_parquet(path: Path, table: NDArray[Any], n_bits: int) -> None:
-    arrow = require_extra("pyarrow", "tables", "Writing .parquet files")
-    parquet = require_extra("pyarrow.parquet", "tables", "Writing .parquet files")
-    columns = [table] if table.ndim == 1 else list(table.T)
-    names = _columns(table, n_bits)
-    parquet.write_table(arrow.table(dict(zip(names, columns, strict=True))), path)
+def _text_hint(cell: str, line: int) -> str:
+    """What to do about a cell that is not a number."""
+    if any(mark in cell and all(_is_number(part) for part in cell.split(mark) if part) for mark in (";", "\t", " ")):
+        return "separate the numbers by commas"
+    if line == 1:
+        return "give a header line names only, or drop this column"
+    return "drop this column or turn it into numbers (labels belong in a file of their own)"
 
 
-def _columns(table: NDArray[Any], n_bits: int) -> list[str]:
-    return ["code"] if table.ndim == 1 else [f"bit{j}" for j in range(n_bits)]
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
-_WRITERS: dict[str, Callable[[Path, NDArray[Any], int], None]] = {
-    ".npy": _write_npy,
-    ".npz": _write_npz,
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-}
-ENDINGS = tuple(_WRITERS)
+def _unreadable(path: Path, error: Exception) -> DataFileError:
+    """The error for a file that NumPy or pyarrow could not read."""
+    if "Object arrays" in str(error) or "Python objects" in str(error):
+        return DataFileError(
+            f"{path} holds pickled Python objects, which are never loaded because a pickle can run any code; "
+            "save plain numbers instead, for instance np.save(path, np.stack(rows).astype(np.float32))."
+        )
+    reason = "it holds something else" if "pickle" in str(error) else _first_line(error)
+    return DataFileError(f"{path} is not a readable {path.suffix.lower()} file ({reason}); write it again.")
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of an error message, without its full stop."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

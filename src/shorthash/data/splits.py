@@ -1,16 +1,16 @@
-"""Evaluation protocols: which rows are queries, which are learned from, which are searched.
+"""Evaluation protocols: which rows are queries, which are training rows, and which are searched.
 
-A protocol is a small frozen object with a seed. It says who is who for given labels, always the same way, and travels
+A protocol is a small frozen object with a seed. For given labels it always gives the same split, and it can be stored
 as a plain dict, so that a result can name the protocol it was measured under.
 
 =====================  =============================================================================================
-``PerClassQueries``    so many queries of every class (CIFAR-10: 100, ImageNet-100: 50)
-``RandomQueries``      so many queries overall (CALTECH-101, and multi-label data)
-``UnseenClasses``      learn from some classes, search among the others
+``PerClassQueries``    a number of queries per class (CIFAR-10: 100, ImageNet-100: 50)
+``RandomQueries``      a number of queries overall (CALTECH-101, and multi-label data)
+``UnseenClasses``      train on some classes, search among the others
 ``OfficialTest``       the test rows that the data set names are the queries
 =====================  =============================================================================================
 
-Everything that is not a query is the database, unless ``train_in_database=False`` takes the training rows out of it.
+All rows that are not queries are the database, unless ``train_in_database=False`` removes the training rows from it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Split:
 
     Attributes
     ----------
-    query : rows that ask
-    train : rows to learn from
+    query : rows to search for
+    train : rows to fit on
     database : rows that are searched; may contain the training rows, never the queries
     """
 
@@ -58,17 +58,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What every protocol can do; the subclasses say which rows they draw."""
+    """Base class; subclasses define :meth:`split`."""
 
     kind: ClassVar[str]
 
     def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:
-        """Say which rows are queries, training rows and database.
+        """Row numbers of queries, training rows and database.
 
         Parameters
         ----------
         y : (n,) class labels, or an (n, n_classes) indicator matrix
-        test : (n,) bool, the test rows that the data set names; only ``OfficialTest`` asks for them
+        test : (n,) bool, the test rows that the data set names; only ``OfficialTest`` uses them
         """
         raise NotImplementedError
 
@@ -85,7 +85,7 @@ class PerClassQueries(Protocol):
     ----------
     per_class : queries of every class
     n_train : training rows; None for all that are not queries
-    train_in_database : whether training rows are searched, too
+    train_in_database : whether training rows are searched too
     seed : seed of ``numpy.random.default_rng``
 
     Examples
@@ -116,7 +116,7 @@ class PerClassQueries(Protocol):
                 )
             drawn.append(rng.choice(members, per_class, replace=False))
         others = _without(np.arange(len(ids)), np.concatenate(drawn))
-        return _draw_training(rng, np.concatenate(drawn), others, self.n_train, self.train_in_database, self.kind)
+        return _with_training_rows(self, rng, np.concatenate(drawn), others)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class RandomQueries(Protocol):
     ----------
     n_queries : queries
     n_train : training rows; None for all that are not queries
-    train_in_database : whether training rows are searched, too
+    train_in_database : whether training rows are searched too
     seed : seed of ``numpy.random.default_rng``
 
     Examples
@@ -144,22 +144,22 @@ class RandomQueries(Protocol):
     seed: int = 0
 
     def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:  # noqa: ARG002
-        """Draw from all rows alike, whatever their labels."""
+        """Draw from all rows, whatever their labels."""
         n = len(np.asarray(y))
         n_queries = _some_of(self.n_queries, n, "n_queries", "RandomQueries")
         rng = np.random.default_rng(self.seed)
         queries = rng.choice(n, n_queries, replace=False)
         others = _without(np.arange(n), queries)
-        return _draw_training(rng, queries, others, self.n_train, self.train_in_database, self.kind)
+        return _with_training_rows(self, rng, queries, others)
 
 
 @dataclass(frozen=True)
 class UnseenClasses(Protocol):
-    """Learn from some classes; queries and database come from the others.
+    """Train on some classes; queries and database come from the others.
 
     Parameters
     ----------
-    n_unseen : classes kept from the learner, drawn at random
+    n_unseen : classes without training rows, drawn at random
     n_queries : queries among their rows; the rest of them is the database
     n_train : training rows from the seen classes; None for all
     seed : seed of ``numpy.random.default_rng``
@@ -197,9 +197,9 @@ class OfficialTest(Protocol):
 
     Parameters
     ----------
-    n_queries : draw only so many of the test rows; None for all
+    n_queries : draw this many of the test rows; None for all
     n_train : training rows; None for all that are not test rows
-    train_in_database : whether training rows are searched, too
+    train_in_database : whether training rows are searched too
     seed : seed of ``numpy.random.default_rng``
 
     Examples
@@ -216,7 +216,7 @@ class OfficialTest(Protocol):
     seed: int = 0
 
     def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:
-        """Take, or draw from, the test rows; test rows that are not drawn belong nowhere."""
+        """Take, or draw from, the test rows; test rows that are not drawn are not used."""
         n = len(np.asarray(y))
         mask = np.asarray([] if test is None else test)
         if mask.dtype != np.bool_ or mask.shape != (n,) or mask.all() or not mask.any():
@@ -230,7 +230,7 @@ class OfficialTest(Protocol):
         if self.n_queries is not None:
             check_count(self.n_queries, "n_queries", "OfficialTest", high=len(queries))
             queries = rng.choice(queries, self.n_queries, replace=False)
-        return _draw_training(rng, queries, np.flatnonzero(~mask), self.n_train, self.train_in_database, self.kind)
+        return _with_training_rows(self, rng, queries, np.flatnonzero(~mask))
 
 
 PROTOCOLS: dict[str, type[Protocol]] = {
@@ -239,7 +239,7 @@ PROTOCOLS: dict[str, type[Protocol]] = {
 
 
 def protocol_from_dict(values: Mapping[str, Any]) -> Protocol:
-    """Read back what ``Protocol.to_dict`` wrote.
+    """The protocol that ``Protocol.to_dict`` wrote.
 
     Examples
     --------
@@ -256,21 +256,22 @@ def protocol_from_dict(values: Mapping[str, Any]) -> Protocol:
     return PROTOCOLS[kind](**settings)
 
 
-def _draw_training(
-    rng: np.random.Generator, queries: Rows, others: Rows, n_train: int | None, train_in_database: bool, kind: str
+def _with_training_rows(
+    protocol: PerClassQueries | RandomQueries | OfficialTest, rng: np.random.Generator, queries: Rows, others: Rows
 ) -> Split:
-    """Draw training rows among those that are not queries, and say what is searched."""
-    train = _training_rows(rng, others, n_train, kind)
-    database = others if train_in_database else _without(others, train)
+    """Draw training rows among the rows that are not queries; all of these, or the rest, are the database."""
+    train = _training_rows(rng, others, protocol.n_train, protocol.kind)
+    database = others if protocol.train_in_database else _without(others, train)
     if len(database) == 0:
         raise InvalidInput(
-            f"Protocol {kind!r} leaves no row for the database; keep the training rows in it, or lower n_train."
+            f"Protocol {protocol.kind!r} leaves no row for the database; keep the training rows in it, or lower "
+            "n_train."
         )
     return Split(np.sort(queries), train, database)
 
 
 def _training_rows(rng: np.random.Generator, rows: Rows, n_train: int | None, kind: str) -> Rows:
-    """So many of the rows, or all of them."""
+    """``n_train`` of the rows, or all of them if it is None."""
     if n_train is None:
         return rows
     check_count(n_train, "n_train", f"protocol {kind!r}", high=len(rows))
@@ -279,12 +280,12 @@ def _training_rows(rng: np.random.Generator, rows: Rows, n_train: int | None, ki
 
 
 def _without(rows: Rows, taken: Rows) -> Rows:
-    """Rows that were not taken, in order."""
+    """Rows that are not among ``taken``, in order."""
     return rows[~np.isin(rows, taken)]
 
 
 def _classes(y: ArrayLike, owner: str) -> NDArray[np.intp]:
-    """Class numbers of rows with one label each."""
+    """Class number of every row; raises if a row has several labels."""
     groups = group_labels(y, owner=owner)
     if not groups.single:
         raise InvalidInput(f"{owner} needs one class per row, but some rows have several labels; use RandomQueries.")
@@ -292,7 +293,7 @@ def _classes(y: ArrayLike, owner: str) -> NDArray[np.intp]:
 
 
 def _some_of(value: int, n: int, name: str, owner: str, what: str = "rows") -> int:
-    """A count that leaves at least one over."""
+    """A count smaller than ``n``."""
     count = check_count(value, name, owner)
     if count >= n:
         raise InvalidInput(

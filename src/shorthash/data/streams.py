@@ -1,16 +1,26 @@
-"""Labelled rows too many to hold: counted, sampled by number, and read in blocks, always the same ones.
+"""Streams: rows that need not fit in memory. They are counted, picked by number, and read in blocks.
 
-A stream is anything that offers this, wherever its rows are: an array or memory map, batches that a function makes,
-a data set of Parquet or Arrow files (tables.py), or a collection of another engine. A learner of sums fits from a
-stream as from an array, row numbers drawn alike, so the outcome is that of ``fit`` on all rows at once.
+A :class:`Stream` offers five things, wherever its rows are; :func:`as_stream` makes one of almost anything:
+
+======================  ============================================================================================
+``n_columns``           features per row
+``len(stream)``         number of rows
+``blocks(start)``       the rows from number ``start`` on, in order; every reading gives the same blocks
+``take(indices)``       some rows by number
+``total(part, add)``    the sum over all blocks of ``part(block)``
+``mapped(function)``    what ``function`` makes of the rows of every block, put together
+======================  ============================================================================================
+
+Row numbers are drawn as from an array of as many rows, so a learner that needs only sums learns the same from a stream
+as from all rows at once. A new kind of stream defines the first three; the others are written in terms of them.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,32 +30,32 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import is_foreign, like, namespace
 from shorthash._types import Features, Labels
+from shorthash._validation import require_extra
 from shorthash.data.files import read_features, read_labels
 from shorthash.data.rows import Rows
-from shorthash.errors import InvalidInput
+from shorthash.errors import DataFileError, InvalidInput
 
-__all__ = ["BLOCK_ROWS", "ArrayStream", "BatchStream", "Block", "Stream", "as_stream", "gathered", "known_stream"]
+__all__ = ["BLOCK_ROWS", "ArrayStream", "BatchStream", "Block", "Stream", "TableStream", "as_stream", "known_stream"]
 
-BLOCK_ROWS = 65_536  # 16 batches of rows; adding d x d sums once per block costs nothing beside making them
-
-ENGINES = {"dask": "shorthash.scale.dask_rows"}
-"""Who knows the collections of another engine, by the package they come from: a module with ``stream_of(X, y)``."""
-
-TABLES = (".parquet", ".arrow", ".feather")
+BLOCK_ROWS = 65_536  # 16 batches of rows: adding up d x d sums once per block is cheap beside computing them
+CACHED_ROWS = 1024  # rows of a table transposed at once; 256 columns of float32 are 1 MiB
+TABLE_FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "feather"}
 
 S = TypeVar("S")
 
 
 class Block(NamedTuple):
-    """Some rows of a stream."""
+    """Consecutive rows of a stream."""
 
     first: int  # number of the first row
-    X: Any  # (b, n_columns)
+    X: Any  # (n, n_columns)
     y: Any  # labels, or None
 
 
 class Stream(ABC):
     """Rows that can be counted, picked by number, and read in blocks."""
+
+    distributed = False  # whether ``total`` and ``mapped`` run on other machines
 
     @property
     @abstractmethod
@@ -54,43 +64,47 @@ class Stream(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of rows; a stream that does not know counts them."""
+        """Number of rows; a stream that does not know it reads and counts them."""
 
     @abstractmethod
     def blocks(self, start: int = 0) -> Iterator[Block]:
-        """The rows from number ``start`` on, in order; blocks begin and end at the same rows every time."""
+        """The rows from number ``start`` on, in order; blocks begin and end at the same rows at every reading."""
+
+    @property
+    def known_length(self) -> int | None:
+        """Number of rows; None if they would have to be read and counted."""
+        return len(self)
 
     def take(self, indices: NDArray[np.intp]) -> Features:
-        """Some rows as one array, in ascending order of their number; reads everything before the last of them."""
-        wanted = np.sort(indices)
+        """Some rows as one array, in ascending order of their number; reads all blocks up to the last of them."""
+        numbers = np.sort(indices)
         parts: list[Any] = []
         for block in self.blocks():
-            low, high = np.searchsorted(wanted, [block.first, block.first + len(block.X)])
+            low, high = np.searchsorted(numbers, [block.first, block.first + len(block.X)])
             if high > low:
-                parts.append(_picked(block, wanted[low:high]))
-            if high == len(wanted):
+                parts.append(Rows(block.X, "a stream", first=block.first).take(numbers[low:high] - block.first))
+            if high == len(numbers):
                 break
         return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
 
     def mapped(self, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
-        """What ``function`` makes of every block, put together; a collection stays one, with its rows where they are.
+        """What ``function`` makes of every block, put together; a Dask collection gives a Dask array.
 
         Parameters
         ----------
-        function : pure; rows in, as many rows out
-        n_columns, dtype : of what comes out
+        function : pure; takes the rows of a block and returns as many rows
+        n_columns, dtype : of the result
         """
         parts = [function(block.X) for block in self.blocks()]
         return namespace(parts[0]).concat(parts) if parts else np.empty((0, n_columns), dtype=dtype)
 
     def total(self, part: Callable[[Block], S], add: Callable[[S, S], S]) -> S:
-        """The sum over all blocks of what ``part`` makes of each; both must be pure."""
-        found: S | None = None
-        for block in self.blocks():
-            found = part(block) if found is None else add(found, part(block))
-        if found is None:
+        """The sum over all blocks of ``part(block)``; both functions must be pure."""
+        parts = map(part, self.blocks())
+        first = next(parts, None)
+        if first is None:
             raise InvalidInput("The stream has no rows; give at least one.")
-        return found
+        return reduce(add, parts, first)
 
 
 class ArrayStream(Stream):
@@ -99,13 +113,18 @@ class ArrayStream(Stream):
     Parameters
     ----------
     X : (n_rows, n_columns) features
-    y : labels, one per row; None where they are not needed
+    y : labels, one per row; None if they are not needed
+
+    Examples
+    --------
+    >>> stream = ArrayStream(np.ones((100, 3)))
+    >>> len(stream), stream.n_columns, [block.first for block in stream.blocks()]
+    (100, 3, [0])
     """
 
     def __init__(self, X: Any, y: ArrayLike | None = None) -> None:
         self.X = X if is_foreign(X) else np.asanyarray(X)
-        labels: Any = y
-        self.y = labels if labels is None or is_foreign(labels) else np.asanyarray(labels)
+        self.y: Any = y if y is None or is_foreign(y) else np.asanyarray(y)
         if len(self.X.shape) != 2:
             raise InvalidInput(f"A stream needs rows of features, (n_rows, n_columns). Got shape {self.X.shape}.")
         if self.y is not None and len(self.y) != len(self.X):
@@ -133,14 +152,14 @@ class ArrayStream(Stream):
 
 
 class BatchStream(Stream):
-    """Batches (X, y), or X alone, from a function that starts them anew at every call, or from any iterable.
+    """Batches (X, y), or X alone, from an iterable, or from a function that returns a new iterator at every call.
 
-    What can be read only once (a generator) fits a hasher whose front end is fitted already; otherwise anchors must
-    be drawn first, which takes a reading of its own, and another one to count the rows unless ``n_rows`` is given.
+    An iterator can be read only once. That is enough for a hasher whose kernel is fitted already; otherwise anchors
+    must be drawn first, which is a reading of its own, and counting the rows is another, unless ``n_rows`` is given.
 
     Parameters
     ----------
-    source : function without arguments that returns an iterator of batches, or an iterable of them
+    source : function without arguments that returns an iterator of batches, or an iterable of batches
     n_rows : number of rows, if known
 
     Examples
@@ -152,147 +171,312 @@ class BatchStream(Stream):
 
     def __init__(self, source: Callable[[], Iterable[Any]] | Iterable[Any], n_rows: int | None = None) -> None:
         self._source = source
+        self._once = not callable(source) and iter(source) is source
+        self._spent = False
         self._n_rows = n_rows
         self._n_columns: int | None = None
-        self._once: Iterator[Any] | None = None if callable(source) else iter(source)
-        if self._once is not None and self._once is not source:
-            self._once = None  # it starts anew whenever it is iterated
-        self._spent = False
 
     @property
     def n_columns(self) -> int:
-        """Features per row, as the first batch has them."""
+        """Features per row, as in the first batch."""
         if self._n_columns is None:
-            batches = self._fresh()
+            batches = self._batches()
             first = next(batches, None)
             if first is None:
                 raise InvalidInput("The stream has no batches; give at least one.")
-            self._n_columns = int(_pair(first)[0].shape[1])
-            if self._once is not None:
-                self._once, self._spent = chain([first], batches), False
+            self._n_columns = int(_features_and_labels(first)[0].shape[1])
+            if self._once:
+                self._source, self._spent = chain([first], batches), False
         return self._n_columns
 
     def __len__(self) -> int:
         if self._n_rows is None:
-            self._check_again("counted")
-            self._n_rows = sum(len(_pair(batch)[0]) for batch in self._fresh())
+            self._check_repeatable("counted")
+            self._n_rows = sum(len(_features_and_labels(batch)[0]) for batch in self._batches())
         return self._n_rows
 
     @property
-    def length_known(self) -> bool:
-        """Whether the number of rows is known without reading them."""
-        return self._n_rows is not None
+    def known_length(self) -> int | None:
+        """Number of rows; None if nobody has given or counted it."""
+        return self._n_rows
 
     def blocks(self, start: int = 0) -> Iterator[Block]:
         """Batches, small ones put together."""
         seen = start
-        for X, y in gathered(_from_row(map(_pair, self._fresh()), start)):
-            if X.shape[1] != self.n_columns:
-                raise InvalidInput(
-                    f"Every batch of a stream must have {self.n_columns} features, like the first. Got {X.shape[1]} "
-                    f"in the batch of row {seen}; make them all alike."
-                )
-            yield Block(seen, X, y)
-            seen += len(X)
+        for block in _joined_blocks(self._rows_from(start, self.n_columns), start):
+            yield block
+            seen = block.first + len(block.X)
         if self._n_rows is not None and seen != self._n_rows:
             raise InvalidInput(
                 f"The stream was said to have {self._n_rows} rows, but {seen} came; give the right n_rows, or none, "
-                "and see to it that every reading gives the same rows."
+                "and make every reading give the same rows."
             )
         self._n_rows = seen
 
     def take(self, indices: NDArray[np.intp]) -> Features:
         """Some rows, found by reading the batches."""
-        self._check_again("sampled")
+        self._check_repeatable("sampled")
         return super().take(indices)
 
-    def _fresh(self) -> Iterator[Any]:
-        if self._once is not None:
+    def _rows_from(self, start: int, n_columns: int) -> Iterator[tuple[Any, Any]]:
+        """Features and labels of the batches, from a row on."""
+        first = 0
+        for batch in self._batches():
+            X, y = _features_and_labels(batch)
+            if X.shape[1] != n_columns:
+                raise InvalidInput(
+                    f"Every batch of a stream must have {n_columns} features, like the first. Got {X.shape[1]} in the "
+                    f"batch of row {first}; make them all alike."
+                )
+            skip = max(start - first, 0)
+            first += len(X)
+            if skip < len(X):
+                yield X[skip:], None if y is None else y[skip:]
+
+    def _batches(self) -> Iterator[Any]:
+        if self._once:
             if self._spent:
-                self._check_again("read a second time")
+                self._check_repeatable("read a second time")
             self._spent = True
-            return self._once
         return iter(self._source() if callable(self._source) else self._source)
 
-    def _check_again(self, verb: str) -> None:
-        if self._once is not None:
+    def _check_repeatable(self, verb: str) -> None:
+        if self._once:
             raise InvalidInput(
                 f"Batches that can be read only once cannot be {verb}, as drawing anchors needs; give a function that "
                 "returns a new iterator, or fit the front end on a sample first (hasher[0].fit(sample)) and keep it."
             )
 
 
-def known_stream(X: Any, y: Any = None) -> Stream | None:
-    """A stream for what only streams can be made of: a stream itself, a collection of another engine; else None."""
-    if isinstance(X, Stream):
-        return X
-    engine = type(X).__module__.partition(".")[0]
-    if engine not in ENGINES:
-        return None
-    return importlib.import_module(ENGINES[engine]).stream_of(X, y)  # type: ignore[no-any-return]
+class TableStream(Stream):
+    """Rows of a Parquet or Arrow file, or of a folder of such files, read one row group at a time.
 
-
-def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) -> Stream:
-    """Whatever holds rows, as a stream.
+    Memory is bounded by the largest row group. Rows are numbered in the order of the files that pyarrow gives, which
+    for a folder is the order of their names.
 
     Parameters
     ----------
-    X : array, memory map, file or folder, iterable of batches or function that returns one, collection, or stream
-    y : labels: an array, or a file of them, for rows that are an array or a file
+    source : a .parquet, .arrow or .feather file, a folder of them, or a ``pyarrow.dataset.Dataset``
+    label : the column that holds the labels; a list of columns for an indicator matrix
+    features : the columns that hold the features, default: all others; or one column of lists, all of one length
+    y : labels as an array, instead of ``label``
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        label: str | list[str] | None = None,
+        features: list[str] | None = None,
+        y: Labels | None = None,
+    ) -> None:
+        if label is not None and y is not None:
+            raise InvalidInput(f"Labels come from a column or from an array. Got column {label!r} and an array too.")
+        self.source = source
+        self.name = str(source) if isinstance(source, str | Path) else "The table"
+        self.y = y
+        self._label_names = [label] if isinstance(label, str) else list(label or [])
+        self._one_label = isinstance(label, str)
+        names = self._dataset.schema.names
+        for name in [*self._label_names, *(features or [])]:
+            if name not in names:
+                listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+                raise DataFileError(f"{self.name} has no column {name!r}; it has {listing}.")
+        self._feature_names = features or [name for name in names if name not in self._label_names]
+        self._check_features()
+        self._width = self._count_features()
+        if y is not None and len(y) != len(self):
+            raise InvalidInput(f"{self.name} has {len(self)} rows, but there are {len(y)} labels; give one per row.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key not in ("_dataset", "_pieces")}
+
+    @property
+    def n_columns(self) -> int:
+        """Features per row."""
+        return self._width
+
+    def __len__(self) -> int:
+        return sum(n for _, n in self._pieces)
+
+    def blocks(self, start: int = 0) -> Iterator[Block]:
+        """Row groups cut into blocks, small ones put together; row groups before ``start`` are not read."""
+        return _joined_blocks(self._rows_from(start), start)
+
+    def take(self, indices: NDArray[np.intp]) -> Features:
+        """Some rows; reads the row groups that hold them."""
+        numbers = np.sort(indices)
+
+        def inside(first: int, stop: int) -> NDArray[np.intp]:
+            return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, stop)]
+
+        parts = []
+        for first, batch in self._batches(self._feature_names, lambda first, stop: len(inside(first, stop)) > 0):
+            chosen = inside(first, first + len(batch)) - first
+            if len(chosen):
+                parts.append(self._matrix(batch.take(chosen)))
+        return np.concatenate(parts)
+
+    @cached_property
+    def _dataset(self) -> Any:
+        """The data set, opened on first use, so that a stream can be sent to another process."""
+        arrow = require_extra("pyarrow", "tables", "Streaming tables")
+        dataset = require_extra("pyarrow.dataset", "tables", "Streaming tables")
+        if not isinstance(self.source, str | Path):
+            return self.source
+        path = Path(self.source)
+        if not path.exists():
+            raise DataFileError(f"There is no file or folder {path}; check the path.")
+        files = path.rglob("*") if path.is_dir() else [path]
+        endings = sorted({ending for file in files if (ending := file.suffix.lower()) in TABLE_FORMATS})
+        if len(endings) != 1:
+            kinds = " and ".join(endings) or "none of them"
+            raise DataFileError(
+                f"{path} must hold files of one kind that ends in {', '.join(TABLE_FORMATS)}. Got {kinds}."
+            )
+        form = TABLE_FORMATS[endings[0]]
+        try:
+            return dataset.dataset(path, format=form)
+        except (arrow.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise DataFileError(f"{path} is not readable as {form} ({reason}); write it again.") from error
+
+    @cached_property
+    def _pieces(self) -> list[tuple[Any, int]]:
+        """Row groups, or whole files of a format without them, and their numbers of rows."""
+        pieces: list[tuple[Any, int]] = []
+        for fragment in self._dataset.get_fragments():
+            if hasattr(fragment, "split_by_row_group"):
+                fragment.ensure_complete_metadata()
+                groups = fragment.split_by_row_group()
+                pieces += [(group, group.row_groups[0].num_rows) for group in groups]  # count_rows() counts the file's
+            else:
+                pieces.append((fragment, fragment.count_rows()))
+        return [(piece, n) for piece, n in pieces if n]
+
+    def _rows_from(self, start: int) -> Iterator[tuple[Features, Any]]:
+        """Features and labels of the record batches, from a row on."""
+        for first, batch in self._batches(self._feature_names + self._label_names, lambda _, stop: stop > start):
+            low, stop = max(start, first), first + len(batch)
+            if low < stop:
+                rest = batch.slice(low - first)
+                yield self._matrix(rest), self._labels(rest) if self.y is None else self.y[low:stop]
+
+    def _batches(self, columns: list[str], needed: Callable[[int, int], bool]) -> Iterator[tuple[int, Any]]:
+        """Record batches and the number of their first row, from the row groups whose rows are ``needed``."""
+        first = 0
+        for piece, n in self._pieces:
+            if needed(first, first + n):
+                low = first
+                for batch in piece.to_batches(columns=columns, batch_size=BLOCK_ROWS, use_threads=False):
+                    yield low, batch
+                    low += len(batch)
+            first += n
+
+    def _check_features(self) -> None:
+        """Raise unless there are rows, and features that are numbers or one column of lists."""
+        types = require_extra("pyarrow.types", "tables", "Streaming tables")
+        for name in self._feature_names:
+            kind = self._dataset.schema.field(name).type
+            numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+            if not numbers and not (len(self._feature_names) == 1 and _is_list(kind)):
+                raise DataFileError(
+                    f"{self.name}, column {name!r} holds {kind}, but features must be numbers, or one column of lists "
+                    "of numbers; name the columns to use, and the one that holds labels."
+                )
+        if not len(self):
+            raise DataFileError(f"{self.name} holds no rows; write at least one row to it.")
+        if not self._feature_names:
+            raise DataFileError(f"{self.name} has no columns beside the labels; write one column per feature.")
+
+    def _count_features(self) -> int:
+        """The number of columns, or the length of the first list."""
+        if not _is_list(self._dataset.schema.field(self._feature_names[0]).type):
+            return len(self._feature_names)
+        batches = self._pieces[0][0].to_batches(columns=self._feature_names, batch_size=1)
+        return len(next(batch for batch in batches if len(batch)).column(0)[0].as_py())
+
+    def _matrix(self, batch: Any) -> Features:
+        """The features of a batch, (n, n_columns)."""
+        columns = [batch.column(name) for name in self._feature_names]
+        if len(columns) > 1 or not _is_list(columns[0].type):
+            return _transposed([column.to_numpy(zero_copy_only=False) for column in columns])
+        values = columns[0].flatten().to_numpy(zero_copy_only=False)
+        if len(values) != len(batch) * self._width:
+            raise DataFileError(
+                f"{self.name}, column {self._feature_names[0]!r} must hold {self._width} numbers in every row, like "
+                "the first; make all lists of one length."
+            )
+        return np.asarray(values.reshape(len(batch), self._width))
+
+    def _labels(self, batch: Any) -> Any:
+        """The labels of a batch: None, one per row, or a matrix."""
+        if not self._label_names:
+            return None
+        columns = [batch.column(name) for name in self._label_names]
+        columns = [c.dictionary_decode() if hasattr(c, "dictionary_decode") else c for c in columns]
+        if self._one_label and _is_list(columns[0].type):
+            return np.array(columns[0].to_pylist())
+        values = [column.to_numpy(zero_copy_only=False) for column in columns]
+        return values[0] if self._one_label else np.stack(values, axis=1)
+
+
+def known_stream(X: Any, y: Any = None) -> Stream | None:
+    """The stream of what can be nothing else: a stream itself, or a Dask collection; else None."""
+    if isinstance(X, Stream):
+        return X
+    if type(X).__module__.partition(".")[0] != "dask":
+        return None
+    from shorthash.data.dask_stream import DaskStream
+
+    return DaskStream(X, y)
+
+
+def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) -> Stream:
+    """A stream of anything that holds rows.
+
+    Parameters
+    ----------
+    X : array, memory map, file or folder, iterable of batches or function that returns one, Dask collection, or stream
+    y : labels of an array or file: an array, or a file of them
     label : column or columns of a table that hold the labels
+
+    Examples
+    --------
+    >>> as_stream([[1.0, 2.0], [3.0, 4.0]]).n_columns
+    2
     """
     known = known_stream(X, y)
     if known is not None:
         return known
     if isinstance(X, str | os.PathLike):
-        return _of_path(Path(X), y, label)
+        return _file_stream(Path(X), y, label)
     if label is not None:
         raise InvalidInput(f"Only a table has a column {label!r} of labels; give the labels of an array as y.")
-    if callable(X) or (isinstance(X, Iterator | Iterable) and not hasattr(X, "shape") and not hasattr(X, "__array__")):
-        if y is None and not _is_rows(X):
-            return BatchStream(X)
-        if callable(X) or isinstance(X, Iterator):
-            raise InvalidInput("Batches bring their labels with them, as pairs (X, y); leave y out.")
-    return ArrayStream(X if hasattr(X, "shape") else np.asarray(X), y)
+    if hasattr(X, "shape") or hasattr(X, "__array__") or _is_list_of_rows(X):
+        return ArrayStream(X if hasattr(X, "shape") else np.asarray(X), y)
+    if y is not None:
+        raise InvalidInput("Batches bring their labels with them, as pairs (X, y); leave y out.")
+    return BatchStream(X)
 
 
-def gathered(batches: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Batches put together until there are BLOCK_ROWS rows or more; large ones pass as they are."""
-    held: list[tuple[Any, Any]] = []
-    n = 0
-    for batch in batches:
-        held.append(batch)
-        n += len(batch[0])
-        if n >= BLOCK_ROWS:
-            yield _joined(held)
-            held, n = [], 0
-    if held:
-        yield _joined(held)
-
-
-def _of_path(path: Path, y: Any, label: str | list[str] | None) -> Stream:
+def _file_stream(path: Path, y: Any, label: str | list[str] | None) -> Stream:
     """A stream of a file or folder."""
     labels: Labels | None = read_labels(Path(y)) if isinstance(y, str | os.PathLike) else y
-    if path.is_dir() or path.suffix.lower() in TABLES:
-        from shorthash.data.tables import TableStream
-
+    if path.is_dir() or path.suffix.lower() in TABLE_FORMATS:
         return TableStream(path, label=label, y=labels)
     if label is not None:
-        raise InvalidInput(
-            f"{path} is no table, so it has no column {label!r}; give the labels as a file of their own."
-        )
+        raise InvalidInput(f"{path} is not a table, so it has no column {label!r}; give the labels as a file.")
     return ArrayStream(read_features(path), labels)
 
 
-def _is_rows(X: Any) -> bool:
-    """Whether a list is one of rows rather than of batches: its first entry is no pair and holds plain numbers."""
-    if not isinstance(X, list) or not X:
-        return False
-    return not isinstance(X[0], tuple) and np.ndim(X[0]) == 1
+def _is_list_of_rows(X: Any) -> bool:
+    """Whether ``X`` is a list of rows rather than of batches: its first entry holds plain numbers."""
+    return isinstance(X, list) and bool(X) and np.ndim(X[0]) == 1 and not isinstance(X[0], tuple)
 
 
-def _pair(batch: Any) -> tuple[Any, Any]:
-    """Features and labels of a batch, as arrays."""
+def _features_and_labels(batch: Any) -> tuple[Any, Any]:
+    """Features and labels of a batch; labels are None where a batch is features alone."""
     X, y = batch if isinstance(batch, tuple) and len(batch) == 2 else (batch, None)
     values = X if is_foreign(X) else np.asarray(X)
     if len(values.shape) != 2:
@@ -302,30 +486,42 @@ def _pair(batch: Any) -> tuple[Any, Any]:
         )
     if y is not None and len(y) != len(values):
         raise InvalidInput(f"A batch of {len(values)} rows needs as many labels. Got {len(y)}; give one per row.")
-    return values, y
+    return values, y if y is None or is_foreign(y) else np.asarray(y)
 
 
-def _joined(batches: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+def _joined_blocks(batches: Iterable[tuple[Any, Any]], first: int) -> Iterator[Block]:
+    """Blocks of BLOCK_ROWS rows or more: small batches are put together, large ones are blocks of their own."""
+    held: list[tuple[Any, Any]] = []
+    n = 0
+    for batch in batches:
+        held.append(batch)
+        n += len(batch[0])
+        if n >= BLOCK_ROWS:
+            yield Block(first, *_concatenated(held))
+            held, n, first = [], 0, first + n
+    if held:
+        yield Block(first, *_concatenated(held))
+
+
+def _concatenated(batches: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Features and labels of several batches as one."""
     if len(batches) == 1:
         return batches[0]
     X, y = zip(*batches, strict=True)
-    labels = (
-        None if y[0] is None else namespace(y[0]).concat([part if is_foreign(part) else np.asarray(part) for part in y])
-    )
-    return namespace(X[0]).concat(X), labels
+    return namespace(X[0]).concat(X), None if y[0] is None else namespace(y[0]).concat(y)
 
 
-def _from_row(batches: Iterable[tuple[Any, Any]], start: int) -> Iterator[tuple[Any, Any]]:
-    """Batches from a row on."""
-    seen = 0
-    for X, y in batches:
-        skip = min(max(start - seen, 0), len(X))
-        seen += len(X)
-        if skip < len(X):
-            yield (X, y) if not skip else (X[skip:], None if y is None else y[skip:])
+def _transposed(columns: list[NDArray[Any]]) -> Features:
+    """Columns as a matrix of rows; a few rows at a time, so that what is written stays in the cache."""
+    n = len(columns[0])
+    matrix = np.empty((n, len(columns)), dtype=np.result_type(*columns))
+    for low in range(0, n, CACHED_ROWS):
+        rows = slice(low, low + CACHED_ROWS)
+        for j, column in enumerate(columns):
+            matrix[rows, j] = column[rows]
+    return matrix
 
 
-def _picked(block: Block, numbers: NDArray[np.intp]) -> Any:
-    """Rows of a block by their number in the stream, checked like any other."""
-    rows = Rows(block.X, "a stream", first=block.first)
-    return rows.take(np.asarray(like(numbers - block.first, numbers)))
+def _is_list(kind: Any) -> bool:
+    types = require_extra("pyarrow.types", "tables", "Streaming tables")
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

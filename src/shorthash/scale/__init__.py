@@ -1,26 +1,28 @@
-"""Any number of rows: streams on one machine, Dask collections on many, sums that can be saved and added up.
+"""Any number of rows: fit hashers on streams and Dask collections, save and merge their sums, encode and score.
 
-In: rows that come in blocks, wherever they are. Out: sums, fitted hashers, codes, histograms and bucket tables.
+Streams are defined in :mod:`shorthash.data.streams`; ``as_stream`` makes one of a file, a folder, batches or an array.
 """
 
 from __future__ import annotations
 
-from shorthash.data.streams import ArrayStream, BatchStream, Stream, as_stream
-from shorthash.data.tables import TableStream
-from shorthash.scale.collected import Collected, load_collected, save_collected
-from shorthash.scale.encoding import encode_to_file, encoded
-from shorthash.scale.streaming import collect, fit_collected, fit_stream
+from shorthash.data.streams import ArrayStream, BatchStream, Stream, TableStream, as_stream
+from shorthash.scale.codes import EncodedFile, bucket_index, code_histogram, encode_to_file, encoded, evaluate_collection
+from shorthash.scale.fitting import Collected, collect, fit_collected, fit_stream, load_collected, save_collected
 
 __all__ = [
     "ArrayStream",
     "BatchStream",
     "Collected",
+    "EncodedFile",
     "Stream",
     "TableStream",
     "as_stream",
+    "bucket_index",
+    "code_histogram",
     "collect",
     "encode_to_file",
     "encoded",
+    "evaluate_collection",
     "fit_collected",
     "fit_stream",
     "load_collected",
