@@ -1,6 +1,6 @@
-"""How far one machine goes: ``python benchmarks/scale.py [--record]``; some twenty minutes on two cores.
+"""Speed and memory of large data on one machine: ``python benchmarks/scale.py [--record]``; 20 minutes on two cores.
 
-Every part runs in a process of its own, so that peak memory is its own. Goals in brackets:
+Every part runs in its own process, whose peak memory is measured. Goals in brackets:
 
 stream    fit from a Parquet file, rows/s over those of the bare kernel map and Gram product in the same run [0.8], and
           peak memory above the interpreter [1.5 GiB]

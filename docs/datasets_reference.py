@@ -1,13 +1,13 @@
-"""Every data set that has a name, for docs/guide/datasets.md; docs/generate.py puts it there."""
+"""The tables of named data sets in docs/guide/datasets.md, written by docs/generate.py."""
 
 from __future__ import annotations
 
-from shorthash.data.entries import CATALOGUE, Entry
+from shorthash.data.catalogue import CATALOGUE, Entry
 from shorthash.data.splits import PerClassQueries, RandomQueries
 
 
 def render() -> str:
-    """Two tables: what the data sets are, and where they come from."""
+    """Two tables: sizes, features and protocols; files, sources and licences."""
     lines = ["| name | data set | rows | features | classes | protocol |", "|---|---|---|---|---|---|"]
     for name, entry in CATALOGUE.items():
         classes = f"{entry.classes}, several per row" if entry.several else str(entry.classes)
@@ -28,8 +28,8 @@ def _protocol(entry: Entry) -> str:
         if isinstance(protocol, PerClassQueries)
         else f"{protocol.n_queries} random queries"
     )
-    train = "all others are learned from" if protocol.n_train is None else f"{protocol.n_train} others are learned from"
-    return f"{queries}; {train}; all others are searched"
+    train = "all other rows" if protocol.n_train is None else f"{protocol.n_train} other rows"
+    return f"{queries}; training: {train}; database: all other rows"
 
 
 def _checksums(entry: Entry) -> str:
@@ -37,5 +37,5 @@ def _checksums(entry: Entry) -> str:
         return "-"
     known = [original.checksum for original in entry.originals if original.checksum]
     if len(known) < len(entry.originals):
-        return "not known for certain: noted at the first download, compared later"
+        return "not known: stored at the first download, compared later"
     return "; ".join(f"`{each}`" for each in known)

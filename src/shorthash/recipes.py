@@ -61,18 +61,18 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         learner.fit_rows(rows.through(front.features()), y, center=front.center)
         return self._adopt(front, learner)
 
-    def fit_stream(self, stream: Stream, *, keep_front: bool = False) -> Self:
+    def fit_stream(self, stream: Stream, *, keep_kernel: bool = False) -> Self:
         """``fit`` on a stream: one reading to draw anchors from the whole of it, one to add up the sums.
 
         Parameters
         ----------
         stream : rows with labels
-        keep_front : use the anchors and bandwidth of the fitted front end
+        keep_kernel : use the anchors and bandwidth of the fitted kernel
         """
         self._streaming_steps("Fitting a stream")
         front, learner = copy.copy(self._front), copy.copy(self._learner)
         learner._check_params()
-        if keep_front:
+        if keep_kernel:
             check_is_fitted(front)
         else:
             front.fit_anchors_of(stream, stream.n_columns)

@@ -7,7 +7,7 @@ import pytest
 from cli.conftest import CODE, FIT, masked
 
 from shorthash import load
-from shorthash.data import streams, tables
+from shorthash.data import streams
 
 pyarrow = pytest.importorskip("pyarrow", reason="tables need pyarrow")
 import pyarrow.parquet as parquet  # noqa: E402
@@ -17,7 +17,6 @@ import pyarrow.parquet as parquet  # noqa: E402
 def shards(files, monkeypatch):
     """The database as two Parquet files in a folder; the labels are a column of names."""
     monkeypatch.setattr(streams, "BLOCK_ROWS", 16)
-    monkeypatch.setattr(tables, "BLOCK_ROWS", 16)
     folder = files / "shards"
     if not folder.exists():
         folder.mkdir()

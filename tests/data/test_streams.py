@@ -5,9 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from shorthash.data import streams, tables
-from shorthash.data.streams import ArrayStream, BatchStream, Stream, as_stream
-from shorthash.data.tables import TableStream
+from shorthash.data import streams
+from shorthash.data.streams import ArrayStream, BatchStream, Stream, TableStream, as_stream
 from shorthash.errors import DataFileError, InvalidInput
 
 pyarrow = pytest.importorskip("pyarrow", reason="streams of tables need pyarrow")
@@ -21,7 +20,6 @@ y = np.arange(50) % 3
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(streams, "BLOCK_ROWS", 8)
-    monkeypatch.setattr(tables, "BLOCK_ROWS", 8)
 
 
 def table(**more):
@@ -187,7 +185,7 @@ def test_what_is_wrong_with_arrays_and_tables_is_said(tmp_path, file):
     with pytest.raises(DataFileError, match="holds no rows"):
         as_stream(tmp_path / "bare.parquet")
     np.save(tmp_path / "X.npy", X)
-    with pytest.raises(InvalidInput, match="is no table, so it has no column 'label'"):
+    with pytest.raises(InvalidInput, match="is not a table, so it has no column 'label'"):
         as_stream(tmp_path / "X.npy", label="label")
 
 

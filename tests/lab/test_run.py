@@ -12,7 +12,7 @@ import pytest
 from dense_rslh import dense_objective, dense_reduction, dense_similarity
 
 from shorthash import RSLH, make_hasher
-from shorthash.data.catalogue import read_dataset
+from shorthash.data.datasets import read_dataset
 from shorthash.data.splits import RandomQueries
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.lab.dense import fit_dense
@@ -53,7 +53,7 @@ def digits_found():
 
 @pytest.fixture(scope="module")
 def digits_split(digits_found):
-    return SharedSplit(digits_found.data, PROTOCOL)
+    return SharedSplit(digits_found, PROTOCOL)
 
 
 @pytest.fixture

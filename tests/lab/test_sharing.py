@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from shorthash import evaluate, make_hasher
-from shorthash.data.catalogue import read_dataset
-from shorthash.data.dataset import Dataset
+from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.data.splits import RandomQueries
 from shorthash.lab.runs import RunSpec
 from shorthash.lab.sharing import SharedSplit
@@ -27,7 +26,7 @@ PROTOCOL = RandomQueries(n_queries=200, n_train=500, seed=3)
 
 @pytest.fixture(scope="module")
 def digits_split():
-    return SharedSplit(read_dataset("digits").data, PROTOCOL.to_dict())
+    return SharedSplit(read_dataset("digits"), PROTOCOL.to_dict())
 
 
 def spec_of(kind, method, n_bits, settings):

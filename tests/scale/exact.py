@@ -23,7 +23,7 @@ def hasher(method="rslh", **front_end):
 
 
 def assert_same(first, second, X, tolerance=TOLERANCE):
-    """Equal front ends, projections up to rounding, and equal codes but where a score is nearly 0."""
+    """Equal kernels, projections up to rounding, and equal codes but where a score is nearly 0."""
     np.testing.assert_array_equal(first[0].anchors_, second[0].anchors_)
     assert first[0].bandwidth_ == second[0].bandwidth_
     P, Q = first[-1].projection_, second[-1].projection_

@@ -52,7 +52,7 @@ def test_a_shard_can_be_taken_away():
         rest.subtract(rest)
     with pytest.raises(InvalidInput, match="more samples of one label set than were ever seen"):
         rest.subtract(everything)
-    with pytest.raises(InvalidInput, match="class 9 is not in it"):
+    with pytest.raises(InvalidInput, match="class 9 is not in them"):
         everything.subtract(collect(ArrayStream(X[:50], np.full(50, 9)), FRONT))
 
 
@@ -62,13 +62,13 @@ def test_one_collection_serves_any_length_and_method():
     assert_same(hasher("nsh").fit(X, y), fit_collected(hasher("nsh"), sums), X)
 
 
-def test_only_like_combines_with_like():
+def test_only_sums_with_the_same_kernel_are_combined():
     other = collect(ArrayStream(X, y), AnchorRBF(40, random_state=5))
     plain = collect(ArrayStream(X, y))
-    for stranger in (other, plain):
+    for different in (other, plain):
         with pytest.raises(InvalidInput, match="same anchors and bandwidth"):
-            shard(slice(None)).merge(stranger)
-    with pytest.raises(InvalidInput, match="sums over rows as they came"):
+            shard(slice(None)).merge(different)
+    with pytest.raises(InvalidInput, match="sums over rows as they are"):
         fit_collected(hasher(), plain)
     with pytest.raises(InvalidInput, match="sums over kernel features"):
         fit_collected(RSLH(4), other)

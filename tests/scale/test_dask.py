@@ -9,17 +9,16 @@ import pytest
 from scale.exact import assert_same, hasher, rows
 
 from shorthash import BucketIndex, evaluate
+from shorthash.data.streams import as_stream
 from shorthash.errors import InvalidInput
 from shorthash.learners.rslh.estimator import RSLH
-from shorthash.scale import collect, fit_collected, fit_stream
+from shorthash.scale import bucket_index, code_histogram, collect, evaluate_collection, fit_collected, fit_stream
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
 da = pytest.importorskip("dask.array", reason="dask is not installed")
 dd = pytest.importorskip("dask.dataframe", reason="dask is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
 
-from shorthash.scale import dask_codes  # noqa: E402
-from shorthash.scale.dask_rows import stream_of  # noqa: E402
 
 X, y = rows()
 DX, DY = da.from_array(X, chunks=(430, 5)), da.from_array(y, chunks=700)
@@ -62,7 +61,7 @@ def test_blocks_of_unknown_length(in_memory):
 def test_labels_in_memory_and_other_ways_in(in_memory):
     assert_same(in_memory, hasher().fit(DX, y), X)
     assert_same(in_memory, fit_stream(hasher(), DX, DY), X)
-    collected = collect(stream_of(DX, DY))
+    collected = collect(as_stream(DX, DY))
     assert collected.n_rows == 3000
     assert fit_collected(RSLH(6, random_state=0), collected).projection_.shape == (12, 6)
 
@@ -79,7 +78,7 @@ def test_a_learner_alone():
 
 
 def test_blocks_can_be_read_here():
-    stream = stream_of(DX, DY)
+    stream = as_stream(DX, DY)
     np.testing.assert_array_equal(np.concatenate([block.X for block in stream.blocks()]), X)
     assert [block.first for block in stream.blocks(1000)] == [1290, 1720, 2150, 2580]
     np.testing.assert_array_equal(stream.take(np.array([2999, 5])), X[[5, 2999]])
@@ -104,18 +103,18 @@ def test_errors():
 def test_codes_are_scored_where_they_are(in_memory):
     codes = in_memory.transform(DX)
     queries = in_memory.transform(X[:50])
-    there = dask_codes.evaluate_collection(queries, y[:50], codes, DY, k=[10])
+    there = evaluate_collection(queries, y[:50], codes, DY, k=[10])
     here = evaluate(queries, y[:50], in_memory.transform(X), y, k=[10])
     assert there.to_dict() == here.to_dict()
-    histogram = dask_codes.code_histogram(codes, pd.Series(y))
+    histogram = code_histogram(codes, pd.Series(y))
     assert histogram.n_items == 3000
-    with pytest.raises(InvalidInput, match="give one label per code"):
-        dask_codes.code_histogram(codes, DY[:-1])
+    with pytest.raises(InvalidInput, match="X has 3000 rows and y has 2999; give one label per row"):
+        code_histogram(codes, DY[:-1])
 
 
 def test_an_index_of_all(in_memory):
     codes = in_memory.transform(DX)
-    there, here = dask_codes.bucket_index(codes), BucketIndex(6).add(in_memory.transform(X))
+    there, here = bucket_index(codes), BucketIndex(6).add(in_memory.transform(X))
     np.testing.assert_array_equal(there.codes, here.codes)
     np.testing.assert_array_equal(there.search(codes[:3].compute(), 5).ids, here.search(codes[:3].compute(), 5).ids)
 
@@ -146,7 +145,7 @@ def test_two_worker_processes_one_of_them_killed(in_memory, tmp_path):
         distributed.LocalCluster(**options, silence_logs=50) as cluster,
         distributed.Client(cluster),
     ):
-        front.fit_stream(stream_of(doomed, DY), keep_front=True)
+        front.fit_stream(as_stream(doomed, DY), keep_kernel=True)
         codes = front.transform(DX).compute()
     assert marker.exists()
     assert_same(in_memory, front, X)

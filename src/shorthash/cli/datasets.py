@@ -34,7 +34,8 @@ def list_datasets(
       shorthash datasets list cifar10
     """
     from shorthash._validation import check_choice
-    from shorthash.data.catalogue import CATALOGUE, data_folders, dataset_facts
+    from shorthash.data.catalogue import CATALOGUE
+    from shorthash.data.datasets import data_folders, dataset_facts
 
     facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
     if name is not None:
@@ -69,7 +70,7 @@ def fetch(
     """
     from shorthash._validation import check_choice
     from shorthash.data.catalogue import CATALOGUE
-    from shorthash.data.catalogue import fetch as download
+    from shorthash.data.datasets import fetch as download
 
     check_choice(name, "NAME", "fetch", list(CATALOGUE))
     with output.progress() as step:

@@ -53,7 +53,7 @@ def encode(
         if in_blocks:
             stream = as_stream(features, label=label or None)
             _check_columns(features, stream.n_columns, hasher)
-            counts = encode_to_file(hasher, stream, codes, tell=step)
+            counts = encode_to_file(hasher, stream, codes, progress=step)
             n_rows, n_bits, distinct = counts.n_rows, counts.n_bits, counts.distinct
         else:
             rows = read_codes(features, hasher, step)

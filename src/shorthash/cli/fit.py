@@ -97,7 +97,7 @@ def fit(
     with output.progress() as step:
         start = time.perf_counter()
         if streaming:
-            fit_stream(hasher, rows, checkpoint=checkpoint, tell=step)
+            fit_stream(hasher, rows, checkpoint=checkpoint, progress=step)
         else:
             step(f"learning {bits} bits from {len(rows)} rows", 0, 0)
             hasher.fit(rows, y)

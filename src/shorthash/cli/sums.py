@@ -80,11 +80,11 @@ def collect(
         raise InvalidInput("Sums need labels; give a file of them as LABELS, or the column of a table by --label.")
     source = scale.as_stream(features, labels, label=label_columns(label))
     if front is not None:
-        kernel = scale.load_collected(front).front
+        kernel = scale.load_collected(front).kernel
     else:
         kernel = AnchorRBF().set_params(**{"n_anchors": anchors, "random_state": seed, **given})
     with output.progress() as step:
-        collected = scale.collect(source, kernel, checkpoint=checkpoint, tell=step)
+        collected = scale.collect(source, kernel, checkpoint=checkpoint, progress=step)
         scale.save_collected(collected, output_file)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
@@ -184,16 +184,16 @@ def fit(
 
 def _show_sums(path: Path, collected: Any, as_json: bool) -> None:
     """Print what a file of sums holds."""
-    total, front = collected.sums, collected.front
+    total, kernel = collected.sums, collected.kernel
     sizes = total.counts
     data = {
         "sums": str(path),
         "n_rows": collected.n_rows,
         "n_labelled": total.n_samples,
         "n_features": total.n_features,
-        "n_anchors": None if front is None else len(front.anchors_),
-        "n_columns": total.n_features if front is None else int(front.n_features_in_),
-        "bandwidth": None if front is None else float(front.bandwidth_),
+        "n_anchors": None if kernel is None else len(kernel.anchors_),
+        "n_columns": total.n_features if kernel is None else int(kernel.n_features_in_),
+        "bandwidth": None if kernel is None else float(kernel.bandwidth_),
         "classes": total.classes,
         "n_label_sets": len(total.rows),
         "smallest_label_set": int(sizes.min()),
@@ -203,7 +203,7 @@ def _show_sums(path: Path, collected: Any, as_json: bool) -> None:
     facts = {
         "sums": str(path),
         "rows": f"{data['n_rows']} x {data['n_columns']} features, {data['n_labelled']} with labels",
-        "kernel": "none" if front is None else f"{data['n_anchors']} anchors, bandwidth {data['bandwidth']:.4g}",
+        "kernel": "none" if kernel is None else f"{data['n_anchors']} anchors, bandwidth {data['bandwidth']:.4g}",
         "classes": str(len(total.classes)),
         "label sets": f"{len(total.rows)}, of {int(sizes.min())} to {int(sizes.max())} rows",
         "size": f"{data['bytes']} bytes",

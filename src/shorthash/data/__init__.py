@@ -1,4 +1,10 @@
-"""Rows: files and arrays become feature rows, labels and splits.
+"""Data: files, data sets, splits, and rows in memory or in a stream.
 
-In: files, arrays, names of data sets. Out: Dataset, feature rows ``X``, row numbers of queries, training and database.
+===============================  ====================================================================================
+:mod:`~shorthash.data.files`      feature, label and code files (.npy, .npz, .csv, .parquet) to arrays and back
+:mod:`~shorthash.data.datasets`   data sets by name or path; downloads (:mod:`~shorthash.data.catalogue` lists them)
+:mod:`~shorthash.data.splits`     evaluation protocols: queries, training rows, database
+:mod:`~shorthash.data.rows`       rows of an array in batches; checks of ``X``
+:mod:`~shorthash.data.streams`    rows that need not fit in memory: arrays, batches, tables, Dask collections
+===============================  ====================================================================================
 """

@@ -1,7 +1,7 @@
 """Data sets: features with their labels, read by name, from a .npz file or from a folder; originals downloaded.
 
-A name is an entry of :data:`shorthash.data.catalogue.CATALOGUE`. Anything else is the path of a .npz file with ``X`` and
-``y`` (or ``Y``), or of a folder with ``features`` and ``labels`` files. Rows are scaled, then divided by their norm.
+A name is an entry of :data:`shorthash.data.catalogue.CATALOGUE`. Anything else is the path of a .npz file with ``X``
+and ``y`` (or ``Y``), or of a folder with ``features`` and ``labels`` files. Rows get unit norm after scaling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Files of features, labels and codes: .npy, .npz, .csv and .parquet files become arrays, codes become files.
 
 In a .npz file the array is found by name: ``X`` for features, ``y`` or ``Y`` for labels, ``codes`` for codes, or the
-only array in the file; ``file.npz:name`` picks any other. If a scalar ``scale`` is stored beside integer features ``X``,
-the features are ``X * scale``. A .csv file may begin with a header line. Pickled objects are never loaded.
+only array in the file; ``file.npz:name`` picks any other. If a scalar ``scale`` is stored beside integer features
+``X``, the features are ``X * scale``. A .csv file may begin with a header line. Pickled objects are never loaded.
 """
 
 from __future__ import annotations
@@ -24,14 +24,23 @@ from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import DataFileError, InvalidInput
 
-__all__ = ["ENDINGS", "check_target", "npz_array", "read_codes", "read_features", "read_labels", "replacing", "write_codes"]
+__all__ = [
+    "ENDINGS",
+    "check_target",
+    "npz_array",
+    "read_codes",
+    "read_features",
+    "read_labels",
+    "replacing",
+    "write_codes",
+]
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet")
 LABEL_HEADERS = ("class", "id", "label", "labels", "name", "target", "y")  # a first line like these is a header
 
 
 def read_features(path: str | Path) -> NDArray[Any]:
-    """Feature rows of a file, (n_samples, n_features), of any numeric type; a .npy file is memory-mapped.
+    r"""Feature rows of a file, (n_samples, n_features), of any numeric type; a .npy file is memory-mapped.
 
     Parameters
     ----------
@@ -40,7 +49,7 @@ def read_features(path: str | Path) -> NDArray[Any]:
     Examples
     --------
     >>> file = Path(tempfile.mkdtemp()) / "rows.csv"
-    >>> _ = file.write_text("height,width\\n1,2\\n3,4\\n")
+    >>> _ = file.write_text("height,width\n1,2\n3,4\n")
     >>> read_features(file)
     array([[1., 2.],
            [3., 4.]])
@@ -66,7 +75,7 @@ def read_features(path: str | Path) -> NDArray[Any]:
 
 
 def read_labels(path: str | Path) -> Labels:
-    """Labels of a file: (n_samples,) numbers or strings, or an (n_samples, n_classes) indicator matrix.
+    r"""Labels of a file: (n_samples,) numbers or strings, or an (n_samples, n_classes) indicator matrix.
 
     A .csv file of one column may hold text. Its first line is a header if it is the only one that is not a number, or
     if it is a usual name of such a column ("label", "class", "y", ...).
@@ -78,7 +87,7 @@ def read_labels(path: str | Path) -> Labels:
     Examples
     --------
     >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
-    >>> _ = file.write_text("label\\ncat\\ndog\\n")
+    >>> _ = file.write_text("label\ncat\ndog\n")
     >>> read_labels(file).tolist()
     ['cat', 'dog']
     """

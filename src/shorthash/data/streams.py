@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._arrays import is_foreign, like, namespace
+from shorthash._arrays import is_foreign, namespace
 from shorthash._types import Features, Labels
 from shorthash._validation import require_extra
 from shorthash.data.files import read_features, read_labels
@@ -124,7 +124,8 @@ class ArrayStream(Stream):
 
     def __init__(self, X: Any, y: ArrayLike | None = None) -> None:
         self.X = X if is_foreign(X) else np.asanyarray(X)
-        self.y: Any = y if y is None or is_foreign(y) else np.asanyarray(y)
+        labels: Any = y
+        self.y = labels if labels is None or is_foreign(labels) else np.asanyarray(labels)
         if len(self.X.shape) != 2:
             raise InvalidInput(f"A stream needs rows of features, (n_rows, n_columns). Got shape {self.X.shape}.")
         if self.y is not None and len(self.y) != len(self.X):
@@ -471,8 +472,8 @@ def _file_stream(path: Path, y: Any, label: str | list[str] | None) -> Stream:
 
 
 def _is_list_of_rows(X: Any) -> bool:
-    """Whether ``X`` is a list of rows rather than of batches: its first entry holds plain numbers."""
-    return isinstance(X, list) and bool(X) and np.ndim(X[0]) == 1 and not isinstance(X[0], tuple)
+    """Whether ``X`` is a list of rows rather than of batches: the cells of its first entry are numbers."""
+    return isinstance(X, list) and bool(X) and np.iterable(X[0]) and all(np.ndim(cell) == 0 for cell in X[0])
 
 
 def _features_and_labels(batch: Any) -> tuple[Any, Any]:

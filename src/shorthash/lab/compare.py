@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes import pack
-from shorthash.data.dataset import Dataset
+from shorthash.data.datasets import Dataset
 from shorthash.data.splits import Protocol, RandomQueries
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
 from shorthash.evaluation.scores import Scores, evaluate

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shorthash._validation import check_count
-from shorthash.data.catalogue import read_dataset
+from shorthash.data.datasets import read_dataset
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.lab.plan import Group, group_runs, plan_runs, unique_runs, weight
 from shorthash.lab.spec import Experiment

@@ -19,7 +19,7 @@ from sklearn.frozen import FrozenEstimator
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats, Labels
 from shorthash.codes.signs import sign
-from shorthash.data.dataset import Dataset
+from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows
 from shorthash.data.splits import protocol_from_dict
 from shorthash.kernels.rbf import AnchorRBF

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash.data.downloads import file_checksum
+from shorthash.data.datasets import file_checksum
 from shorthash.errors import DataFileError
 from shorthash.lab.runs import run_name
 from shorthash.persistence.files import sync_folder, temporary_path

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash.data.catalogue import NamedData
+from shorthash.data.datasets import Dataset
 from shorthash.errors import InvalidInput
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.lab.dense import DENSE, fit_dense
@@ -40,7 +40,7 @@ class Outcome:
     per_query: Mapping[str, NDArray[Any]] | None
 
 
-def make_record(spec: RunSpec, split: SharedSplit, found: NamedData) -> Outcome:
+def make_record(spec: RunSpec, split: SharedSplit, found: Dataset) -> Outcome:
     """Do a run. Where a method is not defined for a length, the record says so instead of scores."""
     wall = time.perf_counter()
     reset_peak_memory()
@@ -59,11 +59,11 @@ def make_record(spec: RunSpec, split: SharedSplit, found: NamedData) -> Outcome:
         **body,
         "peak_memory_mib": rounded(peak_memory()),
         "data": {
-            "name": found.data.name,
+            "name": found.name,
             "fingerprint": found.fingerprint,
-            "rows": len(found.data),
-            "dims": found.data.X.shape[1],
-            "classes": found.data.n_classes,
+            "rows": len(found),
+            "dims": found.X.shape[1],
+            "classes": found.n_classes,
         },
         "versions": versions(),
         "machine": machine_facts(),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shorthash.data.catalogue import NamedData, read_dataset
+from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.errors import ShorthashError
 from shorthash.lab.machine import one_thread
 from shorthash.lab.plan import Group
@@ -73,7 +73,7 @@ def do_group(group: Group, results: str | Path, data_dir: str | None, tell: Told
     if not open_runs:
         return
     found = _read(group.dataset, data_dir)
-    split = SharedSplit(found.data, dict(group.protocol))
+    split = SharedSplit(found, dict(group.protocol))
     for spec in open_runs:
         outcome = make_record(spec, split, found)
         write_record(results, outcome.record, outcome.per_query)
@@ -81,10 +81,10 @@ def do_group(group: Group, results: str | Path, data_dir: str | None, tell: Told
     split.release()
 
 
-_last: dict[str, NamedData] = {}
+_last: dict[str, Dataset] = {}
 
 
-def _read(name: str, data_dir: str | None) -> NamedData:
+def _read(name: str, data_dir: str | None) -> Dataset:
     """The data set; the last one is kept, for the next group often wants the same."""
     if name not in _last:
         _last.clear()

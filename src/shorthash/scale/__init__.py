@@ -6,7 +6,14 @@ Streams are defined in :mod:`shorthash.data.streams`; ``as_stream`` makes one of
 from __future__ import annotations
 
 from shorthash.data.streams import ArrayStream, BatchStream, Stream, TableStream, as_stream
-from shorthash.scale.codes import EncodedFile, bucket_index, code_histogram, encode_to_file, encoded, evaluate_collection
+from shorthash.scale.codes import (
+    EncodedFile,
+    bucket_index,
+    code_histogram,
+    encode_to_file,
+    encoded,
+    evaluate_collection,
+)
 from shorthash.scale.fitting import Collected, collect, fit_collected, fit_stream, load_collected, save_collected
 
 __all__ = [

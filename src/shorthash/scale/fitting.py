@@ -18,15 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from shorthash import __version__
 from shorthash.data.streams import Stream, as_stream
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import BlockSums, SumHasher
 from shorthash.methods import RECIPES
-from shorthash.persistence.file import is_save, read_file, write_file
-from shorthash.persistence.meta import FORMAT_VERSION
+from shorthash.persistence.files import is_save, read_save, write_file
 from shorthash.persistence.values import Decoder, Encoder
 from shorthash.recipes import HasherPipeline
 
@@ -133,7 +131,7 @@ def fit_stream(
     learner._check_params()
     if kernel is not None and not keep_kernel:
         kernel = copy.copy(kernel)  # not a clone: a RandomState must be the same one
-        vars(kernel).pop("anchors_", None)
+        kernel.__dict__.pop("anchors_", None)
     collected = collect(
         stream,
         kernel,
@@ -230,9 +228,6 @@ def save_collected(collected: Collected, path: str | Path) -> Path:
         "n_total": collected.n_total,
     }
     meta = {
-        "format": "shorthash",
-        "format_version": FORMAT_VERSION,
-        "shorthash_version": __version__,
         "kind": KIND,
         "class": "Statistics",
         "statistics": True,
@@ -253,8 +248,8 @@ def load_collected(path: str | Path) -> Collected:
     if not file.exists():
         raise PersistenceError(f"There is no file {file}; check the path.")
     if not is_save(file):
-        raise ForeignFile(f"{file} is not a file of sums; give a file of shorthash sums collect.")
-    meta, arrays = read_file(file, mmap=False)
+        raise ForeignFile(f"{file} holds no sums of shorthash; give a file of shorthash sums collect.")
+    meta, arrays = read_save(file, mmap=False)
     if meta["kind"] != KIND:
         raise ForeignFile(f"{file} holds {meta['class']}, but sums are needed; give a file of shorthash sums collect.")
     try:

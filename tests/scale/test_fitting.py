@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scale.exact import assert_same, hasher, rows
 
-from shorthash.data import streams, tables
+from shorthash.data import streams
 from shorthash.errors import CollisionWarning, GuardWarning, InvalidInput
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.rslh.estimator import RSLH
@@ -26,7 +26,6 @@ X, y = rows()
 def _small_blocks(monkeypatch):
     """Many blocks, whatever the number of rows."""
     monkeypatch.setattr(streams, "BLOCK_ROWS", 500)
-    monkeypatch.setattr(tables, "BLOCK_ROWS", 500)
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +83,12 @@ def test_batches_of_any_size(in_memory, size):
         assert_same(in_memory, fit_stream(hasher(), batches(size)), X)
 
 
-def test_batches_that_come_once_need_a_fitted_front_end(in_memory):
+def test_batches_that_come_once_need_a_fitted_kernel(in_memory):
     with pytest.raises(InvalidInput, match="read only once cannot be counted"):
         fit_stream(hasher(), batches()())
     prepared = hasher()
     prepared[0].fit(X)
-    assert_same(in_memory, fit_stream(prepared, batches()(), keep_front=True), X)
+    assert_same(in_memory, fit_stream(prepared, batches()(), keep_kernel=True), X)
 
 
 @pytest.mark.parametrize("method", ["nsh", "hcsdh", "sumeaph"])
@@ -127,25 +126,25 @@ def test_rows_without_label_can_be_dropped():
     assert fit_stream(kind, X, Y)[-1].n_dropped_ == 300
 
 
-def test_classes_may_turn_up_late(in_memory):
+def test_classes_may_first_occur_in_late_blocks(in_memory):
     order = np.argsort(y, kind="stable")  # every block knows one or two classes only
     assert_same(hasher().fit(X[order], y[order]), fit_stream(hasher(), X[order], y[order]), X)
 
 
-def test_a_checkpoint_is_taken_up_again(tmp_path, table):
+def test_reading_is_resumed_after_a_checkpoint(tmp_path, table):
     place = tmp_path / "sums"
-    told = []
+    reports = []
 
-    def tell(what, done, total):
-        told.append((what, done, total))
+    def progress(what, done, total):
+        reports.append((what, done, total))
         if done == 1500 and what.startswith("adding"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit_stream(hasher(), X, y, checkpoint=place, checkpoint_seconds=0, tell=tell)
-    assert told[0] == ("drawing anchors", 0, 0)
-    assert told[-1][1:] == (1500, 3000)
-    assert "rows/s" in told[-1][0]
+        fit_stream(hasher(), X, y, checkpoint=place, checkpoint_seconds=0, progress=progress)
+    assert reports[0] == ("drawing anchors", 0, 0)
+    assert reports[-1][1:] == (1500, 3000)
+    assert "rows/s" in reports[-1][0]
     assert load_collected(place).n_rows == 1000  # the block that was lost is read again
     resumed = fit_stream(hasher(), X, y, checkpoint=place)
     assert not place.exists()
@@ -156,15 +155,15 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     place = tmp_path / "sums"
     stop = iter([False, False, True])
 
-    def tell(_what, done, _total):
+    def progress(_what, done, _total):
         if done and next(stop):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit_stream(hasher(), X, y, checkpoint=place, checkpoint_seconds=0, tell=tell)
+        fit_stream(hasher(), X, y, checkpoint=place, checkpoint_seconds=0, progress=progress)
     with pytest.raises(InvalidInput, match="belongs to other rows"):
         fit_stream(hasher(), X[:-1], y[:-1], checkpoint=place)
-    with pytest.raises(InvalidInput, match="another front end"):
+    with pytest.raises(InvalidInput, match="another kernel"):
         fit_stream(hasher(n_anchors=30), X, y, checkpoint=place)
 
 
@@ -176,10 +175,11 @@ from shorthash.data import streams
 from shorthash.scale import fit_stream
 streams.BLOCK_ROWS = 500
 folder = sys.argv[1]
-def tell(what, done, total):
+def progress(what, done, total):
     if done == 1500 and what.startswith("adding"):
         os.kill(os.getpid(), signal.SIGKILL)
-fit_stream(hasher(), folder + "/X.npy", folder + "/y.npy", checkpoint=folder + "/sums", checkpoint_seconds=0, tell=tell)
+options = {"checkpoint": folder + "/sums", "checkpoint_seconds": 0, "progress": progress}
+fit_stream(hasher(), folder + "/X.npy", folder + "/y.npy", **options)
 """
 
 
@@ -200,7 +200,7 @@ def test_a_killed_process_is_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["ksh", "sdh", "pcaitq"])
-def test_learners_that_need_the_rows_say_so(method):
+def test_learners_that_need_all_rows_are_refused(method):
     from shorthash import make_hasher
 
     with pytest.raises(InvalidInput, match=r"needs all its rows at once.*sumeaph, rslh, nsh, hcsdh"):
@@ -209,7 +209,7 @@ def test_learners_that_need_the_rows_say_so(method):
         make_hasher(method, 4).fit(ArrayStream(X, y))
 
 
-def test_what_is_wrong_is_said():
+def test_errors():
     with pytest.raises(InvalidInput, match="hold 1 label set only"):
         fit_stream(hasher(), X, np.zeros(len(X), dtype=int))
     with pytest.raises(InvalidInput, match="learns from labels, but the stream has none"):
@@ -243,11 +243,11 @@ def test_the_guard_speaks_where_the_rows_are_gone():
         fit_stream(loud, X, y)
 
 
-def test_the_front_end_may_be_fitted_on_a_sample():
+def test_the_kernel_may_be_fitted_on_a_sample():
     front = AnchorRBF(40, random_state=3).fit(X[:200])
     collected = collect(ArrayStream(X, y), front)
-    np.testing.assert_array_equal(collected.front.anchors_, front.anchors_)
+    np.testing.assert_array_equal(collected.kernel.anchors_, front.anchors_)
     fitted = fit_collected(hasher(), collected)
     assert fitted[-1].n_samples_seen_ == len(X)
-    with pytest.raises(InvalidInput, match="12 features per row, but the front end was fitted on 5"):
+    with pytest.raises(InvalidInput, match="12 features per row, but the kernel was fitted on 5"):
         collect(ArrayStream(X, y), AnchorRBF(5, random_state=0).fit(X[:200, :5]))

@@ -1,25 +1,27 @@
-"""Data sets by name: found, read, scaled, downloaded, and missed with a sentence."""
+"""Data sets: checked, found by name, read, scaled, downloaded, and the errors for missing ones."""
 
 import gzip
 import hashlib
 import re
 import threading
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
-from shorthash.data import catalogue
-from shorthash.data.catalogue import CATALOGUE, data_folders, dataset_facts, default_protocol, fetch, read_dataset
-from shorthash.data.downloads import Original, download, file_checksum
+from shorthash.data.catalogue import CATALOGUE, Original, default_protocol
+from shorthash.data.datasets import Dataset, data_folders, dataset_facts, download, fetch, file_checksum, read_dataset
+from shorthash.data.splits import OfficialTest
 from shorthash.errors import DataFileError, InvalidInput
+
+X = np.arange(12.0).reshape(4, 3)
 
 
 @pytest.fixture(autouse=True)
 def no_data_here(tmp_path, monkeypatch):
-    """No test sees the data of the machine, but where it is marked."""
+    """Tests see the data files of the machine only if they are marked."""
     monkeypatch.delenv("SHORTHASH_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -31,7 +33,7 @@ class Handler(SimpleHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.server.asked.append((self.path, self.headers.get("Range")))
+        self.server.requests.append((self.path, self.headers.get("Range")))
         content = (self.server.folder / self.path.lstrip("/")).read_bytes()
         start = int(re.match(r"bytes=(\d+)-", self.headers.get("Range", "bytes=0-")).group(1))
         if start and start >= len(content):
@@ -51,7 +53,7 @@ def server(tmp_path):
     folder = tmp_path / "published"
     folder.mkdir()
     served = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    served.folder, served.asked, served.sent, served.ranges = folder, [], 0, True
+    served.folder, served.requests, served.sent, served.ranges = folder, [], 0, True
     thread = threading.Thread(target=served.serve_forever, args=(0.01,))
     thread.start()
     served.url = f"http://127.0.0.1:{served.server_port}"
@@ -68,16 +70,16 @@ def md5(content):
 def test_download_and_keep(server, tmp_path):
     (server.folder / "a.bin").write_bytes(b"abc" * 1000)
     original = Original(f"{server.url}/a.bin", md5(b"abc" * 1000))
-    told = []
-    path = download(original, tmp_path / "here", lambda *what: told.append(what))
+    reports = []
+    path = download(original, tmp_path / "here", lambda *report: reports.append(report))
     assert path.read_bytes() == b"abc" * 1000
-    assert told[-1] == ("a.bin", 3000, 3000)
+    assert reports[-1] == ("a.bin", 3000, 3000)
     assert download(original, tmp_path / "here") == path
-    assert len(server.asked) == 1, "a file that is there is only checked"
+    assert len(server.requests) == 1, "an existing file is only checked"
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_an_interrupted_download_goes_on(server, tmp_path, ranges):
+def test_an_interrupted_download_is_resumed(server, tmp_path, ranges):
     content = bytes(range(256)) * 40
     (server.folder / "a.bin").write_bytes(content)
     original = Original(f"{server.url}/a.bin", md5(content))
@@ -87,7 +89,7 @@ def test_an_interrupted_download_goes_on(server, tmp_path, ranges):
     assert not (tmp_path / "a.bin").exists()
     server.sent = 0
     assert download(original, tmp_path).read_bytes() == content
-    assert server.asked[-1] == ("/a.bin", "bytes=4000-")
+    assert server.requests[-1] == ("/a.bin", "bytes=4000-")
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -105,7 +107,7 @@ def test_a_wrong_checksum(server, tmp_path):
     assert not list(tmp_path.glob("a.bin*")), "nothing is left that could be taken for it"
 
 
-def test_an_unknown_checksum_is_noted_and_compared(server, tmp_path):
+def test_an_unknown_checksum_is_stored_and_compared(server, tmp_path):
     (server.folder / "a.bin").write_bytes(b"first")
     original = Original(f"{server.url}/a.bin")
     path = download(original, tmp_path)
@@ -134,7 +136,7 @@ def small_mnist(server, monkeypatch):
     for original, array in zip(CATALOGUE["mnist"].originals, arrays, strict=True):
         (server.folder / original.name).write_bytes(idx(array))
         originals.append(Original(f"{server.url}/{original.name}", md5(idx(array))))
-    monkeypatch.setitem(catalogue.CATALOGUE, "mnist", replace(CATALOGUE["mnist"], originals=tuple(originals)))
+    monkeypatch.setitem(CATALOGUE, "mnist", replace(CATALOGUE["mnist"], originals=tuple(originals)))
     return arrays
 
 
@@ -143,14 +145,13 @@ def test_fetch_and_read(small_mnist, tmp_path):
         read_dataset("mnist")
     files = fetch("mnist")
     assert files[0].parent == tmp_path / "cache" / "shorthash" / "originals" / "mnist"
-    found = read_dataset("mnist")
-    data = found.data
+    data = read_dataset("mnist")
     assert data.y.tolist() == [4, 1, 2, 9, 0]
     assert data.test.tolist() == [False] * 3 + [True] * 2
     assert np.allclose(np.linalg.norm(data.X, axis=1), 1)
     ratio = small_mnist[0][0].reshape(-1) / data.X[0]
     assert np.allclose(ratio, ratio[0])
-    assert dataset_facts("mnist")["place"] == found.place
+    assert dataset_facts("mnist")["place"] == data.path
 
 
 def test_a_damaged_idx_file(small_mnist, tmp_path):
@@ -173,8 +174,8 @@ def test_what_no_program_can_fetch():
 
 def test_digits():
     found = read_dataset("digits")
-    assert len(found.data) == 1797
-    assert np.allclose(np.linalg.norm(found.data.X, axis=1), 1)
+    assert len(found) == 1797
+    assert np.allclose(np.linalg.norm(found.X, axis=1), 1)
     assert found.fingerprint == read_dataset("digits").fingerprint
     assert dataset_facts("digits")["place"] == "scikit-learn"
 
@@ -195,20 +196,20 @@ def test_where_files_are_looked_for(tmp_path, monkeypatch):
         read_dataset("cifar10", first)
     for folder in (third, second, first):
         write_cifar(folder)
-        assert read_dataset("cifar10", first).place == str(folder / "cifar10_cnn256.npz")
+        assert read_dataset("cifar10", first).path == str(folder / "cifar10_cnn256.npz")
 
 
 def test_scaled_then_normalised(tmp_path):
     X = write_cifar(tmp_path, official_test=np.array([0, 0, 0, 0, 1, 1]))
-    data = read_dataset("cifar10", tmp_path).data
+    data = read_dataset("cifar10", tmp_path)
     assert np.allclose(data.X, X / np.linalg.norm(X.astype(float), axis=1, keepdims=True), atol=1e-6)
     assert data.test.tolist() == [False] * 4 + [True] * 2
     assert data.X.dtype == np.float32
 
 
-def test_a_row_of_zeros_stays(tmp_path):
+def test_a_row_of_zeros_is_kept(tmp_path):
     np.savez(tmp_path / "own.npz", X=np.array([[0.0, 0.0], [3.0, 4.0]]), y=[0, 1])
-    assert read_dataset(str(tmp_path / "own.npz")).data.X.tolist() == [[0.0, 0.0], [np.float32(0.6), np.float32(0.8)]]
+    assert read_dataset(str(tmp_path / "own.npz")).X.tolist() == [[0.0, 0.0], [np.float32(0.6), np.float32(0.8)]]
 
 
 def test_a_fingerprint_tells_contents_apart(tmp_path):
@@ -219,12 +220,12 @@ def test_a_fingerprint_tells_contents_apart(tmp_path):
     assert prints[0] != prints[1]
 
 
-def test_a_folder_of_ones_own(tmp_path):
+def test_a_folder_of_features_and_labels(tmp_path):
     np.save(tmp_path / "features.npy", np.eye(3))
     with pytest.raises(DataFileError, match=r"exactly one file named labels or y or Y .*Got 0"):
         read_dataset(str(tmp_path))
     (tmp_path / "labels.csv").write_text("cat\ndog\ncat\n")
-    data = read_dataset(str(tmp_path)).data
+    data = read_dataset(str(tmp_path))
     assert data.name == tmp_path.name
     assert data.y.tolist() == ["cat", "dog", "cat"]
 
@@ -253,8 +254,50 @@ def test_entries_are_complete(name):
 @pytest.mark.data
 @pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.reader == "npz"])
 def test_real_files_are_what_the_catalogue_says(data_folder, name):
-    entry, data = CATALOGUE[name], read_dataset(name, data_folder).data
+    entry, data = CATALOGUE[name], read_dataset(name, data_folder)
     assert (len(data), data.X.shape[1], data.n_classes) == (entry.rows, entry.dims, entry.classes)
     assert data.multilabel == entry.several
     split = entry.protocol.split(data.y, data.test)
     assert len(split.query) in (1000, 5000)
+
+
+def test_rows_and_labels_belong_together():
+    data = Dataset("toy", X, ["b", "a", "b", "a"], "made up", test=[False, True, False, False])
+    assert (len(data), data.n_classes, data.multilabel) == (4, 2, False)
+    some = data.take([1, 3])
+    assert some.X.tolist() == [[3, 4, 5], [9, 10, 11]]
+    assert some.y.tolist() == ["a", "a"]
+    assert some.test.tolist() == [True, False]
+    assert (some.name, some.provenance) == ("toy", "made up")
+    assert OfficialTest().split(data.y, data.test).query.tolist() == [1]
+
+
+def test_label_sets_are_multilabel():
+    data = Dataset("toy", X, [[1, 0], [1, 1], [0, 1], [0, 1]])
+    assert (data.n_classes, data.multilabel, data.test) == (2, True, None)
+    assert data.take([1]).y.tolist() == [[1, 1]]
+
+
+def test_a_memory_map_stays_one(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert isinstance(Dataset("toy", mapped, [0, 1, 0, 1]).X, np.memmap)
+
+
+def test_datasets_are_frozen():
+    with pytest.raises(FrozenInstanceError, match="cannot assign"):
+        Dataset("toy", X, [0, 1, 0, 1]).name = "other"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((X[0], [0, 1, 0]), r"X of dataset 'toy' must have shape \(n_rows, n_features\). Got \(3,\) instead"),
+        ((X, [0, 1, 0]), "y of dataset 'toy' must have one entry for each of the 4 rows of X. Got 3 instead"),
+        ((X, 5), "y of dataset 'toy' must have one entry for each of the 4 rows of X. Got a single value instead"),
+        ((X, [0, 1, 0, 1], "", [True]), "test of dataset 'toy' must have one entry for each of the 4 rows of X. Got 1"),
+    ],
+)
+def test_counts_that_differ_are_named(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Dataset("toy", *arguments)
