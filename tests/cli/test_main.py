@@ -10,8 +10,8 @@ import shorthash
 from shorthash.cli.main import app, main
 from shorthash.recipes import RECIPES
 
-COMMANDS = ["demo", "methods", "advise", "compare", "report", "fit", "encode", "search", "evaluate", "info", "sql"]
-COMMANDS += ["serve", "index", "sums", "images", "bench", "datasets"]
+COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "advise", "compare", "index", "sql"]
+COMMANDS += ["images", "serve", "sums", "datasets", "bench", "report"]
 GROUPS = {
     "index": ["build", "add", "remove", "search", "stats", "export"],
     "sums": ["collect", "merge", "subtract", "show", "fit"],

@@ -22,7 +22,7 @@ datasets = typer.Typer(name="datasets", help=__doc__, rich_markup_mode=None, add
 
 @datasets.command("list")
 def list_datasets(
-    name: Annotated[str | None, argument("[NAME]", "Show everything about this data set.")] = None,
+    name: Annotated[str | None, argument("NAME", "Show everything about this data set.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,10 +59,11 @@ def fetch(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Download the original files of a data set and check them; files that exist are only checked.
+    """Download the original files of a data set.
 
-    They are saved to originals/NAME in the data folder, or in the cache. mnist and fashion-mnist can be used at once;
-    docs/guide/datasets.md says how the features of the others are made.
+    Files that exist are not downloaded again; all are checked. They are saved to originals/NAME in the data folder, or
+    in the cache. mnist and fashion-mnist can be used at once; docs/guide/datasets.md says how the features of the
+    others are made.
 
     \b
     Example:

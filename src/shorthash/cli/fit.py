@@ -45,7 +45,8 @@ def fit(
     ] = None,
     preset: Preset = "paper",
     anchors: Annotated[
-        int | None, option("--anchors", "N", "Anchors of the kernel features, for methods that use them.", "1000")
+        int | None,
+        option("--anchors", "N", "Anchors, for methods with kernel features.", default="1000 for most methods"),
     ] = None,
     seed: Seed = 0,
     settings: Annotated[
@@ -222,7 +223,7 @@ def info(
 
 
 def methods(
-    name: Annotated[str | None, argument("[METHOD]", "Show the settings and the reference of this method.")] = None,
+    name: Annotated[str | None, argument("METHOD", "Show the settings and the reference of this method.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the methods of fit, or show one in detail.

@@ -126,7 +126,7 @@ def search(
     model: CollectionFolder,
     query: Annotated[str, argument("IMAGE|ID", "An image file, or the id of an item.")],
     k: Annotated[int, option("-k", "N", "How many neighbours to find.")] = 10,
-    radius: Annotated[int | None, option("--radius", "N", "None farther than this distance.")] = None,
+    radius: Annotated[int | None, option("--radius", "N", "Leave out images farther than this distance.")] = None,
     rerank: Annotated[bool, flag("--rerank", "Rank all within the radius (or 2) by their features.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -181,7 +181,7 @@ def _query(collection: Collection, text: str) -> dict[str, Any]:
 @images.command()
 def add(
     model: CollectionFolder,
-    paths: Annotated[list[Path], argument("PATH...", "Images, and folders of images.")],
+    paths: Annotated[list[Path], argument("PATH", "Images, and folders of images.")],
     label: Annotated[str | None, option("--label", "NAME", "Label of all of them.")] = None,
     labels: LabelTable = None,
     workers: Workers = None,
@@ -237,7 +237,7 @@ def add(
 @images.command()
 def remove(
     model: CollectionFolder,
-    ids: Annotated[list[str], argument("ID...", "Ids of the items to remove.")],
+    ids: Annotated[list[str], argument("ID", "Ids of the items to remove.")],
     as_json: AsJson = False,
 ) -> None:
     """Remove items with their thumbnails, all or none; an unknown id is an error.

@@ -89,9 +89,10 @@ def add(
     vectors: RowVectors = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add items, all or none: after a crash or an error the index is as it was before, or complete.
+    """Add items, all or none.
 
-    Another index is merged with its ids and vectors, after its bytes have been checked.
+    After a crash or an error the index is as it was before, or complete. Another index is merged with its ids and
+    vectors, after its bytes have been checked.
 
     \b
     Examples:
@@ -115,7 +116,7 @@ def add(
 
 @index.command()
 def remove(
-    given: Annotated[list[str] | None, argument("[ID]...", "Ids of the items to remove.")] = None,
+    given: Annotated[list[str] | None, argument("ID", "Ids of the items to remove.")] = None,
     ids: Annotated[Path | None, option("--ids", "FILE", "Or a file of ids.")] = None,
     index: IndexFile = None,
     store: StoreUrl = None,
@@ -162,7 +163,7 @@ def search(
 ) -> None:
     """Find the nearest items of every query, by Hamming distance.
 
-    With --rerank, the -k items with the best scores among all within --radius (2 if it is not given). The scores come
+    With --rerank, all items within --radius (default: 2) are scored, and the -k best are shown. Scores are computed
     from --vectors; those of "asymmetric" from the model, which then encodes the queries.
 
     \b

@@ -21,22 +21,22 @@ __all__ = ["app", "main"]
 # command or group -> the file of shorthash.cli that defines it under this name, in the order of --help
 COMMANDS = {
     "demo": "evaluate",
-    "methods": "fit",
-    "advise": "evaluate",
-    "compare": "evaluate",
-    "report": "bench",
     "fit": "fit",
     "encode": "encode",
     "search": "search",
     "evaluate": "evaluate",
     "info": "fit",
-    "sql": "search",
-    "serve": "serve",
+    "methods": "fit",
+    "advise": "evaluate",
+    "compare": "evaluate",
     "index": "index",
-    "sums": "sums",
+    "sql": "search",
     "images": "images",
-    "bench": "bench",
+    "serve": "serve",
+    "sums": "sums",
     "datasets": "datasets",
+    "bench": "bench",
+    "report": "bench",
 }
 
 # parameter of the library -> the option that sets it, for error messages
@@ -97,8 +97,7 @@ def main(args: Sequence[str] | None = None) -> None:
     with output.warnings_as_lines():
         try:
             status = app(arguments, prog_name="shorthash", standalone_mode=False)
-        except typer.Abort:
-            output.complain("error", "interrupted")
+        except typer.Abort:  # Ctrl+C; newer versions of typer return the status
             status = INTERRUPTED
         except Exception as error:
             message = _explain(error)

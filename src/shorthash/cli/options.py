@@ -47,7 +47,7 @@ def option(names: str, metavar: str, text: str, default: bool | str = True, **li
     metavar : what help shows for the value
     text : help
     default : words that help shows as the default where it is None in Python; True shows the default itself
-    **limits : ``min`` and ``max`` of a number
+    **limits : ``min`` or ``max`` of a number
     """
     return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text, **limits)
 
@@ -61,8 +61,8 @@ Model = Annotated[Path, argument("MODEL", "Folder written by shorthash fit.")]
 Features = Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet.")]
 ModelOutput = Annotated[Path, option("--output -o", "MODEL", "Folder to write.")]
 Bits = Annotated[int, option("--bits -b", "N", "Length of the codes, 1 to 64.")]
-Preset = Annotated[str, option("--preset", "NAME", "Whose settings: paper or authors-code.")]
-Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.", min=0, max=2**32 - 1)]
+Preset = Annotated[str, option("--preset", "NAME", "Settings: paper, or a preset that shorthash methods lists.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.", min=0)]
 Settings = Annotated[list[str] | None, option("--set", "NAME=VALUE", "Set a parameter of the learner; repeatable.")]
 LabelColumns = Annotated[
     list[str] | None,

@@ -144,8 +144,8 @@ def sql(
 ) -> None:
     """Print the SQL that searches codes in your own database.
 
-    The first makes a B-tree; the second finds the 100 nearest items within a radius of :code. No extension is needed.
-    Codes are packed integers; those of 64 bits are stored as signed ones with the same bits.
+    The first line creates an index; the second finds the 100 nearest items within a radius of :code. No extension is
+    needed. Codes are packed integers; those of 64 bits are stored as signed integers with the same bits.
 
     \b
     Examples:
