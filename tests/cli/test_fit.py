@@ -10,8 +10,10 @@ from shorthash import load
 TABLE = """\
 model        fitted
 method       rslh
+preset       paper
 bits         2
-rows         60 x 4 features
+rows         60
+features     4
 seconds      T
 classes      3
 iterations   3 + 3 + 3
@@ -77,8 +79,10 @@ def test_settings_reach_learner_and_kernel(run, files):
 UNSUPERVISED = """\
 model        rotated
 method       pcarr
+preset       paper
 bits         2
-rows         60 x 4 features
+rows         60
+features     4
 seconds      T
 """
 
@@ -87,7 +91,7 @@ def test_unsupervised_methods_need_no_labels(run):
     outcome = run("fit", "X.npy", "-o", "rotated", "--bits", "2", "--method", "pcarr")
     assert (outcome.status, outcome.err) == (0, "")
     assert masked(outcome.out).startswith(UNSUPERVISED)
-    assert [line.split()[0] for line in outcome.out.splitlines()[5:]] == [
+    assert [line.split()[0] for line in outcome.out.splitlines()[7:]] == [
         "buckets",
         "entropy",
         "imbalance",

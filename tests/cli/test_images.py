@@ -32,12 +32,15 @@ def test_fit_says_what_it_did(fitted):
     assert re.sub(r"seconds +[\d.]+", "seconds   T", re.sub(r"mAP +[\d.]+", "mAP       M", said.out)) == (
         f"model     {path}\n"
         "images    18 of 19, 1 unreadable\n"
-        "features  gist\n"
-        "method    auto (images have labels: the recommended method)\n"
-        "bits      4\n"
+        "items     18\n"
         "classes   3\n"
+        "bits      4\n"
+        "method    auto (images have labels: the recommended method)\n"
+        "features  512 numbers, gist\n"
         "mAP       M (3 held-out queries, 15 images searched)\n"
-        "buckets   3 in use, the largest holds 6 images\n"
+        "buckets   3 in use, the largest holds 6 items\n"
+        "entropy   1.58 bits\n"
+        "purity    1.000 of the items belong to the main class of their bucket\n"
         "seconds   T\n"
     )
     reason = r"the image is damaged or truncated \(.*\); copy it again\."
@@ -78,7 +81,9 @@ def test_add_and_remove(run, fitted, made, tmp_path):
     again = made / "photos" / "rings" / "0.png"
     said = run("images", "add", path, tmp_path / "more", again, "--no-cache")
     assert (said.status, said.err) == (0, "")
-    assert said.out == f"model       {path}\nadded       2\nids         18 to 19\nduplicates  1\nitems       20\n"
+    assert (
+        said.out == f"model       {path}\nadded       2 (ids 18 to 19)\nduplicates  1\nfailed      0\nitems       20\n"
+    )
     with Collection.open(path, readonly=True) as collection:
         assert collection.labels_of([18, 19]) == ["checks", "rings"]
     assert run("images", "remove", path, 18, 19).out == f"model    {path}\nremoved  2\nitems    18\n"
@@ -106,7 +111,9 @@ def test_info_knows_collections(run, fitted, verb):
     path, _ = fitted
     said = run(*verb, path)
     assert said.status == 0
-    assert said.out.startswith("kind        collection\nitems       18\nbits        4\nmethod      auto\n")
+    assert said.out.startswith(
+        "kind        collection\nitems       18\nclasses     3\nbits        4\nmethod      auto\n"
+    )
     assert re.search(r"^rings +6$", said.out, re.M)
     assert json.loads(run(*verb, path, "--json").out)["classes"] == dict.fromkeys(CLASSES, 6)
 

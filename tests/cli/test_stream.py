@@ -30,8 +30,10 @@ def shards(files, monkeypatch):
 TABLE = """\
 model       streamed
 method      rslh
+preset      paper
 bits        2
-rows        60 x 4 features
+rows        60
+features    4
 seconds     T
 classes     3
 iterations  3 + 3 + 3

@@ -30,12 +30,18 @@ def test_show(run, shards, files):
     outcome = run("sums", "show", "all.sums")
     size = (files / "all.sums").stat().st_size
     assert outcome.out == (
-        "sums        all.sums\n"
-        "rows        60 x 4 features, 60 with labels\n"
-        "kernel      9 anchors, bandwidth 8\n"
-        "classes     3\n"
-        "label sets  3, of 20 to 20 rows\n"
-        f"size        {size} bytes\n"
+        "sums                all.sums\n"
+        "rows                60\n"
+        "labelled            60\n"
+        "features            9\n"
+        "anchors             9\n"
+        "columns             4\n"
+        "bandwidth           8.00\n"
+        "classes             3\n"
+        "label sets          3\n"
+        "smallest label set  20\n"
+        "largest label set   20\n"
+        f"bytes               {size}\n"
     )
     said = json.loads(run("sums", "show", "all.sums", "--json").out)
     assert (said["classes"], said["n_anchors"]) == (["ant", "bee", "cow"], 9)
@@ -46,7 +52,7 @@ def test_merge_and_fit(run, shards, files):
     assert run("sums", "merge", "b.sums", "a.sums", "-o", "both.sums").status == 0
     outcome = run("sums", "fit", "both.sums", "-o", "merged.model", "--bits", "2", "--seed", "1", "--method", "rslh")
     assert (outcome.status, outcome.err) == (0, "")
-    assert "rows        60 x 4 features" in outcome.out
+    assert "rows        60\nfeatures    4\n" in outcome.out
     expected = load(files / "model")[-1].projection_
     np.testing.assert_allclose(load(files / "merged.model")[-1].projection_, expected, rtol=1e-8)
 

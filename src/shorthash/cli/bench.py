@@ -26,7 +26,7 @@ __all__ = ["bench", "report"]
 
 Specs = Annotated[list[Path], argument("SPEC", "Specifications: .toml files.")]
 Results = Annotated[
-    Path | None, option("--results -r", "FOLDER", "Folder of the records.", default="results beside the first SPEC")
+    Path | None, option("--results -r", "FOLDER", "Folder of the records.", "results beside the first SPEC")
 ]
 
 bench = typer.Typer(name="bench", help=__doc__, rich_markup_mode=None, add_completion=False)
@@ -37,9 +37,7 @@ def run(
     specs: Specs,
     results: Results = None,
     data_dir: DataDir = None,
-    workers: Annotated[
-        int | None, option("--workers -w", "N", "Processes of one thread each.", default="one per core")
-    ] = None,
+    workers: Annotated[int | None, option("--workers -w", "N", "Processes of one thread each.", "one per core")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Do every run of the specifications that has no record yet.

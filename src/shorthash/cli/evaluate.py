@@ -25,17 +25,15 @@ def evaluate(
     query: Annotated[Path, option("--query", "FILE", "Rows of the queries.")],
     query_labels: Annotated[Path, option("--query-labels", "FILE", "Their labels.")],
     database: Annotated[
-        Path | None, option("--database", "FILE", "Rows to rank.", default="each query ranks the other queries")
+        Path | None, option("--database", "FILE", "Rows to rank.", "each query ranks the other queries")
     ] = None,
     database_labels: Annotated[Path | None, option("--database-labels", "FILE", "Their labels.")] = None,
     model: Annotated[Path | None, option("--model", "MODEL", "Folder written by shorthash fit.")] = None,
     codes: Annotated[bool, flag("--codes", "The rows are codes, not features; no model needed.")] = False,
     bits: Annotated[int | None, option("--bits", "N", "Length of packed codes.")] = None,
-    ties: Annotated[
-        str | None, option("--ties", "NAME", "expected, stable, best or worst.", default="expected")
-    ] = None,
+    ties: Annotated[str | None, option("--ties", "NAME", "expected, stable, best or worst.", "expected")] = None,
     radius: Radius = 2,
-    k: Annotated[str | None, option("--k -k", "N,N,...", "List lengths.", default="10,100,1000")] = None,
+    k: Annotated[str | None, option("--k -k", "N,N,...", "List lengths.", "10,100,1000")] = None,
     convention: Annotated[
         str,
         option("--convention", "NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir."),
@@ -131,13 +129,11 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
 def advise(
     features: Features,
     labels: Annotated[Path, argument("LABELS", "Their labels, one per row.")],
-    bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", default="4,6,8,10,12,16")] = None,
+    bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
     methods: Annotated[str, option("--methods", "NAME,...", "Methods to try; see shorthash methods.")] = "auto,rslh",
     folds: Annotated[int, option("--folds", "N", "Folds of the cross-validation.")] = 3,
     radius: Radius = 2,
-    items: Annotated[
-        int | None, option("--items", "N", "Rows of the database to plan for.", default="rows given")
-    ] = None,
+    items: Annotated[int | None, option("--items", "N", "Rows of the database to plan for.", "rows given")] = None,
     seed: Seed = 0,
     figure: Annotated[Path | None, option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")] = None,
     as_json: AsJson = False,
@@ -216,7 +212,7 @@ def compare(
     labels: Annotated[Path, argument("LABELS", "Their labels, one per row, or an indicator matrix.")],
     bits: Annotated[
         str | None,
-        option("--bits", "N,N,...", "Code lengths.", default="four, from the shortest for the classes"),
+        option("--bits", "N,N,...", "Code lengths.", "four, from the shortest for the classes"),
     ] = None,
     methods: Annotated[
         str | None,
@@ -224,15 +220,13 @@ def compare(
             "--methods",
             "NAME,...",
             "Methods, or all; see shorthash methods.",
-            default="the paper's ten, classifier, auto",
+            "the paper's ten, classifier, auto",
         ),
     ] = None,
     queries: Annotated[
-        int | None, option("--queries", "N", "Rows used as queries only.", default="a fifth, at most 1000")
+        int | None, option("--queries", "N", "Rows used as queries only.", "a fifth, at most 1000")
     ] = None,
-    train: Annotated[
-        int | None, option("--train", "N", "Rows to learn from.", default="all others, at most 10000")
-    ] = None,
+    train: Annotated[int | None, option("--train", "N", "Rows to learn from.", "all others, at most 10000")] = None,
     radius: Radius = 2,
     seed: Seed = 0,
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the page.")] = Path("compare"),

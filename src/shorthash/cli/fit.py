@@ -39,14 +39,12 @@ def fit(
     bits: Bits = 8,
     method: Annotated[
         str | None,
-        option(
-            "--method", "NAME", "Method; see shorthash methods.", default=f"{METHOD}; {STREAM_METHOD} with --stream"
-        ),
+        option("--method", "NAME", "Method; see shorthash methods.", f"{METHOD}; {STREAM_METHOD} with --stream"),
     ] = None,
     preset: Preset = "paper",
     anchors: Annotated[
         int | None,
-        option("--anchors", "N", "Anchors, for methods with kernel features.", default="1000 for most methods"),
+        option("--anchors", "N", "Anchors, for methods with kernel features.", "1000 for most methods"),
     ] = None,
     seed: Seed = 0,
     settings: Annotated[
@@ -125,28 +123,20 @@ def fit(
     show_fit(data, hasher[-1], facts, as_json=as_json)
 
 
-def show_fit(data: Mapping[str, Any], learner: Any, more: Mapping[str, str], *, as_json: bool) -> None:
+def show_fit(data: dict[str, Any], learner: Any, more: Mapping[str, str], *, as_json: bool) -> None:
     """Print what was learned from, how the training went, and ``more`` facts."""
-    facts = {
-        "model": data["model"],
-        "method": data["method"] if data["preset"] == "paper" else f"{data['method']}, {data['preset']} settings",
-        "bits": str(data["n_bits"]),
-        "rows": f"{data['n_rows']} x {data['n_features']} features",
-        "seconds": f"{data['seconds']:.2f}",
-    }
-    training: dict[str, Any] = {}
     if hasattr(learner, "classes_"):
-        training["n_classes"] = len(learner.classes_)
-        facts["classes"] = str(len(learner.classes_))
+        data["n_classes"] = len(learner.classes_)
+    facts = output.facts_of(data)
     if hasattr(learner, "convergence_"):
         runs = learner.convergence_
-        training["runs"] = [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs]
+        data["runs"] = [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs]
         facts["iterations"] = " + ".join(str(run.n_iter) for run in runs)
         facts["stopped"] = "; ".join(dict.fromkeys(run.reason for run in runs))
     elif hasattr(learner, "n_iter_"):
-        training["runs"] = [{"n_iter": int(learner.n_iter_)}]
+        data["runs"] = [{"n_iter": int(learner.n_iter_)}]
         facts["iterations"] = str(int(learner.n_iter_))
-    output.show({**data, **training}, {**facts, **more}, as_json=as_json)
+    output.show(data, {**facts, **more}, as_json=as_json)
 
 
 def _health(quality: Mapping[str, Any], group: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ Example:
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,10 +27,8 @@ NAMED = 20  # images that could not be read, named one by one
 
 CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
 LabelTable = Annotated[Path | None, option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
-Workers = Annotated[
-    int | None, option("--workers", "N", "Processes that read images; 0: none.", default="one per processor")
-]
-Cache = Annotated[Path | None, option("--cache", "FILE", "Where features are cached.", default="in ~/.cache/shorthash")]
+Workers = Annotated[int | None, option("--workers", "N", "Processes that read images; 0: none.", "one per processor")]
+Cache = Annotated[Path | None, option("--cache", "FILE", "Where features are cached.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, flag("--no-cache", "Do not cache features.")]
 
 images = typer.Typer(name="images", help=__doc__, rich_markup_mode=None, add_completion=False)
@@ -44,7 +43,7 @@ def fit(
     labels: LabelTable = None,
     method: Annotated[
         str | None,
-        option("--method", "NAME", "Method; see shorthash methods.", default="auto; pcaitq without labels"),
+        option("--method", "NAME", "Method; see shorthash methods.", "auto; pcaitq without labels"),
     ] = None,
     settings: Settings = None,
     hold_out: Annotated[float, option("--hold-out", "SHARE", "Share of images held out to measure mAP.")] = 0.2,
@@ -88,8 +87,7 @@ def fit(
 
 
 def _show_fit(report: FitReport, as_json: bool) -> None:
-    added, measured, codes = report.added, report.evaluation, report.facts["codes"]
-    seconds = sum(report.seconds.values())
+    added, seconds = report.added, sum(report.seconds.values())
     data: dict[str, Any] = {
         "model": str(report.path),
         **{key: value for key, value in report.facts.items() if key != "name"},
@@ -105,20 +103,34 @@ def _show_fit(report: FitReport, as_json: bool) -> None:
     facts = {
         "model": str(report.path),
         "images": f"{report.n_items} of {report.n_images}" + "".join(f", {n} {why}" for n, why in left_out if n),
-        "features": report.recipe["kind"],
-        "method": report.method + (f" ({report.reason})" if report.reason else ""),
-        "bits": str(report.facts["n_bits"]),
+        **_collection_facts(report.facts),
     }
-    if report.n_classes:
-        facts["classes"] = str(report.n_classes)
+    if report.reason:
+        facts["method"] += f" ({report.reason})"
     if report.unmatched:
         facts["labels unused"] = f"{len(report.unmatched)} names of the table belong to no image"
+    output.show(data, {**facts, "seconds": f"{seconds:.2f}"}, as_json=as_json)
+
+
+def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
+    """How a collection was made, and how healthy its codes are."""
+    recipe, measured, codes = data["features"], data["evaluation"], data["codes"]
+    facts = {
+        "items": str(data["n_items"]),
+        "classes": str(data["n_classes"]),
+        "bits": str(data["n_bits"]),
+        "method": data["method"],
+        "features": f"{data['n_features']} numbers, " + ("given as vectors" if recipe is None else recipe["kind"]),
+    }
     if measured:
-        searched = f"{measured['n_queries']} held-out queries, {measured['n_searched']} images searched"
-        facts["mAP"] = f"{measured['map']:.4f} ({searched})"
-    facts["buckets"] = f"{codes['occupied_codes']} in use, the largest holds {codes['largest_bucket']} images"
-    facts["seconds"] = f"{seconds:.2f}"
-    output.show(data, facts, as_json=as_json)
+        queries = f"{measured['n_queries']} held-out queries, {measured['n_searched']} images searched"
+        facts["mAP"] = f"{measured['map']:.4f} ({queries})"
+    if codes:
+        facts["buckets"] = f"{codes['occupied_codes']} in use, the largest holds {codes['largest_bucket']} items"
+        facts["entropy"] = f"{codes['entropy']:.2f} bits"
+        if "purity" in codes:
+            facts["purity"] = f"{codes['purity']:.3f} of the items belong to the main class of their bucket"
+    return facts
 
 
 @images.command()
@@ -221,14 +233,10 @@ def add(
         "failed": _failures(report.failed),
         "n_items": n_items,
     }
-    facts = {"model": str(model), "added": str(len(report.added))}
+    facts = output.facts_of(data)
     if report.added:
-        facts["ids"] = f"{report.added[0]} to {report.added[-1]}" if len(report.added) > 1 else str(report.added[0])
-    if report.duplicates:
-        facts["duplicates"] = str(len(report.duplicates))
-    if report.failed:
-        facts["unreadable"] = str(len(report.failed))
-    output.show(data, {**facts, "items": str(n_items)}, as_json=as_json)
+        facts["added"] += f" (ids {report.added[0]} to {report.added[-1]})"
+    output.show(data, facts, as_json=as_json)
     _name_failures(report.failed)
     if report.failed:
         raise typer.Exit(1)
@@ -271,22 +279,7 @@ def info(model: CollectionFolder, as_json: AsJson = False) -> None:
     with Collection.open(model, readonly=True) as collection:
         data = collection.facts()
         classes = collection.classes
-    recipe, measured, codes = data["features"], data["evaluation"], data["codes"]
-    facts = {
-        "kind": "collection",
-        "items": str(data["n_items"]),
-        "bits": str(data["n_bits"]),
-        "method": data["method"],
-        "features": f"{data['n_features']} numbers, " + ("given as vectors" if recipe is None else recipe["kind"]),
-    }
-    if measured:
-        facts["mAP"] = f"{measured['map']:.4f} when fitted ({measured['n_queries']} held-out queries)"
-    if codes:
-        facts["buckets"] = f"{codes['occupied_codes']} in use, the largest holds {codes['largest_bucket']} items"
-        facts["entropy"] = f"{codes['entropy']:.2f} bits"
-        if "purity" in codes:
-            facts["purity"] = f"{codes['purity']:.3f} of the items belong to the main class of their bucket"
-    facts["written by"] = f"shorthash {data['shorthash_version']}"
+    facts = {"kind": "collection", **_collection_facts(data), "written by": f"shorthash {data['shorthash_version']}"}
     rows = [(str(name), count) for name, count in classes.items()]
     tables = [output.table(["class", "items"], rows, text=["class"])] if rows else []
     output.show({"kind": "collection", **data, "classes": classes}, facts, tables, as_json=as_json)

@@ -30,7 +30,7 @@ RowModel = Annotated[
     Path | None, option("--model", "MODEL", "Model that encodes the rows; without it the rows are codes.")
 ]
 RowBits = Annotated[int | None, option("--bits", "N", "Length of packed codes, if their file does not say.")]
-RowIds = Annotated[Path | None, option("--ids", "FILE", "Ids of the rows.", default="numbers")]
+RowIds = Annotated[Path | None, option("--ids", "FILE", "Ids of the rows.", "numbers")]
 RowVectors = Annotated[Path | None, option("--vectors", "FILE", "Vectors of the rows, to rank by.")]
 
 index = typer.Typer(name="index", help=__doc__, rich_markup_mode=None, add_completion=False)

@@ -46,7 +46,7 @@ def option(names: str, metavar: str, text: str, default: bool | str = True, **li
     names : the name, or the long and the short one: ``"--output -o"``
     metavar : what help shows for the value
     text : help
-    default : words that help shows as the default where it is None in Python; True shows the default itself
+    default : what help shows as the default: True shows the Python value, words explain a None
     **limits : ``min`` or ``max`` of a number
     """
     return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text, **limits)
@@ -72,7 +72,7 @@ Checkpoint = Annotated[
     Path | None, option("--checkpoint", "FILE", "Save the sums here while reading; a second run continues from them.")
 ]
 Radius = Annotated[int, option("--radius", "N", "Radius of the Hamming ball.")]
-Neighbours = Annotated[int | None, option("-k", "N", "How many neighbours to find.", default="10")]
+Neighbours = Annotated[int | None, option("-k", "N", "How many neighbours to find.", "10")]
 Show = Annotated[int, option("--show", "N", "How many queries the table shows.", min=0)]
 DataDir = Annotated[Path | None, option("--data-dir", "FOLDER", "Look for data here before $SHORTHASH_DATA.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]

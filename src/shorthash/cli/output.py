@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 if TYPE_CHECKING:
     from shorthash.lab.tables import Table
 
-__all__ = ["Progress", "complain", "duration", "progress", "records", "say", "show", "table", "warnings_as_lines"]
+__all__ = [
+    "Progress",
+    "complain",
+    "duration",
+    "facts_of",
+    "progress",
+    "records",
+    "say",
+    "show",
+    "table",
+    "warnings_as_lines",
+]
 
 PIPE_WIDTH = 100  # columns where there is no terminal
 UNBOUNDED = 10_000  # columns of a terminal in which everything fits
@@ -50,7 +61,7 @@ def show(
         print(json.dumps(_plain(data), indent=2, ensure_ascii=False))
         return
     if facts is None:
-        facts = _facts(data)
+        facts = facts_of(data)
     if facts:
         _print_grid(_facts_grid(facts))
     for number, each in enumerate(tables):
@@ -59,6 +70,27 @@ def show(
         _print_grid(_table_grid(each), _table_grid(each, narrow=True))
     for note in notes:
         print(note)
+
+
+def facts_of(data: Mapping[str, Any]) -> dict[str, str]:
+    """Results as text; a list is shown by its length, and empty values and nested results are left out.
+
+    Examples
+    --------
+    >>> facts_of({"n_rows": 60, "seconds": 0.1234, "signs": False, "label": None, "missing_ids": [3, 5]})
+    {'rows': '60', 'seconds': '0.12', 'signs': 'no', 'missing ids': '2'}
+    """
+    facts = {}
+    for key, value in data.items():
+        if value is None or value == "" or isinstance(value, Mapping):
+            continue
+        text = str(len(value) if isinstance(value, list) else value)
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, float):
+            text = f"{value:.2f}"
+        facts[key.removeprefix("n_").replace("_", " ")] = text
+    return facts
 
 
 def table(
@@ -199,27 +231,6 @@ def warnings_as_lines() -> Iterator[None]:
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = showwarning
         yield
-
-
-def _facts(data: Mapping[str, Any]) -> dict[str, str]:
-    """Results as text; a list is shown by its length, and empty values are left out.
-
-    Examples
-    --------
-    >>> _facts({"n_rows": 60, "seconds": 0.1234, "signs": False, "label": None, "missing_ids": [3, 5]})
-    {'rows': '60', 'seconds': '0.12', 'signs': 'no', 'missing ids': '2'}
-    """
-    facts = {}
-    for key, value in data.items():
-        if isinstance(value, bool):
-            text = "yes" if value else "no"
-        elif isinstance(value, float):
-            text = f"{value:.2f}"
-        else:
-            text = str(len(value) if isinstance(value, list) else value)
-        if value is not None and value != "":
-            facts[key.removeprefix("n_").replace("_", " ")] = text
-    return facts
 
 
 def _facts_grid(facts: Mapping[str, str]) -> Any:

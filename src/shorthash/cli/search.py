@@ -28,7 +28,7 @@ def search(
     codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES hold codes, not features.")] = False,
     database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE holds codes.")] = False,
     labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE, to show.")] = None,
-    ids: Annotated[Path | None, option("--ids", "FILE", "Ids of DATABASE.", default="row numbers")] = None,
+    ids: Annotated[Path | None, option("--ids", "FILE", "Ids of DATABASE.", "row numbers")] = None,
     show: Show = 10,
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,7 @@ def serve(
     host: Annotated[str, option("--host", "ADDRESS", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option("--port", "N", "Port; 0 takes a free one.")] = 8000,
     token: Annotated[
-        str | None, option("--token", "TEXT", "Token that writers must send.", default=f"${TOKEN}; else no writes")
+        str | None, option("--token", "TEXT", "Token that writers must send.", f"${TOKEN}; else no writes")
     ] = None,
     readonly: Annotated[bool, flag("--readonly", "Allow no writes, so that another process can write.")] = False,
     allow_host: Annotated[

@@ -194,18 +194,10 @@ def _show_sums(path: Path, collected: Any, as_json: bool) -> None:
         "n_anchors": None if kernel is None else len(kernel.anchors_),
         "n_columns": total.n_features if kernel is None else int(kernel.n_features_in_),
         "bandwidth": None if kernel is None else float(kernel.bandwidth_),
-        "classes": total.classes,
+        "classes": total.classes.tolist(),
         "n_label_sets": len(total.rows),
         "smallest_label_set": int(sizes.min()),
         "largest_label_set": int(sizes.max()),
         "bytes": path.stat().st_size,
     }
-    facts = {
-        "sums": str(path),
-        "rows": f"{data['n_rows']} x {data['n_columns']} features, {data['n_labelled']} with labels",
-        "kernel": "none" if kernel is None else f"{data['n_anchors']} anchors, bandwidth {data['bandwidth']:.4g}",
-        "classes": str(len(total.classes)),
-        "label sets": f"{len(total.rows)}, of {int(sizes.min())} to {int(sizes.max())} rows",
-        "size": f"{data['bytes']} bytes",
-    }
-    output.show(data, facts, as_json=as_json)
+    output.show(data, as_json=as_json)
