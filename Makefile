@@ -101,7 +101,7 @@ PAPER := $(foreach name,table1 table2 figure1 figure2,experiments/$(name).toml)
 
 reproduce: $(READY)  ## run every table and figure of the paper (needs SHORTHASH_DATA; up to an hour), then draw them
 	$(BIN)/shorthash bench run $(PAPER)
-	$(BIN)/shorthash report $(PAPER)
+	$(BIN)/python experiments/paper/report.py
 
 smoke: $(READY)  ## every method and every figure once, on scikit-learn's digits, into a temporary folder
 	@folder=$$(mktemp -d) && \

@@ -29,6 +29,7 @@ def rendered(script: str, function: str = "render") -> Callable[[], str]:
 def loaded(script: str) -> ModuleType:
     """A script as a module; several blocks may come from one."""
     path = ROOT / script
+    sys.path.insert(0, str(path.parent))  # its neighbours, as if it were run
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -79,7 +80,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/guide/datasets.md", "datasets", rendered("docs/datasets_reference.py")),
     ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
     *(
-        ("docs/reproduction.md", f"reproduction_{part}", rendered("docs/reproduction_page.py", part))
+        ("docs/reproduction.md", f"reproduction_{part}", rendered("experiments/paper/report.py", part))
         for part in ("state", "order", "ties", "tables", "sentences", "errata")
     ),
 ]
@@ -96,10 +97,11 @@ def filled(text: str, name: str, content: str) -> str:
 def main() -> None:
     """Renew or check every page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", help="pages to renew or check; default: all")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is stale")
-    check = parser.parse_args().check
-    stale = []
-    for page in dict.fromkeys(page for page, _, _ in BLOCKS):
+    arguments = parser.parse_args()
+    check, stale = arguments.check, []
+    for page in arguments.pages or dict.fromkeys(page for page, _, _ in BLOCKS):
         before = after = (ROOT / page).read_text()
         for _, name, content in (block for block in BLOCKS if block[0] == page):
             after = filled(after, name, content())

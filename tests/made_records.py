@@ -5,9 +5,8 @@ import json
 
 import numpy as np
 
-from shorthash.lab.plan import plan_runs
-from shorthash.lab.sample import pack_sample
-from shorthash.lab.spec import read_experiment
+from shorthash.lab.spec import plan_part, read_experiment
+from shorthash.lab.tasks import pack_sample
 
 METHODS = {
     "SH": ("sh", 0.25),
@@ -30,8 +29,8 @@ def rows(names, **settings):
     return "\n".join(lines)
 
 
-def datasets(*wishes):
-    return "\n".join(f'[[datasets]]\nname = "{name}"\nbits = {list(bits)}' for name, bits in wishes)
+def datasets(*chosen):
+    return "\n".join(f'[[datasets]]\nname = "{name}"\nbits = {list(bits)}' for name, bits in chosen)
 
 
 def report(kind, *metrics):
@@ -94,32 +93,20 @@ SPECS = {
     + HEAD.format(task="cost", seeds=1)
     + "\n".join([datasets(("cifar10", (8,))), rows(["RSLH", "SH"]), report("cost", "fit", "added_memory_mib")]),
 }
-PRINTED = [
-    ("Table 1", "mAP", "SH", "CIFAR-10", 4, 0.2564),
-    ("Table 1", "mAP", "SH", "CIFAR-10", 6, 0.2801),
-    ("Table 1", "mAP", "SSLH", "CIFAR-10", 4, 0.4356),
-    ("Table 1", "mAP", "SSLH", "CIFAR-10", 6, 0.5215),
-    ("Table 1", "mAP", "RSLH", "CIFAR-10", 4, 0.4688),
-    ("Table 1", "mAP", "RSLH", "CIFAR-10", 6, 0.5934),
-    ("Table 1", "mAP@H<=2", "RSLH", "CIFAR-10", 4, 0.4132),
-    ("Table 2", "mAP", "G+MB", "CIFAR-10", 4, 0.4688),
-    ("Table 2", "mAP", "G+MB", "CIFAR-10", 6, 0.5934),
-]
 
 
 def write_experiments(folder):
-    """Specifications and printed numbers in a folder."""
+    """Specifications in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in SPECS.items():
         (folder / f"{name}.toml").write_text(text)
-    lines = ["table,metric,method,dataset,bits,value", *(",".join(map(str, row)) for row in PRINTED)]
-    (folder / "printed.csv").write_text("\n".join(lines) + "\n")
     return folder
 
 
 def planned(folder):
-    """Every run that the experiments of a folder want."""
-    return [run for file in sorted(folder.glob("*.toml")) for run in plan_runs(read_experiment(file))]
+    """Every run that the experiments of a folder plan."""
+    parts = [part for file in sorted(folder.glob("*.toml")) for part in read_experiment(file).parts]
+    return [run for part in parts for run in plan_part(part)]
 
 
 def made_record(run):
@@ -154,8 +141,7 @@ def made_record(run):
 def write_records(folder, runs):
     """Store made-up records of some runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    for run in runs:
-        (folder / f"{run.name}.json").write_text(json.dumps(made_record(run)))
+    (folder / "running.jsonl").write_text("".join(json.dumps(made_record(run)) + "\n" for run in runs))
     return folder
 
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from shorthash.lab.plan import plan_runs
-from shorthash.lab.spec import read_experiment
-from shorthash.lab.store import write_record
+from shorthash.lab.records import append_record
+from shorthash.lab.spec import plan_part, read_experiment
 
 SPEC = """
 seeds = 1
@@ -33,17 +32,17 @@ def test_run_status_and_again(run, spec):
     assert "mine" in before.out
     first = run("bench", "run", spec, "--workers", 1)
     assert first.status == 0, first.err
-    assert [line.split() for line in first.out.splitlines()[:3]] == [["wanted", "2"], ["there", "0"], ["done", "2"]]
-    assert len(list((spec.parent / "results").glob("*.json"))) == 2
+    assert [line.split() for line in first.out.splitlines()[:3]] == [["planned", "2"], ["stored", "0"], ["done", "2"]]
+    assert [file.name for file in (spec.parent / "results").iterdir()] == ["mine.jsonl.gz"]
     again = run("bench", "run", spec, "--json")
     assert json.loads(again.out)["done"] == 0
     status = json.loads(run("bench", "status", spec, "--json").out)
-    assert status["parts"] == [{"experiment": "mine", "part": "mine", "there": 2, "wanted": 2, "missing": 0}]
+    assert status["parts"] == [{"experiment": "mine", "part": "mine", "stored": 2, "planned": 2, "missing": 0}]
 
 
 def test_another_folder(run, spec, tmp_path):
-    for planned in plan_runs(read_experiment(spec))[:1]:
-        write_record(tmp_path / "own", {"schema": 1, "run": planned.name, "spec": planned.spec.to_dict()})
+    (planned, _) = plan_part(read_experiment(spec).parts[0])
+    append_record(tmp_path / "own", {"schema": 1, "run": planned.name, "spec": planned.spec.to_dict()}, None)
     answer = run("bench", "status", spec, "--results", tmp_path / "own", "--json")
     assert json.loads(answer.out)["parts"][0]["missing"] == 1
 

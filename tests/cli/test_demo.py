@@ -21,7 +21,7 @@ report: out/report.html
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(demo, "run_demo", functools.partial(demo.run_demo, (4, 8), n_queries=100, n_anchors=200))
+    monkeypatch.setattr(demo, "run_demo", functools.partial(demo.run_demo, (4, 8), per_class=10, method="classifier"))
     monkeypatch.setattr(demo, "REPEATS", 1)
 
 

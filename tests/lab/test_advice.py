@@ -5,7 +5,7 @@ import pytest
 
 from shorthash import evaluate, make_hasher
 from shorthash.errors import InvalidInput
-from shorthash.lab.advice import CLOSE, LengthAdvice, _folds, _recommend, advise
+from shorthash.lab.advice import CLOSE, LengthAdvice, _recommend, advise, balanced_folds
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def _quiet():
 
 def test_scores_are_those_of_rows_held_out(digits, advice):
     X, y = digits[0][:500], digits[1][:500]
-    fold = _folds(y, 2, 0)
+    fold = balanced_folds(y, 2, 0)
     values = []
     for k in range(2):
         hasher = make_hasher("classifier", n_bits=4, random_state=0).fit(X[fold != k], y[fold != k])

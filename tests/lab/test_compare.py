@@ -11,8 +11,14 @@ from shorthash import evaluate, make_hasher
 from shorthash.data.splits import RandomQueries
 from shorthash.errors import InvalidInput
 from shorthash.lab import compare as module
-from shorthash.lab.compare import compare_methods, default_lengths
-from shorthash.lab.compare_page import comparison_report, comparison_sentence, comparison_table, write_comparison
+from shorthash.lab.compare import (
+    compare_methods,
+    comparison_page,
+    comparison_sentence,
+    comparison_table,
+    default_lengths,
+    write_comparison,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::shorthash.errors.AnchorWarning")
 
@@ -54,10 +60,11 @@ def test_several_labels_leave_some_methods_out(tagged):
     result = compare_methods(*tagged, lengths=[4, 13], methods=["pcaitq", "rslh", "classifier"])
     assert result.multilabel
     assert {row.method for row in result.rows} == {"pcaitq", "rslh"}
-    skipped = {(name, bits): why for name, bits, why in result.skipped}
+    skipped = {(each.method, each.n_bits): each.reason for each in result.skipped}
     assert skipped["classifier", None] == "needs one label per row"
     assert "at most 12 bits" in skipped["pcaitq", 13]
-    assert [section.name for section in comparison_report(result).sections] == ["by-length", "compare"]
+    names = [section.name for section in comparison_page(result).sections]
+    assert names == ["by-length", "compare", "not-run", "provenance"]
 
 
 def test_sizes_can_be_set(blobs):
@@ -91,7 +98,7 @@ def test_wrong_rows(blobs):
     for rows, labels, message in (
         (X[:, 0], y, r"shape \(n_samples, n_features\)"),
         (X, y[:-1], "inconsistent numbers of samples"),
-        (X, np.zeros(300, dtype=int), "labelled alike"),
+        (X, np.zeros(300, dtype=int), "at least two different labels"),
         (np.where(X > 2, np.nan, X), y, "NaN|nan|finite"),
         (X[:8], y[:8], "at least 10 rows"),
     ):

@@ -1,5 +1,6 @@
 """Figures: what is drawn is what was given; the same input is the same picture."""
 
+import math
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -9,18 +10,20 @@ import pytest
 
 from shorthash import evaluate
 from shorthash.codes import unpack
-from shorthash.errors import InvalidInput, MissingExtra
+from shorthash.errors import MissingExtra
 from shorthash.lab.figures import (
     PALETTE,
-    _gray_grid,
-    draw_bucket_map,
     draw_convergence,
+    draw_heat_map,
     draw_pr_curve,
     draw_precision_at_k,
+    draw_scores_by_length,
     draw_tie_bounds,
+    line_style,
     save_figure,
     to_svg,
 )
+from shorthash.lab.maps import draw_bucket_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -108,36 +111,65 @@ def test_precision_at_a_single_k(scores):
     assert len(draw_precision_at_k({"one": {10: 0.5}}).axes[0].lines) == 1
 
 
-def test_bucket_map_names_classes_and_counts(drawn):
-    shown = words(to_svg(drawn["map"], "map"))
-    assert "2 bits: 3 of 4 buckets hold items" in shown
-    assert sorted(shown[:-1]) == ["1", "3", "4", "cat", "dog", "dog cat"]
-    assert len(drawn["map"].axes[0].patches) == 3
+def test_the_first_lines_look_different():
+    assert len({tuple(line_style(i).items()) for i in range(18)}) == 18
 
 
-def test_bucket_map_shades_by_occupancy(drawn):
-    alphas = sorted(patch.get_alpha() for patch in drawn["map"].axes[0].patches)
-    np.testing.assert_allclose(alphas, [0.15 + 0.85 * count / 4 for count in (1, 3, 4)])
+def test_lines_carry_their_numbers():
+    curves = {"RSLH": {8: (0.5, 0.01), 4: (0.4, math.nan)}, "SH": {64: (0.2, 0.0)}, "absent": {}}
+    figure = draw_scores_by_length(curves, title="CIFAR-10", score="precision@H<=2")
+    lines = {c.get_label(): c.lines[0].get_xydata().tolist() for c in figure.axes[0].containers}
+    assert lines == {"RSLH": [[4.0, 0.4], [8.0, 0.5]], "SH": [[64.0, 0.2]]}
+    assert {"CIFAR-10", "bits", "precision@H≤2", "4", "8", "64", "RSLH", "SH"} <= set(words(to_svg(figure, "f")))
+    assert "absent" not in words(to_svg(figure, "f"))
 
 
-@pytest.mark.parametrize("n_bits", [1, 3, 8, 12])
-def test_bucket_map_of_any_length(n_bits):
-    figure = draw_bucket_map(codes_of([0, 1], n_bits))
-    assert words(to_svg(figure, "m"))[-1] == f"{n_bits} bits: 2 of {2**n_bits} buckets hold items"
+def test_lengths_that_would_overlap_have_no_name():
+    curve = dict.fromkeys(range(4, 65), (0.5, 0.0))
+    named = [
+        text.get_text()
+        for text in draw_scores_by_length({"RSLH": curve}, title="t", score="mAP").axes[0].get_xticklabels()
+    ]
+    assert named[0] == "4"
+    assert "" in named
+    assert len([name for name in named if name]) < 20
 
 
-@pytest.mark.parametrize("n_bits", range(1, 11))
-def test_neighbours_on_the_map_differ_in_one_bit(n_bits):
-    grid = _gray_grid(n_bits)
-    assert sorted(grid.ravel()) == list(range(2**n_bits))
-    for axis in (0, 1):
-        if grid.shape[axis] > 1:
-            assert (np.bitwise_count(grid ^ np.roll(grid, 1, axis)) == 1).all()
+def test_styles_can_be_set():
+    curves = {"a": {4: (0.5, 0.1)}, "b": {4: (0.6, 0.1)}}
+    axes = draw_scores_by_length(curves, title="t", score="mAP", styles={"a": {"color": "#123456"}}).axes[0]
+    assert [c.lines[0].get_color() for c in axes.containers] == ["#123456", line_style(1)["color"]]
 
 
-def test_bucket_map_of_long_codes():
-    with pytest.raises(InvalidInput, match=r"A bucket map needs codes of at most 12 bits\. Got 13 instead\."):
-        draw_bucket_map(codes_of([0], 13))
+def test_nothing_to_draw_is_an_empty_figure():
+    assert "bits" in words(to_svg(draw_scores_by_length({}, title="t", score="mAP"), "f"))
+    assert "iteration" in words(to_svg(draw_convergence({"CIFAR-10": []}), "f"))
+
+
+def test_heat_map_numbers_every_cell_in_its_place():
+    values = [[0.1, 0.2, math.nan], [0.4, 0.5, 0.6]]
+    axes = draw_heat_map(values, [1.0, 10.0], [1e-5, 1.0, 10.0], title="t", names=("alpha", "gamma")).axes[0]
+    placed = {text.get_position(): text.get_text() for text in axes.texts}
+    assert placed[0.5, 0.5] == "0.100"
+    assert placed[2.5, 1.5] == "0.600"
+    assert placed[2.5, 0.5] == "-"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "10"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1e-05", "1", "10"]
+
+
+def test_a_flat_heat_map_and_an_empty_one_can_be_drawn():
+    for value in (0.5, math.nan):
+        draw_heat_map(np.full((2, 2), value), [1, 2], [1, 2], title="t", names=("a", "b"))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_convergence_from_the_starting_point(wide):
+    axes = draw_convergence({"VOC2012": [[400.0, 200.0, 100.0, 50.0]]}, first=0, wide=wide).axes[0]
+    line = axes.lines[0]
+    assert line.get_xdata().tolist() == [0, 1, 2, 3]
+    assert line.get_ydata().tolist() == pytest.approx([100, 50, 25, 12.5])
+    assert axes.get_ylim()[0] < 12.5
+    assert axes.get_ylim()[1] > 100
 
 
 @pytest.mark.parametrize(("ending", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from shorthash import evaluate, make_hasher
+from shorthash import make_hasher
 from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.data.splits import RandomQueries
-from shorthash.lab.runs import RunSpec
 from shorthash.lab.sharing import SharedSplit
-from shorthash.lab.stable import stable_scores
+from shorthash.lab.spec import RunSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # collisions, iterations: not the matter here
 
@@ -60,27 +59,8 @@ def test_shared_work_changes_no_code_of_several_labels(tagged, method):
     assert np.array_equal(split.run(spec).query, alone.transform(split.X_query))
 
 
-def test_one_kernel_is_held_and_given_back(digits_split):
+def test_one_kernel_is_held(digits_split):
     digits_split.run(spec_of("kernel", "rslh", 3, {}))
     first = digits_split._kernel[1]
     digits_split.run(spec_of("kernel", "sdh", 3, {}))
     assert digits_split._kernel[1] is first, "centring is no part of the kernel"
-    digits_split.release()
-    assert digits_split._kernel is None
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_stable_scores_are_those_of_the_convention(tagged, several):
-    rng = np.random.default_rng(0)
-    codes = np.where(rng.random((300, 4)) < 0.5, -1, 1).astype(np.int8)
-    labels = tagged[1] if several else rng.integers(0, 5, 300)
-    stable, head = stable_scores(codes[:80], labels[:80], codes[80:], labels[80:], 50)
-    truth = evaluate(codes[:80], labels[:80], codes[80:], labels[80:], k=50, convention="sdh")
-    assert np.allclose(stable, truth.per_query["map"])
-    assert np.allclose(head, truth.per_query["precision_at_k"][:, 0])
-
-
-def test_stable_scores_without_relevant_items_are_zero():
-    codes = np.array([[1, 1], [1, -1], [-1, -1]], dtype=np.int8)
-    stable, head = stable_scores(codes[:1], [7], codes[1:], [1, 2], 5000)
-    assert stable.tolist() == head.tolist() == [0.0]

@@ -6,7 +6,6 @@ number with a unit of time, size or share, must be computed again here (``TRACED
 """
 
 import importlib.util
-import json
 import math
 import re
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from shorthash import RSLH, BucketIndex
 from shorthash.codes import ball_size
+from shorthash.lab.records import read_records
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
 
@@ -67,10 +67,10 @@ def oldest_python():
 
 
 def largest_worker():
-    """What the largest stored run held, in whole GiB, rounded up; before anything is stored, what the page says."""
-    records = [json.loads(file.read_text()) for file in (ROOT / "experiments" / "results").glob("*.json")]
-    peaks = [record["peak_memory_mib"] for record in records if record["spec"]["task"] != "cost"]
-    return f"{math.ceil(max(peaks, default=1) / 1024)} GiB"
+    """What the largest stored run held, in whole GiB, rounded up."""
+    records = read_records(ROOT / "experiments" / "results").values()
+    peaks = [record.get("peak_memory_mib", 0) for record in records if record["spec"]["task"] != "cost"]
+    return f"{math.ceil(max(peaks) / 1024)} GiB"
 
 
 RSLH_PAGE = "docs/paper/rslh.md"

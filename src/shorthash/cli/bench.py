@@ -50,7 +50,7 @@ def run(
       shorthash bench run experiments/smoke.toml
       shorthash bench run experiments/table1.toml experiments/table2.toml --data-dir data
     """
-    from shorthash.lab.run import run_experiments
+    from shorthash.lab.running import run_experiments
 
     folder = _results_folder(results, specs)
     with output.progress() as step:
@@ -59,7 +59,7 @@ def run(
             folder,
             data_dir=data_dir,
             workers=workers,
-            tell=lambda at: step("running experiments", at.done, at.total, at.seconds_left),
+            progress=lambda at: step("running experiments", at.done, at.total, at.seconds_left),
         )
     output.show({**vars(done), "results": str(folder)}, as_json=as_json)
 
@@ -74,7 +74,7 @@ def list_parts(specs: Specs, as_json: AsJson = False) -> None:
     Example:
       shorthash bench list experiments/table1.toml
     """
-    from shorthash.lab.plan import plan_part
+    from shorthash.lab.spec import plan_part
 
     rows, runs = [], []
     for part in (part for experiment in _read_experiments(specs) for part in experiment.parts):
@@ -99,15 +99,15 @@ def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> No
     Example:
       shorthash bench status experiments/table1.toml
     """
-    from shorthash.lab.run import experiment_status
+    from shorthash.lab.running import experiment_status
 
     folder = _results_folder(results, specs)
     rows = [
-        (experiment.name, part, there, wanted, wanted - there)
+        (experiment.name, part, stored, planned, planned - stored)
         for experiment in _read_experiments(specs)
-        for part, (there, wanted) in experiment_status(experiment, folder).items()
+        for part, (stored, planned) in experiment_status(experiment, folder).items()
     ]
-    table = output.table(["experiment", "part", "there", "wanted", "missing"], rows, text=["experiment", "part"])
+    table = output.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
     data = {"results": str(folder), "parts": output.records(table)}
     output.show(data, {"records": str(folder)}, [table], as_json=as_json)
 
@@ -123,24 +123,25 @@ def report(
 ) -> None:
     """Draw tables and figures from stored runs.
 
-    Nothing is learned: the records of shorthash bench run are shown beside the numbers of the paper. FOLDER gets
-    index.html, which needs no other file, every table as .md, .tex and .csv, and every figure as .png and .svg. Parts
-    that were not run yet are named with the command that runs them.
+    Nothing is learned: the records of shorthash bench run are shown. FOLDER gets index.html, which needs no other file,
+    every table as .md, .tex and .csv, and every figure as .png and .svg. Parts that were not run yet are named with the
+    command that runs them.
 
     \b
     Examples:
       shorthash report
       shorthash report experiments/table1.toml --results experiments/results -o report
     """
-    from shorthash.lab.report_page import write_report
-    from shorthash.lab.reporting import build_report, collect
+    from shorthash.lab.pages import write_page
+    from shorthash.lab.report import build_report, collect
 
     check_report("shorthash report", out)
-    built = build_report(collect(experiments or [Path("experiments")], results))
-    page = write_report(built, out)
-    rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in built.sections]
+    found = collect(experiments or [Path("experiments")], results)
+    page = write_page(build_report(found), out)
+    parts = found.status()
+    rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in parts]
     table = output.table(["part", "runs", "stored", "missing"], rows, text=["part"])
-    commands = list(dict.fromkeys(part.command for part in built.sections if part.n_missing))
+    commands = list(dict.fromkeys(part.command for part in parts if part.n_missing))
     notes = ["", *(f"to run what is missing: {command}" for command in commands), f"page: {page}"]
     data = {"page": str(page), "parts": output.records(table), "commands": commands}
     output.show(data, {}, [table], notes, as_json=as_json)

@@ -176,12 +176,12 @@ def advise(
 
 def _draw_advice(advice: Advice, path: Path) -> Path:
     """Draw mAP by length, one curve per method."""
-    from shorthash.lab.figures import draw_map_by_length, save_figure
+    from shorthash.lab.figures import draw_scores_by_length, save_figure
 
     curves: dict[str, dict[int, tuple[float, float]]] = {}
     for row in advice.rows:
         curves.setdefault(row.method, {})[row.n_bits] = (row.map, row.map_std)
-    return save_figure(draw_map_by_length(curves), path)
+    return save_figure(draw_scores_by_length(curves, title="Expected mAP by code length", score="mAP"), path)
 
 
 def _advice_table(advice: Advice) -> Table:
@@ -243,8 +243,14 @@ def compare(
       shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
     """
     from shorthash.data.files import read_features, read_labels
-    from shorthash.lab.compare import DEFAULT_METHODS, compare_methods
-    from shorthash.lab.compare_page import comparison_sentence, comparison_table, skipped_table, write_comparison
+    from shorthash.lab.compare import (
+        DEFAULT_METHODS,
+        compare_methods,
+        comparison_sentence,
+        comparison_table,
+        skipped_table,
+        write_comparison,
+    )
     from shorthash.recipes import recipes
 
     check_report("shorthash compare", out)
@@ -280,8 +286,7 @@ def demo(
     Example:
       shorthash demo --out demo
     """
-    from shorthash.lab.demo import run_demo
-    from shorthash.lab.demo_page import demo_table, write_demo
+    from shorthash.lab.demo import demo_table, run_demo, write_demo
 
     check_report("shorthash demo", out)
     with output.progress() as step:

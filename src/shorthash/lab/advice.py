@@ -19,7 +19,7 @@ from shorthash.evaluation.scores import evaluate
 from shorthash.index.buckets import BucketIndex
 from shorthash.recipes import make_hasher, recipes
 
-__all__ = ["Advice", "LengthAdvice", "advise"]
+__all__ = ["Advice", "LengthAdvice", "advise", "balanced_folds"]
 
 LENGTHS = (4, 6, 8, 10, 12, 16)
 METHODS = ("auto", "rslh")
@@ -120,7 +120,7 @@ def advise(
         check_choice(name, "methods", "advise", list(recipes()))
     if not lengths or not methods:
         raise InvalidInput("advise needs at least one length and one method to try.")
-    fold = _folds(groups.ids, n_folds, seed)
+    fold = balanced_folds(groups.ids, n_folds, seed)
     total = len(methods) * n_folds * len(lengths)
     found: dict[tuple[str, int], list[Codes]] = {}
     for number, name in enumerate(methods):
@@ -136,8 +136,14 @@ def advise(
     return Advice(rows, chosen, _sentence(rows, chosen, items), len(values), len(groups.classes), items, radius)
 
 
-def _folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np.intp]:
-    """Fold of every row, label sets spread evenly."""
+def balanced_folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np.intp]:
+    """The fold of every row, groups spread evenly over the folds.
+
+    Parameters
+    ----------
+    ids : (n,) group of every row
+    n_folds, seed : how many folds, and the seed of the draw
+    """
     order = np.random.default_rng(seed).permutation(len(ids))
     order = order[np.argsort(ids[order], kind="stable")]
     fold = np.empty(len(ids), dtype=np.intp)

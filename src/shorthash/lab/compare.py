@@ -1,16 +1,18 @@
-"""Every method on the user's own rows: one split, several lengths, tie-aware scores with intervals, and their cost.
+"""Every method on the user's own rows: one split, several code lengths, tie-aware scores with intervals, and cost.
 
 Rows are split once into queries and the rest; the rest is the database, and what the codes are learned from. Kernel
-maps, sums and posteriors are computed once and shared by all methods and lengths that want the same.
+maps, sums and posteriors are computed once and shared by all methods and lengths that use the same.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,25 +27,40 @@ from shorthash.data.splits import Protocol, RandomQueries
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare, summarise
-from shorthash.lab.plan import group_runs
-from shorthash.lab.runs import RunSpec
+from shorthash.lab.figures import draw_scores_by_length
+from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.sharing import SharedSplit
+from shorthash.lab.spec import RunSpec, group_runs
+from shorthash.lab.tables import Column, Table
 from shorthash.recipes import recipes
 
-__all__ = ["DEFAULT_METHODS", "MethodComparison", "MethodScore", "compare_methods", "default_lengths"]
+__all__ = [
+    "DEFAULT_METHODS",
+    "MethodComparison",
+    "MethodScore",
+    "Skipped",
+    "compare_methods",
+    "comparison_page",
+    "comparison_sentence",
+    "comparison_table",
+    "default_lengths",
+    "skipped_table",
+    "write_comparison",
+]
 
-# the ten of the paper, the baseline that any of them should beat, and what we recommend
+# the ten of the RSLH paper, the baseline that any of them should beat, and the recommended one
 DEFAULT_METHODS = (
     *("sh", "pcaitq", "pcarr", "mfh", "sdh", "nsh", "fssh", "sslh", "sdhmlr", "rslh"),
     "classifier",
     "auto",
 )
 MAX_QUERIES = 1000
-MAX_TRAIN = 10_000  # rows to learn from, unless told: enough for every method, and minutes instead of hours
+MAX_TRAIN = 10_000  # rows to learn from by default: enough for every method, and minutes instead of hours
+MAX_ROWS = 100_000  # of more rows a random sample is used, so that kernel maps fit in memory
+MIN_ROWS = 10
 RESAMPLES = 2000
-MAX_ROWS = 100_000  # of more rows a random part is taken, so that kernel maps fit in memory
-FEWEST = 10
 NEAR = 100  # list length of the precision that is shown
+SIGNIFICANT = 0.05  # differences to the best with a larger p-value may be chance
 
 
 @dataclass(frozen=True)
@@ -60,7 +77,7 @@ class MethodScore:
     behind : mAP of the best method of this length minus this one
     p_value : of that difference, query by query; nan for the best itself
     used_codes : distinct codes in the database
-    fit_seconds, encode_microseconds : CPU time to learn, and per row to encode, front end included
+    fit_seconds, encode_microseconds : CPU time to learn, and per row to encode, kernel included
     """
 
     method: str
@@ -83,22 +100,31 @@ class MethodScore:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """A method that could not be run, at one length or (``n_bits`` is None) at all, and why."""
+
+    method: str
+    n_bits: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class MethodComparison:
     """All methods at all lengths.
 
     Attributes
     ----------
-    rows : one per method and length, in the order asked for
-    skipped : (method, bits or None for all, why) of what could not be run
-    n_given : rows that were given; of more than 100 000, so many were drawn
-    n_rows, n_features, n_classes, multilabel : the data
+    rows : one per method and length: by length, then in the order of the methods
+    skipped : what could not be run
+    n_given : rows that were given; of more than 100 000, a random sample of that size is used
+    n_rows, n_features, n_classes, multilabel : the data that was used
     n_queries, n_train, n_database : the split
-    radius, k, seed : what was asked for
+    radius, k, seed : settings
     seconds : time for everything
     """
 
     rows: tuple[MethodScore, ...]
-    skipped: tuple[tuple[str, int | None, str], ...]
+    skipped: tuple[Skipped, ...]
     n_given: int
     n_rows: int
     n_features: int
@@ -118,14 +144,12 @@ class MethodComparison:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Lengths of which anything was run."""
+        """Lengths at which anything was run."""
         return tuple(sorted({row.n_bits for row in self.rows}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, plain."""
-        names = ("method", "n_bits", "reason")
-        skipped = [dict(zip(names, each, strict=True)) for each in self.skipped]
-        return {**asdict(self), "rows": [asdict(row) for row in self.rows], "skipped": skipped}
+        """Everything as plain values."""
+        return asdict(self)
 
 
 def compare_methods(
@@ -148,7 +172,7 @@ def compare_methods(
     y : labels: (n_samples,) classes, or an indicator matrix; items are relevant that share a label
     lengths : code lengths; by default four, from the shortest that can tell the classes apart
     methods : names of methods, see ``recipes()``; those that cannot handle the labels are skipped and named
-    n_queries : rows kept apart as queries; by default a fifth of the rows, at most 1 000
+    n_queries : rows used as queries; by default a fifth of the rows, at most 1 000
     n_train : rows to learn from; by default all others, at most 10 000; they are searched, too
     radius : Hamming radius of a lookup
     seed : seed of the split and the methods
@@ -163,43 +187,45 @@ def compare_methods(
     ('classifier', 100, 400)
     """
     start = time.perf_counter()
-    values, labels, groups = _checked(X, y, seed)
+    values, labels, groups = _checked_rows(X, y, seed)
     chosen = sorted({check_n_bits(n, "compare_methods") for n in lengths or default_lengths(len(groups.classes))})
     names = list(dict.fromkeys(methods))
     for name in names:
         check_choice(name, "methods", "compare_methods", list(recipes()))
     if not names:
         raise InvalidInput("compare_methods needs at least one method to try.")
-    multilabel = not groups.single
-    fit = [name for name in names if recipes()[name].multilabel or not multilabel]
-    skipped: list[tuple[str, int | None, str]] = [(n, None, "needs one label per row") for n in names if n not in fit]
+    usable = [name for name in names if groups.single or recipes()[name].multilabel]
+    skipped = [Skipped(name, None, "needs one label per row") for name in names if name not in usable]
     protocol = _protocol(len(values), n_queries, n_train, seed)
-    shared = SharedSplit(Dataset("given", values, labels), protocol.to_dict())
-    scored: dict[tuple[str, int], _Scored] = {}
-    specs = _specs(fit, chosen, protocol, seed)
-    for done, spec in enumerate(specs):
+    split = SharedSplit(Dataset("given", values, labels), protocol.to_dict())
+    scores: dict[tuple[str, int], Scores] = {}
+    rows: dict[tuple[str, int], MethodScore] = {}
+    runs = _runs(usable, chosen, protocol, seed)
+    for done, run in enumerate(runs):
         if progress is not None:
-            progress(f"{spec.method}, {spec.n_bits} bits", done, len(specs))
+            progress(f"{run.method}, {run.n_bits} bits", done, len(runs))
         try:
-            scored[spec.method, spec.n_bits] = _score(shared, spec, radius)
+            scores[run.method, run.n_bits], rows[run.method, run.n_bits] = _score(split, run, radius)
         except ShorthashError as error:
-            skipped.append((spec.method, spec.n_bits, str(error)))
-    if not scored:
-        name, _, reason = skipped[0]
-        raise InvalidInput(f"No method could be run on these rows, {name} for this reason: {reason}")
+            skipped.append(Skipped(run.method, run.n_bits, str(error)))
+    if not rows:
+        raise InvalidInput(
+            f"No method could be run on these rows, {skipped[0].method} for this reason: {skipped[0].reason}"
+        )
+    places = [(name, n_bits) for n_bits in chosen for name in names if (name, n_bits) in rows]
     return MethodComparison(
-        rows=_rows(scored, names, chosen),
-        skipped=tuple(sorted(skipped, key=lambda each: (names.index(each[0]), each[1] or 0))),
+        rows=tuple(_beside_best(rows, scores, place) for place in places),
+        skipped=tuple(sorted(skipped, key=lambda each: (names.index(each.method), each.n_bits or 0))),
         n_given=len(np.asarray(X)),
         n_rows=len(values),
         n_features=values.shape[1],
         n_classes=len(groups.classes),
-        multilabel=multilabel,
-        n_queries=len(shared.X_query),
-        n_train=len(shared.X_train),
-        n_database=len(shared.X_database),
+        multilabel=not groups.single,
+        n_queries=len(split.X_query),
+        n_train=len(split.X_train),
+        n_database=len(split.X_database),
         radius=radius,
-        k=min(NEAR, len(shared.X_database)),
+        k=min(NEAR, len(split.X_database)),
         seed=seed,
         seconds=time.perf_counter() - start,
     )
@@ -217,41 +243,170 @@ def default_lengths(n_classes: int) -> tuple[int, ...]:
     return tuple(range(shortest, shortest + 8, 2))
 
 
-@dataclass(frozen=True)
-class _Scored:
-    scores: Scores
-    used_codes: int
-    fit_seconds: float
-    encode_microseconds: float
+def comparison_table(result: MethodComparison) -> Table:
+    """One row per method and length."""
+    columns = (
+        Column("method", text=True),
+        Column("bits"),
+        Column("mAP", 4),
+        Column("interval"),
+        Column("worst tie", 3),
+        Column("best tie", 3),
+        Column(f"mAP@H<={result.radius}", 4),
+        Column(f"precision@{result.k}", 4),
+        Column("behind best", 4),
+        Column("fit CPU s", 2),
+        Column("encode µs/row", 1),
+    )
+    rows = tuple(
+        (
+            row.method,
+            row.n_bits,
+            row.map,
+            f"{row.map_low:.3f} to {row.map_high:.3f}",
+            row.map_worst,
+            row.map_best,
+            row.map_at_radius,
+            row.precision_at_k,
+            row.behind,
+            row.fit_seconds,
+            row.encode_microseconds,
+        )
+        for row in result.rows
+    )
+    return Table(columns, rows)
 
 
-def _score(shared: SharedSplit, spec: RunSpec, radius: int) -> _Scored:
+def skipped_table(result: MethodComparison) -> Table:
+    """What could not be run, and why."""
+    rows = ((each.method, "all" if each.n_bits is None else str(each.n_bits), each.reason) for each in result.skipped)
+    return _words(("method", "bits", "why"), rows)
+
+
+def comparison_sentence(result: MethodComparison) -> str:
+    """The best method at every length, and the others that may be as good."""
+    parts = []
+    for n_bits in result.lengths:
+        best = result.best(n_bits)
+        near = [row.method for row in result.rows if row.n_bits == n_bits and row.p_value > SIGNIFICANT]
+        also = f" (no significant difference: {', '.join(near)})" if near else ""
+        parts.append(f"{best.method} {best.map:.3f} at {n_bits} bits{also}")
+    return f"Best mAP: {'; '.join(parts)}."
+
+
+def comparison_page(result: MethodComparison) -> Page:
+    """The result as a page."""
+    numbers = Section(
+        "compare",
+        "All numbers",
+        "mAP is the exact mean over all orders of items at equal distance, with a 95 % bootstrap interval over the "
+        "queries; the tie columns are what the worst and the best order would give.",
+        tables={"": comparison_table(result)},
+    )
+    not_run = Section("not-run", "Not run", tables={"": skipped_table(result)}, look="words")
+    settings = ("n_given", "n_rows", "n_features", "n_classes", "n_queries", "n_train", "n_database", "radius", "k")
+    used = {name: recipes()[name] for name in dict.fromkeys(row.method for row in result.rows)}
+    references = ((name, recipe.full_name, recipe.reference) for name, recipe in used.items())
+    provenance = Section(
+        "provenance",
+        "Provenance",
+        tables={
+            "methods": _words(("method", "full name", "reference"), references),
+            "settings": _words(("what", "value"), ((n, str(getattr(result, n))) for n in (*settings, "seed"))),
+        },
+        look="small",
+        folded=True,
+    )
+    learned = "all" if result.n_train == result.n_database else str(result.n_train)
+    best, shortest = max(result.rows, key=lambda row: row.map), result.best(result.lengths[0])
+    return Page(
+        title=f"{len(used)} methods on your rows",
+        lede=f"{result.n_rows} rows with {result.n_features} features and {result.n_classes} "
+        f"{'labels, several per row allowed' if result.multilabel else 'classes'}. {result.n_queries} rows are "
+        f"queries; the other {result.n_database} are searched, and {learned} of them were learned from. "
+        + comparison_sentence(result),
+        sections=[_by_length(result), numbers, *([not_run] if result.skipped else []), provenance],
+        facts=[
+            (f"{best.map:.3f}", f"best mAP: {best.method}, {best.n_bits} bits"),
+            (f"{shortest.map:.3f}", f"best mAP with {shortest.n_bits} bits: {shortest.method}"),
+            (f"{result.seconds:.0f} s", "for everything"),
+        ],
+        footer=f"Made by shorthash compare in {result.seconds:.0f} s, seed {result.seed}.",
+    )
+
+
+def write_comparison(result: MethodComparison, folder: str | Path) -> Path:
+    """Write ``index.html``, tables, figures and ``compare.json`` into a folder; return the page.
+
+    Parameters
+    ----------
+    result : what was compared
+    folder : where to; it is made if need be
+    """
+    page = write_page(comparison_page(result), folder)
+    write_text(page.with_name("compare.json"), json.dumps(_plain(result.to_dict()), indent=2) + "\n")
+    return page
+
+
+def _score(split: SharedSplit, run: RunSpec, radius: int) -> tuple[Scores, MethodScore]:
     """Learn, encode, evaluate."""
     with warnings.catch_warnings():
-        for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # the scores tell what comes of it
+        for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores
             warnings.simplefilter("ignore", kind)
-        run = shared.run(spec)
+        fitted = split.run(run)
+    n_items = len(fitted.database)
     scores = evaluate(
-        run.query,
-        shared.y_query,
-        run.database,
-        shared.y_database,
-        radius=min(radius, spec.n_bits),
-        k=min(NEAR, len(run.database)),
+        fitted.query,
+        split.y_query,
+        fitted.database,
+        split.y_database,
+        radius=min(radius, run.n_bits),
+        k=min(NEAR, n_items),
     )
-    per_row = 1e6 * run.encode_seconds / (len(run.query) + len(run.database))
-    return _Scored(scores, len(np.unique(pack(run.database))), run.fit_seconds, per_row)
+    values = scores.per_query["map"]
+    interval = summarise(values[~np.isnan(values)], n_resamples=RESAMPLES)
+    return scores, MethodScore(
+        method=run.method,
+        n_bits=run.n_bits,
+        map=scores.map,
+        map_low=interval.low,
+        map_high=interval.high,
+        map_worst=scores.map_worst,
+        map_best=scores.map_best,
+        map_at_radius=scores.map_at_radius,
+        precision_at_radius=scores.precision_at_radius,
+        recall_at_radius=scores.recall_at_radius,
+        empty_balls=scores.empty_balls,
+        precision_at_k=next(iter(scores.precision_at_k.values())),
+        behind=0.0,
+        p_value=math.nan,
+        used_codes=len(np.unique(pack(fitted.database))),
+        fit_seconds=fitted.fit_seconds,
+        encode_microseconds=1e6 * fitted.encode_seconds / (len(fitted.query) + n_items),
+    )
 
 
-def _specs(names: Sequence[str], lengths: Sequence[int], protocol: Protocol, seed: int) -> list[RunSpec]:
-    """All runs; those that share a kernel stand together, and so do the lengths of a method."""
-    facts = {"task": "scores", "dataset": "given", "protocol": protocol.to_dict(), "seed": seed}
-    made = [RunSpec.of(**facts, method=name, n_bits=n_bits) for name in names for n_bits in lengths]
-    return [run for group in group_runs(made) for run in group.runs]
+def _beside_best(
+    rows: Mapping[tuple[str, int], MethodScore], scores: Mapping[tuple[str, int], Scores], place: tuple[str, int]
+) -> MethodScore:
+    """A row with its distance to the best method of its length."""
+    best = max((other for other in rows if other[1] == place[1]), key=lambda other: rows[other].map)
+    if place == best:
+        return rows[place]
+    against = compare(scores[best], scores[place], n_resamples=RESAMPLES)
+    return replace(rows[place], behind=against.difference, p_value=against.p_value)
 
 
-def _checked(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], NDArray[Any], LabelGroups]:
-    """Finite rows and as many labels, of two classes or more; a random part of them where there are very many."""
+def _runs(names: Sequence[str], lengths: Sequence[int], protocol: Protocol, seed: int) -> list[RunSpec]:
+    """All runs; those that share a kernel are together, and so are the lengths of a method."""
+    runs = [
+        RunSpec.of("scores", "given", protocol.to_dict(), seed, name, n_bits) for name in names for n_bits in lengths
+    ]
+    return [run for group in group_runs(runs) for run in group.runs]
+
+
+def _checked_rows(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], NDArray[Any], LabelGroups]:
+    """Finite rows and as many labels, of two classes or more; a random sample where there are very many."""
     values, labels = np.asarray(X), np.asarray(y)
     if values.ndim != 2:
         raise InvalidInput(
@@ -265,59 +420,44 @@ def _checked(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], NDArr
         groups = group_labels(labels, owner="compare_methods")
     if len(groups.rows) < 2:
         raise InvalidInput(
-            f"compare_methods needs labels of at least two kinds, but all {len(values)} rows are labelled alike; there "
-            "is nothing to tell apart."
+            f"compare_methods needs rows with at least two different labels, but all {len(values)} rows have the same; "
+            "give rows of several classes."
         )
     check_finite(values, "compare_methods")
     return values, labels, groups
 
 
 def _protocol(n_rows: int, n_queries: int | None, n_train: int | None, seed: int) -> Protocol:
-    """Queries drawn overall; all others are the database, and some or all of them are learned from."""
-    if n_rows < FEWEST:
-        raise InvalidInput(f"compare_methods needs at least {FEWEST} rows to split. Got {n_rows} instead; give more.")
-    asked = min(MAX_QUERIES, n_rows // 5) if n_queries is None else n_queries
-    asked = check_count(asked, "n_queries", "compare_methods", high=n_rows - 2)
-    rest = n_rows - asked
+    """Queries drawn from all rows; the others are the database, and some or all of them are learned from."""
+    if n_rows < MIN_ROWS:
+        raise InvalidInput(f"compare_methods needs at least {MIN_ROWS} rows to split. Got {n_rows} instead; give more.")
+    queries = min(MAX_QUERIES, n_rows // 5) if n_queries is None else n_queries
+    queries = check_count(queries, "n_queries", "compare_methods", high=n_rows - 2)
+    rest = n_rows - queries
     train = check_count(min(MAX_TRAIN, rest) if n_train is None else n_train, "n_train", "compare_methods", high=rest)
-    return RandomQueries(n_queries=asked, n_train=None if train == rest else train, seed=seed)
+    return RandomQueries(n_queries=queries, n_train=None if train == rest else train, seed=seed)
 
 
-def _rows(
-    scored: dict[tuple[str, int], _Scored], names: Sequence[str], lengths: Sequence[int]
-) -> tuple[MethodScore, ...]:
-    """Rows of the table: by length, methods in the order given."""
-    rows = []
-    for n_bits in lengths:
-        of_length = {name: scored[name, n_bits] for name in names if (name, n_bits) in scored}
-        if not of_length:
-            continue
-        best = max(of_length.values(), key=lambda each: each.scores.map)
-        rows += [_row(name, n_bits, each, best) for name, each in of_length.items()]
-    return tuple(rows)
+def _by_length(result: MethodComparison) -> Section:
+    """Two figures: mAP, and precision inside the ball, by length."""
+    figures = {}
+    for title, field in (("mAP", "map"), (f"precision@H<={result.radius}", "precision_at_radius")):
+        curves: dict[str, dict[int, tuple[float, float]]] = {}
+        for row in result.rows:
+            curves.setdefault(row.method, {})[row.n_bits] = (getattr(row, field), math.nan)
+        drawn = draw_scores_by_length(curves, title="your rows", score=title)
+        figures[f"by-length-{field.replace('_', '-')}"] = (drawn, f"{title} by code length.")
+    return Section("by-length", "By code length", comparison_sentence(result), figures=figures)
 
 
-def _row(name: str, n_bits: int, scored: _Scored, best: _Scored) -> MethodScore:
-    scores = scored.scores
-    values = scores.per_query["map"]
-    interval = summarise(values[~np.isnan(values)], n_resamples=RESAMPLES)
-    against = None if scored is best else compare(best.scores, scores, n_resamples=RESAMPLES)
-    return MethodScore(
-        method=name,
-        n_bits=n_bits,
-        map=scores.map,
-        map_low=interval.low,
-        map_high=interval.high,
-        map_worst=scores.map_worst,
-        map_best=scores.map_best,
-        map_at_radius=scores.map_at_radius,
-        precision_at_radius=scores.precision_at_radius,
-        recall_at_radius=scores.recall_at_radius,
-        empty_balls=scores.empty_balls,
-        precision_at_k=next(iter(scores.precision_at_k.values())),
-        behind=0.0 if against is None else against.difference,
-        p_value=math.nan if against is None else against.p_value,
-        used_codes=scored.used_codes,
-        fit_seconds=scored.fit_seconds,
-        encode_microseconds=scored.encode_microseconds,
-    )
+def _words(titles: Sequence[str], rows: Any) -> Table:
+    return Table(tuple(Column(title, text=True) for title in titles), tuple(rows))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it: nan becomes null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

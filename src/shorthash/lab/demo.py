@@ -2,55 +2,54 @@
 
 from __future__ import annotations
 
+import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sklearn
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+from threadpoolctl import threadpool_limits
 
+import shorthash
 from shorthash._types import Codes
 from shorthash._validation import check_count
 from shorthash.codes import CodeQuality, code_quality
+from shorthash.data.datasets import Dataset
+from shorthash.data.splits import PerClassQueries
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.index.buckets import BucketIndex
-from shorthash.recipes import HasherPipeline, make_hasher
+from shorthash.lab.figures import draw_convergence, draw_pr_curve, draw_precision_at_k, draw_tie_bounds
+from shorthash.lab.maps import draw_bucket_map
+from shorthash.lab.pages import Page, Section, image_uri, render, write_page
+from shorthash.lab.sharing import SharedSplit
+from shorthash.lab.spec import RunSpec
+from shorthash.lab.tables import Column, Table
+from shorthash.recipes import recipes
 
-__all__ = ["DemoResult", "Digits", "LengthRun", "Retrieval", "Wall", "run_demo"]
+__all__ = ["DemoResult", "LengthRun", "Retrieval", "demo_page", "demo_table", "run_demo", "write_demo"]
 
 LENGTHS = (4, 6, 8, 10)
 BY_K = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-SHOWN = 10  # neighbours per query on the wall
-HARDEST = 2  # queries that the wall adds to one per class
+SHOWN = 10  # neighbours shown per query
+HARDEST = 2  # queries shown beside one per class
 REPEATS = 5  # of every timing; the median counts
-
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Digits:
-    """Handwritten digits, split into queries and database.
-
-    Attributes
-    ----------
-    images : (n, 8, 8) ink from 0 to 1
-    y : (n,) which digit
-    queries, database : row numbers; the database is also what is learned from
-    """
-
-    images: NDArray[np.float64]
-    y: NDArray[np.int64]
-    queries: NDArray[np.int64]
-    database: NDArray[np.int64]
-
-    @property
-    def X(self) -> NDArray[np.float64]:
-        """Features: the pixels, (n, 64)."""
-        return self.images.reshape(len(self.images), -1)
+COLUMNS = (
+    Column("bits"),
+    Column("mAP", 4, "high"),
+    Column("worst", 4),
+    Column("best", 4),
+    Column("mAP@H<=2", 4, "high"),
+    Column("precision@H<=2", 4, "high"),
+    Column("fit s", 2),
+    Column("encode µs/row", 2),
+    Column("search µs/query", 2),
+)
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ class Retrieval:
     ----------
     query : its row among all digits
     code : (n_bits,) its signs
-    found : (k,) rows of the nearest digits, ties drawn by a seeded shuffle
+    found : (k,) rows of the nearest digits, ties in a seeded random order
     distances : (k,) their Hamming distances
     average_precision : of the whole ranking, tie-aware
-    hard : whether it is shown because it did badly
+    hard : whether it is shown because it scores badly
     """
 
     query: int
@@ -76,14 +75,6 @@ class Retrieval:
 
 
 @dataclass(frozen=True)
-class Wall:
-    """Some queries and what they found with codes of one length."""
-
-    n_bits: int
-    retrievals: tuple[Retrieval, ...]
-
-
-@dataclass(frozen=True)
 class LengthRun:
     """One code length, from learning to scores.
 
@@ -91,10 +82,12 @@ class LengthRun:
     ----------
     n_bits : code length
     scores : tie-aware, with bounds
-    quality : health of the database codes
+    quality : how the database codes are used
     objective : one sequence of values per run of the learner; empty for methods without an objective
     database_codes : (n_database, n_bits) signs
-    fit_seconds, encode_microseconds, search_microseconds : time to learn, per row encoded, per query searched
+    retrievals : what one query of every class and the hardest queries found
+    fit_seconds : CPU time to learn
+    encode_microseconds, search_microseconds : time per row encoded, per query searched
     """
 
     n_bits: int
@@ -102,6 +95,7 @@ class LengthRun:
     quality: CodeQuality
     objective: tuple[tuple[float, ...], ...]
     database_codes: Codes
+    retrievals: tuple[Retrieval, ...]
     fit_seconds: float
     encode_microseconds: float
     search_microseconds: float
@@ -109,132 +103,188 @@ class LengthRun:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Everything the report shows.
+    """Everything the page shows.
 
     Attributes
     ----------
-    digits : the data
+    images : (n, 8, 8) ink from 0 to 1
+    y : (n,) the digits
+    queries, database : row numbers; the database is also what is learned from
     method, seed : what was learned with
     runs : one per code length
-    walls : what some queries found, with the shortest codes and with the best
     seconds : time for everything
     """
 
-    digits: Digits
+    images: NDArray[np.float64]
+    y: NDArray[np.int64]
+    queries: NDArray[np.intp]
+    database: NDArray[np.intp]
     method: str
     seed: int
     runs: tuple[LengthRun, ...]
-    walls: tuple[Wall, ...]
     seconds: float
+
+    @property
+    def shortest(self) -> LengthRun:
+        """The run with the fewest bits."""
+        return min(self.runs, key=lambda run: run.n_bits)
+
+    @property
+    def best(self) -> LengthRun:
+        """The run with the highest mAP."""
+        return max(self.runs, key=lambda run: run.scores.map)
 
 
 def run_demo(
     lengths: Sequence[int] = LENGTHS,
     *,
-    n_queries: int = 300,
-    n_anchors: int | None = None,
-    method: str = "rslh",
+    per_class: int = 30,
+    method: str = "auto",
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> DemoResult:
     """Learn, index, search and score codes of every length.
 
     Parameters
     ----------
     lengths : code lengths, in bits
-    n_queries : digits kept apart as queries, the same share of every class; the rest is training set and database
-    n_anchors : anchors of the kernel features; None: as the method says
+    per_class : images of every digit used as queries; the others are training rows and database
     method : a name that ``make_hasher`` knows
-    seed : of the split, the learner and the order of ties on the wall
-    progress : called with what comes next, steps done and steps in all
+    seed : of the split, the method and the order of ties among the images shown
+    progress : called with (what, done, total)
     """
-    tell = progress or _silent
-    start, total = time.perf_counter(), len(lengths) + 1
-    tell("reading the digits", 0, total)
-    digits = load_split(n_queries, seed)
-    front_end = None if n_anchors is None else {"n_anchors": n_anchors}
-    runs, walls = [], []
-    for done, n_bits in enumerate(lengths):
-        tell(f"{n_bits} bits: learning, searching, scoring", done, total)
-        hasher = make_hasher(method, n_bits, front_end=front_end, random_state=seed)
-        run, wall = _run_length(digits, hasher, seed)
-        runs.append(run)
-        walls.append(wall)
-    tell("choosing what to show", total - 1, total)
-    shortest = min(range(len(runs)), key=lambda i: runs[i].n_bits)
-    best = max(range(len(runs)), key=lambda i: runs[i].scores.map)
+    start = time.perf_counter()
+    pixels, y = load_digits(return_X_y=True)
+    check_count(per_class, "per_class", "run_demo", high=int(np.bincount(y).min()) - 1)
+    split = SharedSplit(Dataset("digits", pixels / 16, y), PerClassQueries(per_class, seed=seed).to_dict())
+    runs = []
+    with threadpool_limits(limits=1):  # many small products: threads would wait for each other
+        for done, n_bits in enumerate(lengths):
+            if progress is not None:
+                progress(f"{n_bits} bits: learning, searching, scoring", done, len(lengths))
+            runs.append(_run_length(split, method, n_bits, seed))
     return DemoResult(
-        digits=digits,
+        images=pixels.reshape(-1, 8, 8) / 16,
+        y=y,
+        queries=split.rows.query,
+        database=split.rows.database,
         method=method,
         seed=seed,
         runs=tuple(runs),
-        walls=tuple(walls[i] for i in dict.fromkeys([shortest, best])),
         seconds=time.perf_counter() - start,
     )
 
 
-def load_split(n_queries: int, seed: int) -> Digits:
-    """scikit-learn's digits, with as many queries of every class as its share allows."""
-    pixels, y = load_digits(return_X_y=True)
-    check_count(n_queries, "n_queries", "run_demo", low=len(np.unique(y)), high=len(y) // 2)
-    database, queries = train_test_split(np.arange(len(y)), test_size=n_queries, stratify=y, random_state=seed)
-    return Digits(pixels.reshape(-1, 8, 8) / 16.0, y, np.sort(queries), np.sort(database))
+def demo_table(result: DemoResult) -> Table:
+    """One row per code length."""
+    rows = (
+        (
+            run.n_bits,
+            run.scores.map,
+            run.scores.map_worst,
+            run.scores.map_best,
+            run.scores.map_at_radius,
+            run.scores.precision_at_radius,
+            run.fit_seconds,
+            run.encode_microseconds,
+            run.search_microseconds,
+        )
+        for run in result.runs
+    )
+    return Table(COLUMNS, tuple(rows))
 
 
-def _run_length(digits: Digits, hasher: HasherPipeline, seed: int) -> tuple[LengthRun, Wall]:
-    """One length, and what its queries found."""
-    X, y, rows, n_bits = digits.X, digits.y, digits.database, hasher[-1].n_bits
-    start = time.perf_counter()
-    hasher.fit(X[rows], y[rows])
-    fit_seconds = time.perf_counter() - start
-    codes = hasher.transform(X)
-    queries, database = codes[digits.queries], codes[rows]
-    index = BucketIndex(n_bits).add(database, ids=rows)
-    scores = evaluate(queries, y[digits.queries], database, y[rows], k=[k for k in BY_K if k <= len(rows)])
-    run = LengthRun(
+def write_demo(result: DemoResult, folder: str | Path) -> Path:
+    """Write ``report.html`` into a folder, which is made if need be, and return its path."""
+    return write_page(demo_page(result), folder, "report.html", files=False)
+
+
+def demo_page(result: DemoResult) -> Page:
+    """The result as a page."""
+    method, best = recipes()[result.method], result.best
+    lengths = [run.n_bits for run in result.runs]
+    widest = max(result.runs, key=lambda run: run.scores.map_best - run.scores.map_worst)
+    walls = [_wall(result, run) for run in {run.n_bits: run for run in (result.shortest, best)}.values()]
+    return Page(
+        title=f"Handwritten digits in {lengths[0]} to {lengths[-1]} bits",
+        lede=f"{len(result.y)} images of {len(np.unique(result.y))} digits, {result.images[0].size} pixels each. "
+        f"{len(result.queries)} of them are queries; the other {len(result.database)} are what the codes are learned "
+        f"from and the database that is searched. {method.full_name} turns every image into a code so short that it is "
+        "the address of a bucket; images of the same digit should be in the same bucket or in one nearby.",
+        facts=[
+            (f"{best.scores.map:.3f}", f"mAP with {best.n_bits} bits per image, ties counted exactly"),
+            (
+                f"{widest.scores.map_worst:.2f} to {widest.scores.map_best:.2f}",
+                f"mAP of the same {widest.n_bits}-bit codes by the worst and the best order of equal distances",
+            ),
+            (f"{best.fit_seconds:.2f} s", f"to learn the {best.n_bits}-bit code"),
+            (f"{best.search_microseconds:.1f} µs", "per query to find its ten nearest, in a batch"),
+        ],
+        sections=[
+            Section(
+                "lengths",
+                "By code length",
+                "mAP is the exact mean over all orders of items at equal distance; worst and best are what the worst "
+                "and the best order would give. H<=2 counts only what lies within two bit flips of the query.",
+                tables={"": demo_table(result)},
+            ),
+            Section("pictures", "In pictures", figures=_figures(result)),
+            Section(
+                "queries",
+                "What queries find",
+                "One query of every digit, drawn at random, and the hardest ones: those with the lowest average "
+                "precision. Beside each are the nearest images and their Hamming distances d; where more are equally "
+                "near, they are drawn at random. Images of another digit are framed and marked with a cross.",
+                html=render("wall.html", {"walls": walls}),
+            ),
+        ],
+        footer=f"Made by shorthash demo in {result.seconds:.1f} s with shorthash {shorthash.__version__}, seed "
+        f"{result.seed}, Python {platform.python_version()}, NumPy {np.__version__}, scikit-learn "
+        f"{sklearn.__version__}. The images are the digits that come with scikit-learn. Method: {method.reference}",
+        wide=False,
+    )
+
+
+def _run_length(split: SharedSplit, method: str, n_bits: int, seed: int) -> LengthRun:
+    """Learn, encode, index, search and score codes of one length."""
+    fitted = split.run(RunSpec.of("scores", "digits", split.protocol, seed, method, n_bits))
+    X = split.data.X
+    index = BucketIndex(n_bits).add(fitted.database, ids=split.rows.database)
+    lists = [k for k in BY_K if k <= len(fitted.database)]
+    scores = evaluate(fitted.query, split.y_query, fitted.database, split.y_database, k=lists)
+    return LengthRun(
         n_bits=n_bits,
         scores=scores,
-        quality=code_quality(database, y[rows]),
-        objective=_objectives(hasher[-1]),
-        database_codes=database,
-        fit_seconds=fit_seconds,
-        encode_microseconds=1e6 * _median_time(lambda: hasher.transform(X)) / len(X),
-        search_microseconds=1e6 * _median_time(lambda: index.search(queries, SHOWN)) / len(queries),
+        quality=code_quality(fitted.database, split.y_database),
+        objective=tuple(run.objective for run in getattr(fitted.hasher[-1], "convergence_", ())),
+        database_codes=fitted.database,
+        retrievals=_retrievals(split, fitted.query, index, scores.per_query["map"], seed),
+        fit_seconds=fitted.fit_seconds,
+        encode_microseconds=1e6 * _median_time(lambda: fitted.hasher.transform(X)) / len(X),
+        search_microseconds=1e6 * _median_time(lambda: index.search(fitted.query, SHOWN)) / len(fitted.query),
     )
-    return run, Wall(n_bits, _retrievals(digits, queries, index, scores, seed))
 
 
-def _retrievals(digits: Digits, codes: Codes, index: BucketIndex, scores: Scores, seed: int) -> tuple[Retrieval, ...]:
-    """What one query of every class found, and the queries that did worst."""
-    values = scores.per_query["map"]
-    labels = digits.y[digits.queries]
+def _retrievals(
+    split: SharedSplit, codes: Codes, index: BucketIndex, values: NDArray[np.float64], seed: int
+) -> tuple[Retrieval, ...]:
+    """What one random query of every class found, and the queries with the lowest values."""
     rng = np.random.default_rng(seed)
-    typical = [int(rng.choice(np.flatnonzero(labels == label))) for label in np.unique(labels)]
+    typical = [int(rng.choice(np.flatnonzero(split.y_query == label))) for label in np.unique(split.y_query)]
     hardest = [int(i) for i in np.argsort(values, kind="stable") if i not in typical][:HARDEST]
     chosen = typical + hardest
     result = index.search(codes[chosen], SHOWN, ties="shuffle", seed=seed)
     return tuple(
         Retrieval(
-            query=int(digits.queries[i]),
+            query=int(split.rows.query[i]),
             code=codes[i],
-            found=result.ids[row],
-            distances=result.distances[row].astype(np.int64),
+            found=result.ids[place],
+            distances=result.distances[place].astype(np.int64),
             average_precision=float(values[i]),
-            hard=row >= len(typical),
+            hard=place >= len(typical),
         )
-        for row, i in enumerate(chosen)
+        for place, i in enumerate(chosen)
     )
-
-
-def _silent(_what: str, _done: int, _total: int) -> None:
-    """Nobody wants to know."""
-
-
-def _objectives(learner: Any) -> tuple[tuple[float, ...], ...]:
-    """The objective of every run, where the method has one."""
-    if hasattr(learner, "convergence_"):
-        return tuple(run.objective for run in learner.convergence_)
-    return (tuple(learner.objective_),) if hasattr(learner, "objective_") else ()
 
 
 def _median_time(action: Callable[[], Any]) -> float:
@@ -246,3 +296,79 @@ def _median_time(action: Callable[[], Any]) -> float:
         action()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
+    """Figures in the order of the page, each with a caption that has the numbers of this run."""
+    runs, labels = result.runs, result.y[result.database]
+    names = {f"{run.n_bits} bits": run for run in runs}
+    scores = [run.scores for run in runs]
+    ties = draw_tie_bounds(
+        [run.n_bits for run in runs],
+        [score.map for score in scores],
+        [score.map_worst for score in scores],
+        [score.map_best for score in scores],
+    )
+    per_class = len(result.database) / len(np.unique(result.y))
+    captions = {
+        "ties": "Items at equal distance can be in any order. The dot is the exact mean over all orders, the bar the "
+        "range from the worst order to the best: the fewer bits, the less a score says without its tie rule.",
+        "radius": "From left to right the ball around a query grows by one bit flip per mark: more of the relevant "
+        "items are inside, and in the end everything else too.",
+        "map-short": _map_caption(result.shortest)
+        + " Squares that touch differ in one bit; each names its digits and how many there are.",
+        "map-best": _map_caption(result.best) + " Squares name their most frequent digit; pale ones hold few images.",
+        "first-k": f"Flat while the list is shorter than a class, about {per_class:.0f} images here; beyond that, no "
+        "relevant images are left.",
+    }
+    drawn = {
+        "ties": ties,
+        "radius": draw_pr_curve({name: run.scores.pr_curve for name, run in names.items() if run.scores.pr_curve}),
+        "map-short": draw_bucket_map(result.shortest.database_codes, labels),
+        "map-best": draw_bucket_map(result.best.database_codes, labels),
+        "first-k": draw_precision_at_k({name: run.scores.precision_at_k for name, run in names.items()}),
+    }
+    objectives = [values for run in runs for values in run.objective]
+    if objectives:
+        fall = max(1 - values[-1] / values[0] for values in objectives)
+        captions["convergence"] = (
+            f"One line per run and length. After the first iteration the objective falls by {fall:.1%} at most."
+        )
+        drawn["convergence"] = draw_convergence({name: run.objective for name, run in names.items()})
+    return {name: (figure, captions[name]) for name, figure in drawn.items()}
+
+
+def _map_caption(run: LengthRun) -> str:
+    """What the buckets of a length hold."""
+    collisions = run.quality.class_collisions
+    pairs = {0: "no two digits", 1: "two digits"}.get(collisions, f"{collisions} pairs of digits")
+    return (
+        f"The {run.n_bits}-bit codes of the database: {pairs} share their main bucket, and "
+        f"{100 * run.quality.purity:.1f} per cent of the images are in a bucket where their digit is the most frequent."
+    )
+
+
+def _wall(result: DemoResult, run: LengthRun) -> dict[str, Any]:
+    """One length for the template: the queries shown, what they found, and how much of it is right."""
+    typical = [r for r in run.retrievals if not r.hard]
+    found = np.concatenate([result.y[r.found] == result.y[r.query] for r in typical])
+    rows = [
+        {
+            "label": str(result.y[r.query]),
+            "image": image_uri(result.images[r.query]),
+            "bits": (r.code > 0).astype(int).tolist(),
+            "average_precision": r.average_precision,
+            "hard": r.hard,
+            "hits": [
+                {
+                    "label": str(result.y[row]),
+                    "image": image_uri(result.images[row]),
+                    "distance": int(distance),
+                    "right": bool(result.y[row] == result.y[r.query]),
+                }
+                for row, distance in zip(r.found, r.distances, strict=True)
+            ],
+        }
+        for r in run.retrievals
+    ]
+    return {"bits": run.n_bits, "right": int(found.sum()), "found": len(found), "rows": rows}

@@ -1,12 +1,13 @@
-"""Figures of codes and scores, drawn with matplotlib; one style for all of them.
+"""Figures of scores, drawn with matplotlib in one style.
 
-Every function returns a ``matplotlib.figure.Figure``; :func:`save_figure` writes it to a file, :func:`to_svg` gives the
-text for a page. Colours can be told apart by colour-blind readers, and no meaning rests on colour alone.
+Every function returns a ``matplotlib.figure.Figure``; :func:`save_figure` writes it to a file, :func:`to_svg` returns
+the text for a page. Colours can be told apart by colour-blind readers, and no meaning rests on colour alone.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,13 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from shorthash._labels import group_labels
 from shorthash._validation import require_extra
-from shorthash.codes import as_codes, pack
 from shorthash.data.files import replacing
-from shorthash.errors import InvalidInput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,22 +27,23 @@ if TYPE_CHECKING:
     from shorthash.evaluation.metrics.pr_curve import PRCurve
 
 __all__ = [
-    "MAX_MAP_BITS",
     "PALETTE",
-    "draw_bucket_map",
+    "SERIES",
     "draw_convergence",
-    "draw_map_by_length",
+    "draw_heat_map",
     "draw_pr_curve",
     "draw_precision_at_k",
+    "draw_scores_by_length",
     "draw_tie_bounds",
     "figure_style",
+    "line_style",
     "new_axes",
     "save_figure",
     "settled",
     "to_svg",
 ]
 
-PALETTE = {  # name -> colour on white; pages may replace each by its counterpart on another ground
+PALETTE = {  # name -> colour on white; a page may replace each of them for a dark background
     "ink": "#1b2430",
     "quiet": "#5c6b7a",
     "grid": "#dfe5ea",
@@ -58,15 +57,15 @@ PALETTE = {  # name -> colour on white; pages may replace each by its counterpar
 }
 SERIES = [colour for name, colour in PALETTE.items() if name.startswith("series-")]
 MARKERS = "osD^vP"
+STROKES = ("-", "--", ":")
 WIDTH, HEIGHT = 4.4, 3.1  # inches: small, so that letters stay legible on a phone
-MAX_MAP_BITS = 12
-LABELLED_CELLS = 8  # a map with at most so many columns has room for words in its cells
+WIDE, TALL = 6.6, 4.2  # inches: room for a legend of many lines
 NAMED_RADII = 3  # points of a precision-recall curve that are named
-SHOWN_SHARE = 0.1  # a class is named in a bucket if it makes up this share of it
+SMALL: dict[str, Any] = {"fontsize": 8, "color": PALETTE["quiet"]}
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """The one style, as a context: what is drawn and saved inside has it."""
+    """A context in which figures are drawn and saved in the common style."""
     matplotlib = require_extra("matplotlib", "report", "Drawing figures")
     settings = {
         "font.size": 9,
@@ -84,13 +83,140 @@ def figure_style() -> AbstractContextManager[None]:
         "ytick.color": PALETTE["quiet"],
         "xtick.major.size": 0,
         "ytick.major.size": 0,
-        "lines.linewidth": 1.8,
+        "lines.linewidth": 1.5,
         "lines.markersize": 5,
+        "legend.frameon": False,
+        "legend.labelcolor": PALETTE["ink"],
         "figure.constrained_layout.use": True,
         "svg.fonttype": "none",
         "svg.hashsalt": "shorthash",
     }
     return matplotlib.rc_context(settings)  # type: ignore[no-any-return]
+
+
+def new_axes(x: str, y: str, title: str, *, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """A figure with one plot, its title on the left."""
+    figure_module = require_extra("matplotlib.figure", "report", "Drawing figures")
+    figure = figure_module.Figure(figsize=(width, height))
+    axes = figure.add_subplot()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=10)
+    return figure, axes
+
+
+def settled(figure: Figure) -> Figure:
+    """The figure with its layout computed once, so that writing it again gives the same file."""
+    with figure_style():
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Colour, marker and stroke of a series, different for the first 18."""
+    rounds, place = divmod(number, len(SERIES))
+    marker = MARKERS[(number + rounds) % len(MARKERS)]
+    return {"color": SERIES[place], "marker": marker, "linestyle": STROKES[rounds % len(STROKES)]}
+
+
+def draw_scores_by_length(
+    curves: Mapping[str, Mapping[int, tuple[float, float]]],
+    *,
+    title: str,
+    score: str,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Figure:
+    """A score by code length, one line per method, bars for the spread.
+
+    Parameters
+    ----------
+    curves : method -> code length -> (mean, standard deviation); a method without any is left out
+    title : what is drawn, usually the data set
+    score : name of the score
+    styles : method -> line properties of matplotlib, for methods that should not have those of :func:`line_style`
+    """
+    with figure_style():
+        figure, axes = new_axes("bits", score.replace("<=", "≤"), title, width=WIDE, height=TALL)
+        drawn = {name: curve for name, curve in curves.items() if curve}
+        for number, (name, curve) in enumerate(drawn.items()):
+            lengths = sorted(curve)
+            means, spreads = zip(*(curve[n] for n in lengths), strict=True)
+            bars = np.nan_to_num(np.asarray(spreads, dtype=np.float64))
+            look = (styles or {}).get(name) or line_style(number)
+            axes.errorbar(lengths, means, yerr=bars, capsize=2, elinewidth=0.8, **look, label=name)
+        _length_axis(axes, sorted({n for curve in drawn.values() for n in curve}))
+        axes.set_ylim(bottom=0)
+        if drawn:
+            figure.legend(loc="outside right center", handlelength=2.6)
+    return settled(figure)
+
+
+def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: int = 1, wide: bool = False) -> Figure:
+    """The objective by iteration, in per cent of the first value given; one line per run.
+
+    Parameters
+    ----------
+    curves : name -> one sequence of objective values per run
+    first : number of the first value: 1 is the value after the first iteration, 0 that of the starting point
+    wide : draw a larger figure with the legend beside it
+    """
+    what = "the first" if first else "the starting point"
+    with figure_style():
+        size = {"width": WIDE, "height": 3.4} if wide else {}
+        figure, axes = new_axes("iteration", f"per cent of {what}", "Objective by iteration", **size)
+        last, lowest = 1, 100.0
+        for number, (name, runs) in enumerate((name, runs) for name, runs in curves.items() if runs):
+            look = {**line_style(number), "alpha": 0.85, "markersize": max(3.0, 10 - 2 * number)}
+            for run, values in enumerate(runs):  # later lines have smaller markers: all can be seen
+                line = 100 * np.asarray(values, dtype=np.float64) / values[0]
+                x = np.arange(len(line)) + first
+                axes.plot(x, line, **look, label=name if run == 0 else None)
+                last, lowest = max(last, int(x[-1])), min(lowest, float(line.min()))
+        axes.set_xticks(np.arange(first, last + 1))
+        axes.set_ylim(min(95.0, lowest - 0.05 * (100 - lowest)), 100 + max(0.3, 0.05 * (100 - lowest)))
+        axes.ticklabel_format(axis="y", useOffset=False)
+        if wide and any(curves.values()):
+            figure.legend(loc="outside right center")
+        elif any(curves.values()):
+            axes.legend(loc="upper right")
+    return settled(figure)
+
+
+def draw_heat_map(
+    values: ArrayLike, rows: Sequence[float], columns: Sequence[float], *, title: str, names: Sequence[str]
+) -> Figure:
+    """A score over two parameters: a cell per pair, shaded and numbered.
+
+    Parameters
+    ----------
+    values : (n_rows, n_columns) scores; nan where nothing was run
+    rows, columns : values of the two parameters
+    title : what is drawn
+    names : names of the two parameters
+    """
+    grid = np.asarray(values, dtype=np.float64)
+    known = grid[~np.isnan(grid)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    if high - low < 0.02:  # a flat map needs a range, too
+        low, high = low - 0.01, high + 0.01
+    with figure_style():
+        size = {"width": max(4.4, 1.3 + 0.78 * len(columns)), "height": 1.2 + 0.42 * len(rows)}
+        figure, axes = new_axes(names[1], names[0], title, **size)
+        mesh = axes.pcolormesh(np.ma.masked_invalid(grid), cmap="cividis", vmin=low, vmax=high, edgecolors="face")
+        for (i, j), value in np.ndenumerate(grid):
+            if math.isnan(value):
+                text, colour = "-", PALETTE["quiet"]
+            else:
+                text, colour = f"{value:.3f}", "#000000" if (value - low) / (high - low) > 0.45 else "#ffffff"
+            axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+        axes.set_xticks(np.arange(len(columns)) + 0.5, [f"{x:g}" for x in columns])
+        axes.set_yticks(np.arange(len(rows)) + 0.5, [f"{x:g}" for x in rows])
+        axes.grid(visible=False)
+        for side in ("left", "bottom"):
+            axes.spines[side].set_visible(False)
+        figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.03).outline.set_visible(False)
+    return settled(figure)
 
 
 def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLike, best: ArrayLike) -> Figure:
@@ -108,47 +234,17 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
         axes.bar(x, high - low, bottom=low, width=0.34, color=SERIES[0], alpha=0.25, linewidth=0)
         axes.hlines([*low, *high], [*(x - 0.17)] * 2, [*(x + 0.17)] * 2, color=SERIES[0], linewidth=1.2)
         axes.plot(x, means, color=SERIES[0], marker="o", markersize=7, linestyle="none")
+        centred: dict[str, Any] = {"textcoords": "offset points", "ha": "center", **SMALL}
         for position, mean, bottom, top in zip(x, means, low, high, strict=True):
             axes.annotate(f"{mean:.3f}", (position + 0.22, mean), va="center", fontsize=9)
-            if top - bottom > 0.1:  # room for the ends
-                axes.annotate(
-                    f"best {top:.2f}", (position, top), (0, 4), textcoords="offset points", ha="center", **_SMALL
-                )
-                axes.annotate(
-                    f"worst {bottom:.2f}",
-                    (position, bottom),
-                    (0, -4),
-                    textcoords="offset points",
-                    ha="center",
-                    va="top",
-                    **_SMALL,
-                )
+            if top - bottom > 0.1:  # room to name the ends
+                axes.annotate(f"best {top:.2f}", (position, top), (0, 4), **centred)
+                axes.annotate(f"worst {bottom:.2f}", (position, bottom), (0, -4), va="top", **centred)
         axes.set_xticks(x, [str(length) for length in lengths])
         axes.set_xlim(-0.5, len(lengths) - 0.2)
         axes.set_ylim(0, 1.1)
         axes.set_yticks(np.linspace(0, 1, 6))
         axes.grid(axis="x", visible=False)
-    return settled(figure)
-
-
-def draw_convergence(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
-    """The objective after every iteration, in per cent of its value after the first.
-
-    Parameters
-    ----------
-    runs : name -> one sequence of objective values per run
-    """
-    with figure_style():
-        figure, axes = new_axes("iteration", "per cent of the first", "Objective by iteration")
-        last = max((len(values) for several in runs.values() for values in several), default=1)
-        for number, (name, several) in enumerate(runs.items()):
-            for run, values in enumerate(several):
-                line = 100 * np.asarray(values, dtype=np.float64) / values[0]
-                label = name if run == 0 else None
-                axes.plot(np.arange(1, len(line) + 1), line, **_series(number), alpha=0.85, label=label)
-        axes.set_xticks(np.arange(1, last + 1))
-        axes.ticklabel_format(axis="y", useOffset=False)
-        axes.legend(frameon=False, loc="upper right", labelcolor=PALETTE["ink"])
     return settled(figure)
 
 
@@ -162,14 +258,14 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
     with figure_style():
         figure, axes = new_axes("recall", "precision", "Precision and recall by radius")
         for number, (name, curve) in enumerate(curves.items()):
-            axes.plot(curve.recall, curve.precision, **_series(number), label=name)
+            axes.plot(curve.recall, curve.precision, **line_style(number), label=name)
         lowest = min(float(curve.recall[0]) for curve in curves.values())
-        left = max(0.0, 1 - 1.5 * (1 - lowest)) if lowest > 0.5 else 0.0  # recall that starts high deserves the room
+        left = max(0.0, 1 - 1.5 * (1 - lowest)) if lowest > 0.5 else 0.0  # zoom in where recall starts high
         margin = 0.04 * (1 - left)
         axes.set_xlim(left - margin, 1 + margin)
         axes.set_ylim(0, 1.12)
         _name_radii(axes, max(curves.values(), key=lambda curve: len(curve.radius)), 1 - left)
-        axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
+        axes.legend(loc="lower left")
     return settled(figure)
 
 
@@ -183,65 +279,19 @@ def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
     with figure_style():
         figure, axes = new_axes("k", "precision", "Precision among the first k")
         for number, (name, curve) in enumerate(curves.items()):
-            axes.plot(list(curve), list(curve.values()), **_series(number), label=name)
+            axes.plot(list(curve), list(curve.values()), **line_style(number), label=name)
         every = sorted({k for curve in curves.values() for k in curve})
         if len(every) > 1:
             axes.set_xscale("log")
             axes.set_xticks(every, [str(k) for k in every])
             axes.minorticks_off()
         axes.set_ylim(0, 1.05)
-        axes.legend(frameon=False, loc="lower left", labelcolor=PALETTE["ink"])
-    return settled(figure)
-
-
-def draw_map_by_length(curves: Mapping[str, Mapping[int, tuple[float, float]]]) -> Figure:
-    """Mean average precision by code length, with the spread over folds or seeds.
-
-    Parameters
-    ----------
-    curves : name -> (mean, standard deviation) by code length
-    """
-    with figure_style():
-        figure, axes = new_axes("bits", "mAP", "Expected mAP by code length")
-        for number, (name, curve) in enumerate(curves.items()):
-            means, spreads = zip(*curve.values(), strict=True)
-            axes.errorbar(list(curve), means, yerr=spreads, capsize=3, **_series(number), label=name)
-        every = sorted({n_bits for curve in curves.values() for n_bits in curve})
-        axes.set_xticks(every, [str(n_bits) for n_bits in every])
-        axes.set_ylim(0, 1.05)
-        axes.legend(frameon=False, loc="lower right", labelcolor=PALETTE["ink"])
-    return settled(figure)
-
-
-def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure:
-    """All codes of a length as a grid whose neighbours differ in one bit, shaded by how many items each holds.
-
-    The edges are neighbours too, as on a torus. Where there is room, a bucket names the classes that make up a tenth
-    of it or more, the largest first, and its number of items.
-
-    Parameters
-    ----------
-    codes : (n_samples, n_bits) signs, at most 12 bits
-    labels : their class labels, or an indicator matrix; without them only numbers are shown
-    """
-    signs = as_codes(codes)
-    n_bits = signs.shape[1]
-    if n_bits > MAX_MAP_BITS:
-        raise InvalidInput(f"A bucket map needs codes of at most {MAX_MAP_BITS} bits. Got {n_bits} instead.")
-    grid = _gray_grid(n_bits)
-    packed = pack(signs).astype(np.int64)
-    counts = np.bincount(packed, minlength=1 << n_bits)[grid]
-    names = _bucket_names(packed, labels)
-    with figure_style():
-        occupied = int(np.count_nonzero(counts))
-        title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
-        figure, axes = new_axes("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1])
-        _draw_cells(axes, grid, counts, names)
+        axes.legend(loc="lower left")
     return settled(figure)
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure to a .svg, .png or .pdf file; the file appears whole or not at all."""
+    """Write a figure to a .svg, .png or .pdf file, all of it or nothing."""
     target = Path(path)
     with replacing(target) as temporary, figure_style():
         figure.savefig(temporary, dpi=200, **_metadata(target.suffix))
@@ -249,9 +299,9 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
 
 
 def to_svg(figure: Figure, name: str) -> str:
-    """A figure as an ``<svg>`` element for a page; ``name`` keeps its ids apart from those of other figures.
+    """A figure as an ``<svg>`` element for a page; its ids begin with ``name``.
 
-    Colours of :data:`PALETTE` become CSS variables of the same names, so that the page decides on them.
+    Colours of :data:`PALETTE` become CSS variables of the same names, so that the page sets them.
     """
     out = io.StringIO()
     with figure_style():
@@ -265,40 +315,31 @@ def to_svg(figure: Figure, name: str) -> str:
     return text
 
 
-_SMALL: dict[str, Any] = {"fontsize": 8, "color": PALETTE["quiet"]}
-
-
-def new_axes(x: str, y: str, title: str, *, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """A figure with one plot; its title stands on the left."""
-    figure_module = require_extra("matplotlib.figure", "report", "Drawing figures")
-    figure = figure_module.Figure(figsize=(width, height))
-    axes = figure.add_subplot()
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=10)
-    return figure, axes
-
-
-def settled(figure: Figure) -> Figure:
-    """The figure with its layout computed once, so that it looks the same however often it is written."""
-    with figure_style():
-        figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure
-
-
-def _series(number: int) -> dict[str, Any]:
-    """Colour and marker of a series."""
-    return {"color": SERIES[number % len(SERIES)], "marker": MARKERS[number % len(MARKERS)]}
-
-
 def _metadata(suffix: str) -> dict[str, Any]:
     """No date in files, so that the same figure is the same file."""
     return {".svg": {"metadata": {"Date": None}}, ".pdf": {"metadata": {"CreationDate": None}}}.get(suffix.lower(), {})
 
 
+def _length_axis(axes: Axes, lengths: list[int]) -> None:
+    """Code lengths on a logarithmic scale where they span more than two doublings, named where there is room."""
+    if not lengths:
+        return
+    at = np.asarray(lengths, dtype=np.float64)
+    if lengths[-1] / lengths[0] > 4:
+        axes.set_xscale("log", base=2)
+        axes.minorticks_off()
+        at = np.log2(at)
+    room = (at[-1] - at[0]) / 18
+    labels, previous = [], -math.inf
+    for n, place in zip(lengths, at, strict=True):
+        fits = place - previous >= room
+        labels.append(str(n) if fits else "")
+        previous = place if fits else previous
+    axes.set_xticks(lengths, labels)
+
+
 def _name_radii(axes: Axes, curve: PRCurve, width: float) -> None:
-    """Write the first radii at their points; points that touch share one name."""
+    """Write the first radii at their points; points that touch share one label."""
     named: list[tuple[float, float, list[str]]] = []
     for radius, x, y in zip(curve.radius[:NAMED_RADII], curve.recall, curve.precision, strict=False):
         if named and abs(x - named[-1][0]) < 0.05 * width and abs(y - named[-1][1]) < 0.05:
@@ -307,60 +348,4 @@ def _name_radii(axes: Axes, curve: PRCurve, width: float) -> None:
             named.append((float(x), float(y), [str(radius)]))
     for x, y, radii in named:
         text = f"radius {', '.join(radii)}"
-        axes.annotate(text, (x, y), (0, 7), textcoords="offset points", ha="center", **_SMALL)
-
-
-def _gray_grid(n_bits: int) -> NDArray[np.int64]:
-    """All codes in a grid, (2^floor(n/2), 2^ceil(n/2)): neighbours, also around the edges, differ in one bit."""
-    low = (n_bits + 1) // 2
-    columns, rows = np.arange(1 << low), np.arange(1 << (n_bits - low))
-    gray_columns, gray_rows = columns ^ (columns >> 1), rows ^ (rows >> 1)
-    return (gray_rows[:, None] << low) | gray_columns[None, :]
-
-
-def _bucket_names(packed: NDArray[np.int64], labels: ArrayLike | None) -> dict[int, str]:
-    """For every occupied code the classes that are common in it, the most frequent first."""
-    if labels is None:
-        return {}
-    groups = group_labels(labels, owner="draw_bucket_map", n_samples=len(packed))
-    titles = [", ".join(str(name) for name in groups.classes[row.astype(bool)].tolist()) for row in groups.rows]
-    names = {}
-    for code in np.unique(packed):
-        ids, counts = np.unique(groups.ids[packed == code], return_counts=True)
-        ranked = ids[np.argsort(-counts, kind="stable")]
-        kept = ranked[: max(1, int((counts >= SHOWN_SHARE * counts.sum()).sum()))]
-        names[int(code)] = " ".join(titles[i] for i in kept)
-    return names
-
-
-def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], names: dict[int, str]) -> None:
-    """A grid of lines, and one square per occupied code; fuller is darker."""
-    patches = require_extra("matplotlib.patches", "report", "Drawing figures")
-    n_rows, n_columns = grid.shape
-    lines: dict[str, Any] = {"color": PALETTE["grid"], "linewidth": 0.8, "clip_on": False}
-    axes.hlines(np.arange(n_rows + 1), 0, n_columns, **lines)
-    axes.vlines(np.arange(n_columns + 1), 0, n_rows, **lines)
-    for row, column in np.argwhere(counts).tolist():
-        share = counts[row, column] / counts.max()
-        fill = {"facecolor": SERIES[0], "alpha": 0.15 + 0.85 * share, "linewidth": 0}
-        axes.add_patch(patches.Rectangle((column, row), 1, 1, **fill))
-        colour = PALETTE["on-series"] if share > 0.5 else PALETTE["ink"]
-        name = names.get(int(grid[row, column]), "")
-        _write_cell(axes, (column, row), name, int(counts[row, column]), colour, n_columns <= LABELLED_CELLS)
-    axes.set_xlim(0, n_columns)
-    axes.set_ylim(n_rows, 0)
-    axes.set_aspect("equal")
-    axes.axis("off")
-
-
-def _write_cell(axes: Axes, corner: tuple[int, int], name: str, count: int, colour: str, roomy: bool) -> None:
-    """What a bucket says: its classes above its number of items, or the classes alone where it is small."""
-    x, y = corner[0] + 0.5, corner[1] + 0.5
-    centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
-    if not roomy:
-        axes.text(x, y, name.split(" ")[0], fontsize=6, **centred)
-    elif name:
-        axes.text(x, y - 0.14, name, fontsize=10, fontweight="bold", **centred)
-        axes.text(x, y + 0.24, str(count), fontsize=7.5, **centred)
-    else:
-        axes.text(x, y, str(count), fontsize=9, **centred)
+        axes.annotate(text, (x, y), (0, 7), textcoords="offset points", ha="center", **SMALL)

@@ -1,13 +1,14 @@
 """One split of one data set, and what several runs on it share: kernel maps, sums over rows, class posteriors.
 
-``make_hasher`` gives front end and learner the same seed, so a kernel fitted once is the one that every method would
-have fitted for itself, sums over its rows are the sums each would have taken, and posteriors do not depend on the
+``make_hasher`` gives kernel and learner the same seed, so a kernel fitted once is the one that every method would have
+fitted for itself, sums over its rows are the same for all learners of sums, and posteriors do not depend on the code
 length. Codes are those of ``make_hasher(...).fit(...)`` alone, bit by bit (``test_shared_work_changes_no_code``).
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,15 +23,17 @@ from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows
 from shorthash.data.splits import protocol_from_dict
+from shorthash.errors import CollisionWarning
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.lab.runs import RunSpec, canonical
+from shorthash.lab.spec import RunSpec, canonical
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph.estimator import EAPH
+from shorthash.learners.encoders import CodewordHasher
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher
 from shorthash.recipes import HasherPipeline, make_hasher
 
-__all__ = ["FittedRun", "SharedSplit"]
+__all__ = ["FittedRun", "SharedSplit", "make_run_hasher"]
 
 Maps = NDArray[np.float32]
 
@@ -85,24 +88,17 @@ class SharedSplit:
     _posteriors: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        split = protocol_from_dict(self.protocol).split(self.data.y, self.data.test)
-        self.X_train, self.y_train = self.data.X[split.train], self.data.y[split.train]
-        self.X_query, self.y_query = self.data.X[split.query], self.data.y[split.query]
-        self.X_database, self.y_database = self.data.X[split.database], self.data.y[split.database]
+        self.rows = protocol_from_dict(self.protocol).split(self.data.y, self.data.test)
+        self.X_train, self.y_train = self.data.X[self.rows.train], self.data.y[self.rows.train]
+        self.X_query, self.y_query = self.data.X[self.rows.query], self.data.y[self.rows.query]
+        self.X_database, self.y_database = self.data.X[self.rows.database], self.data.y[self.rows.database]
 
     def run(self, spec: RunSpec) -> FittedRun:
         """Fit and encode, sharing what can be shared."""
-        made = make_hasher(
-            spec.method, spec.n_bits, front_end=dict(spec.front_end), random_state=spec.seed, **spec.settings
-        )
+        made = make_run_hasher(spec)
         if isinstance(made.steps[0][1], AnchorRBF):
             return self._run_on_kernel(made)
         return self._run_plainly(made, spec)
-
-    def release(self) -> None:
-        """Give back the memory of what is shared."""
-        self._kernel = None
-        self._posteriors.clear()
 
     def _run_plainly(self, made: HasherPipeline, spec: RunSpec) -> FittedRun:
         saved = 0.0
@@ -119,13 +115,16 @@ class SharedSplit:
 
     def _posterior(self, spec: RunSpec) -> tuple[Any, float]:
         """A learner fitted with these settings and the cheapest codes, and its seconds."""
-        key = canonical([spec.method, spec.settings, spec.seed])
+        settings = {name: value for name, value in spec.settings.items() if name not in ("codebook", "refine")}
+        key = canonical([spec.method, settings, spec.seed])
         if key not in self._posteriors:
             first = make_hasher(spec.method, spec.n_bits, random_state=spec.seed, **spec.settings)
             if isinstance(first[-1], EAPH):
                 first[-1].set_params(n_bits=1, codebook="random", refine=False)
             begin = time.process_time()
-            first.fit(self.X_train, self.y_train)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CollisionWarning)  # of the one bit that is not used
+                first.fit(self.X_train, self.y_train)
             self._posteriors[key] = first[-1], time.process_time() - begin
         return self._posteriors[key]
 
@@ -188,6 +187,17 @@ class SharedSplit:
         query, database = (_map(front, Rows(X, "AnchorRBF"), len(X)) for X in (self.X_query, self.X_database))
         seconds = fitted - begin, time.process_time() - fitted
         return _Kernel(front, train, query, database, total / len(train), *seconds)
+
+
+def make_run_hasher(spec: RunSpec) -> HasherPipeline:
+    """The unfitted hasher of a run."""
+    made = make_hasher(
+        spec.method, spec.n_bits, front_end=dict(spec.front_end), random_state=spec.seed, **spec.settings
+    )
+    if spec.encoder:
+        name, learner = made.steps[-1]
+        made.steps[-1] = (name, CodewordHasher(learner, encoder=spec.encoder))
+    return made
 
 
 def _map(front: AnchorRBF, rows: Rows, n: int) -> Maps:

@@ -1,54 +1,87 @@
-"""What an experiment wants to know: a TOML file, read into frozen values and checked before anything is computed.
+"""Experiments: a TOML file is read, checked, and expanded into runs, before anything is computed.
 
 A file is one part, or has several under ``[[parts]]``. A part::
 
     name = "table1"              # in a file of one part this is the experiment's name, too
     title = "Retrieval quality"
-    task = "scores"              # or "cost", "convergence", "embedding"
+    task = "scores"              # what a run does, see TASKS
     seeds = 5                    # 0 to 4, or a list
     [[datasets]]
     name = "cifar10"             # of the catalogue, or the path of a file or folder
     bits = [4, 6, 8, 10]
     protocol = {n_train = 1000}  # optional: what differs from the data set's own protocol
     [[methods]]
-    name = "RSLH-B"              # how the row is called
-    method = "rslh"              # a recipe
-    settings = {boosting = "none"}
-    front_end = {n_anchors = 500}
+    name = "RSLH-B"              # label of the row
+    method = "rslh"              # a method of the library
+    settings = {boosting = "none", kernel__n_anchors = 500}  # "none" stands for None
+    encoder = "nearest"          # optional: encode with CodewordHasher
     on = {caltech101 = {database = "training"}}  # further settings on one data set
+    # methods = ["sh", "sdh"] is short for methods without settings under their own names
     [grid]                       # optional: every combination of these settings
     alpha = [0.1, 1, 10]
-    [report]                     # how the report lays it out; nothing here changes a run
+    [report]                     # how the report shows it; nothing here changes a run
     kind = "table"
     metrics = ["map", "map_h2"]
+
+A run is identified by the hash of everything that decides its outcome (:class:`RunSpec`), so a run that several
+experiments plan is done once.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
+import itertools
+import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
 
 from shorthash._validation import check_choice, check_n_bits
-from shorthash.data.catalogue import CATALOGUE
+from shorthash.data.catalogue import CATALOGUE, default_protocol
+from shorthash.data.splits import protocol_from_dict
 from shorthash.errors import DataFileError, InvalidInput
-from shorthash.lab.dense import DENSE
-from shorthash.recipes import recipes
+from shorthash.learners.encoders import ENCODERS
+from shorthash.methods import Recipe, import_class
+from shorthash.recipes import FRONT_STEPS, recipes
 
-__all__ = ["KINDS", "TASKS", "DatasetWish", "Experiment", "MethodRow", "Part", "read_experiment"]
+__all__ = [
+    "KINDS",
+    "TASKS",
+    "DatasetSpec",
+    "Experiment",
+    "Group",
+    "MethodSpec",
+    "Part",
+    "PlannedRun",
+    "RunSpec",
+    "canonical",
+    "find_experiments",
+    "group_runs",
+    "plan_part",
+    "read_experiment",
+    "run_name",
+    "unique_runs",
+]
 
-TASKS = ("scores", "cost", "convergence", "embedding")
+TASKS = ("scores", "conventions", "reranking", "validation", "cost", "convergence", "embedding")
 KINDS = ("table", "lines", "heatmap", "convergence", "embedding", "cost")
+SMOKE = "smoke"  # a quick test of everything; in a folder of experiments it is left out
+KERNEL = "kernel__"  # prefix of settings of the kernel
+SLOW = {"auto": 8.0, "eaph": 8.0}  # how long a run of a method takes, roughly; 1 for all others
 _PART_KEYS = ("name", "title", "task", "seeds", "datasets", "methods", "grid", "report")
 _DATASET_KEYS = ("name", "bits", "protocol", "title")
-_METHOD_KEYS = ("name", "method", "settings", "front_end", "on")
+_METHOD_KEYS = ("name", "method", "settings", "encoder", "on")
 
 
 @dataclass(frozen=True)
-class DatasetWish:
-    """A data set, the lengths wanted on it, and what differs from its own protocol."""
+class DatasetSpec:
+    """A data set, its code lengths, and what differs from its own protocol."""
 
     name: str
     bits: tuple[int, ...]
@@ -57,13 +90,13 @@ class DatasetWish:
 
 
 @dataclass(frozen=True)
-class MethodRow:
-    """A method under the name of its row; ``on`` holds further settings by data set."""
+class MethodSpec:
+    """A method under the label of its row; ``on`` holds further settings by data set."""
 
     name: str
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    front_end: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str = ""
     on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -74,8 +107,8 @@ class Part:
     name: str
     title: str
     task: str
-    datasets: tuple[DatasetWish, ...]
-    methods: tuple[MethodRow, ...]
+    datasets: tuple[DatasetSpec, ...]
+    methods: tuple[MethodSpec, ...]
     seeds: tuple[int, ...]
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -83,18 +116,112 @@ class Part:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A specification file.
-
-    Attributes
-    ----------
-    name : of the experiment
-    title : for the reader
-    parts : one or more
-    """
+    """A specification file: its name, a title for the reader, and one or more parts."""
 
     name: str
     title: str
     parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that decides the outcome of a run.
+
+    Attributes
+    ----------
+    task : one of ``TASKS``
+    dataset : name or path
+    protocol : of the split, its seed included
+    seed : of the method; the same as that of the split
+    method, n_bits : a method and a code length
+    settings, front_end : parameters of learner and kernel that differ from the defaults of the method
+    encoder : encoder of ``CodewordHasher``; "" for the method's own
+    """
+
+    task: str
+    dataset: str
+    protocol: Mapping[str, Any]
+    seed: int
+    method: str
+    n_bits: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    front_end: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        task: str,
+        dataset: str,
+        protocol: Mapping[str, Any],
+        seed: int,
+        method: str,
+        n_bits: int,
+        settings: Mapping[str, Any] | None = None,
+        encoder: str = "",
+    ) -> Self:
+        """A run in its one spelling: settings that equal the defaults of the method are left out.
+
+        Parameters
+        ----------
+        task, dataset, protocol, seed, method, n_bits, encoder : as in the class
+        settings : of the learner and, with the prefix ``kernel__``, of the kernel
+        """
+        given = dict(settings or {})
+        front_end = {key.removeprefix(KERNEL): given.pop(key) for key in list(given) if key.startswith(KERNEL)}
+        recipe = known_recipes()[method]
+        learner = {**_defaults(recipe.learner_class()), **recipe.settings}
+        kernel = {**_defaults(import_class(FRONT_STEPS["kernel"])), **recipe.front_settings}
+        changed = _differing(given, learner), _differing(front_end, kernel)
+        return cls(task, dataset, protocol, seed, method, n_bits, *changed, encoder)
+
+    @property
+    def name(self) -> str:
+        """First 16 digits of the sha256 of the canonical form."""
+        return run_name(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is stored in a record."""
+        values = asdict(self)
+        if not self.encoder:
+            del values["encoder"]
+        return json.loads(canonical(values))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run, and its place in an experiment.
+
+    Attributes
+    ----------
+    part, row, dataset, n_bits, seed : its place; ``dataset`` is the name in the specification
+    point : the values of the grid, where there is one
+    spec : the run
+    name : of the run, and of its record
+    """
+
+    part: str
+    row: str
+    dataset: str
+    n_bits: int
+    seed: int
+    point: Mapping[str, Any]
+    spec: RunSpec
+    name: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs on one split that one process does one after the other, so that they can share work."""
+
+    dataset: str
+    protocol: Mapping[str, Any]
+    runs: tuple[RunSpec, ...]
+
+    @property
+    def weight(self) -> float:
+        """How long the group takes, roughly, in runs of an ordinary method."""
+        return sum(SLOW.get(run.method, 1.0) for run in self.runs)
 
 
 def read_experiment(path: str | Path) -> Experiment:
@@ -110,11 +237,83 @@ def read_experiment(path: str | Path) -> Experiment:
     except FileNotFoundError:
         raise DataFileError(f"There is no specification {file}; check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataFileError(f"{file} is not a TOML file: {error}; mend it.") from error
+        raise DataFileError(f"{file} is not a TOML file: {error}; correct it.") from error
     try:
         return _experiment(values, file.stem)
     except InvalidInput as error:
         raise DataFileError(f"{file}: {error}") from error
+
+
+def find_experiments(places: Sequence[str | Path]) -> list[Path]:
+    """Specification files: those named, and all in the folders named, tables first, without ``smoke.toml``.
+
+    Parameters
+    ----------
+    places : .toml files and folders of them
+    """
+    found: list[Path] = []
+    for place in map(Path, places):
+        if not place.exists():
+            raise DataFileError(f"There is no experiment {place}; give a .toml file, or a folder of them.")
+        inside = sorted(place.glob("*.toml"), key=lambda file: (not file.stem.startswith("table"), file.stem))
+        files = [file for file in inside if file.stem != SMOKE] if place.is_dir() else [place]
+        if not files:
+            raise DataFileError(f"The folder {place} holds no experiment; give one with .toml files, or a file.")
+        found += [file for file in files if file not in found]
+    return found
+
+
+def plan_part(part: Part) -> tuple[PlannedRun, ...]:
+    """Every run of a part, in the order of its data sets, methods, lengths, points of the grid and seeds."""
+    points = [dict(zip(part.grid, values, strict=True)) for values in itertools.product(*part.grid.values())]
+    return tuple(
+        _planned(part, data, row, n_bits, seed, point)
+        for data, row in itertools.product(part.datasets, part.methods)
+        for n_bits in data.bits
+        for point in points
+        for seed in part.seeds
+    )
+
+
+def unique_runs(experiments: Iterable[Experiment]) -> dict[str, RunSpec]:
+    """Every run that some experiments plan, by name."""
+    parts = [part for experiment in experiments for part in experiment.parts]
+    return {run.name: run.spec for part in parts for run in plan_part(part)}
+
+
+def group_runs(specs: Iterable[RunSpec]) -> tuple[Group, ...]:
+    """Runs by split and by what they share, each run once; long groups first, costs last."""
+    groups: dict[tuple[str, str, str], dict[str, RunSpec]] = {}
+    for spec in specs:
+        key = (spec.dataset, canonical(spec.protocol), _shared_work(spec))
+        groups.setdefault(key, {})[spec.name] = spec
+    made = [
+        Group(key[0], next(iter(runs.values())).protocol, tuple(sorted(runs.values(), key=_order)))
+        for key, runs in groups.items()
+    ]
+    return tuple(sorted(made, key=lambda group: (group.runs[0].task == "cost", -group.weight)))
+
+
+def run_name(spec: Mapping[str, Any]) -> str:
+    """The name of a run.
+
+    Examples
+    --------
+    >>> run_name({"alpha": 1.0, "beta": 2}) == run_name({"beta": 2.0, "alpha": 1})
+    True
+    """
+    return hashlib.sha256(canonical(spec).encode()).hexdigest()[:16]
+
+
+def canonical(value: Any) -> str:
+    """JSON in one spelling: keys sorted, whole numbers without a point, no spaces."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@functools.cache
+def known_recipes() -> Mapping[str, Recipe]:
+    """Every method by name; looked up once, as planning needs it thousands of times."""
+    return recipes()
 
 
 def _experiment(values: dict[str, Any], stem: str) -> Experiment:
@@ -126,14 +325,13 @@ def _experiment(values: dict[str, Any], stem: str) -> Experiment:
     parts = tuple(_part({**shared, **part}) for part in values["parts"])
     names = [part.name for part in parts]
     if len(set(names)) < len(names):
-        raise InvalidInput(f"every part must have a name of its own, but there are {', '.join(names)}; rename some.")
+        raise InvalidInput(f"every part must have a name of its own. Got {', '.join(names)} instead; rename some.")
     return Experiment(name, title, parts)
 
 
 def _part(values: dict[str, Any]) -> Part:
     owner = f"part {values.get('name', '?')!r}"
-    _check_keys(values, _PART_KEYS, owner)
-    _check_present(values, ("name", "datasets", "methods"), owner)
+    _check_keys(values, owner, known=_PART_KEYS, needed=("name", "datasets", "methods"))
     task = values.get("task", "scores")
     check_choice(task, "task", owner, TASKS)
     report = dict(values.get("report", {}))
@@ -150,25 +348,26 @@ def _part(values: dict[str, Any]) -> Part:
     )
 
 
-def _dataset(values: dict[str, Any], owner: str) -> DatasetWish:
-    _check_keys(values, _DATASET_KEYS, f"a data set of {owner}")
-    _check_present(values, ("name", "bits"), f"a data set of {owner}")
+def _dataset(values: dict[str, Any], owner: str) -> DatasetSpec:
+    _check_keys(values, f"a data set of {owner}", known=_DATASET_KEYS, needed=("name", "bits"))
     bits = tuple(check_n_bits(length, f"data set {values['name']!r}") for length in values["bits"])
     title = CATALOGUE[values["name"]].title if values["name"] in CATALOGUE else Path(values["name"]).stem
-    return DatasetWish(str(values["name"]), bits, dict(values.get("protocol", {})), str(values.get("title", title)))
+    return DatasetSpec(str(values["name"]), bits, dict(values.get("protocol", {})), str(values.get("title", title)))
 
 
-def _method(values: dict[str, Any], owner: str) -> MethodRow:
-    _check_keys(values, _METHOD_KEYS, f"a method of {owner}")
-    _check_present(values, ("method",), f"a method of {owner}")
-    check_choice(values["method"], "method", owner, [*recipes(), DENSE])
-    on = {name: _without_none(settings) for name, settings in values.get("on", {}).items()}
-    return MethodRow(
+def _method(values: dict[str, Any] | str, owner: str) -> MethodSpec:
+    if isinstance(values, str):
+        values = {"method": values}
+    _check_keys(values, f"a method of {owner}", known=_METHOD_KEYS, needed=("method",))
+    check_choice(values["method"], "method", owner, list(known_recipes()))
+    encoder = values.get("encoder", "")
+    check_choice(encoder, "encoder", owner, ["", *ENCODERS])
+    return MethodSpec(
         name=str(values.get("name", values["method"])),
         method=values["method"],
         settings=_without_none(values.get("settings", {})),
-        front_end=dict(values.get("front_end", {})),
-        on=on,
+        encoder=encoder,
+        on={name: _without_none(settings) for name, settings in values.get("on", {}).items()},
     )
 
 
@@ -185,12 +384,59 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: None if value == "none" else value for key, value in settings.items()}
 
 
-def _check_keys(values: Mapping[str, Any], known: tuple[str, ...], owner: str) -> None:
+def _check_keys(values: Mapping[str, Any], owner: str, *, known: Sequence[str], needed: Sequence[str]) -> None:
     for key in values:
         check_choice(key, "key", owner, known)
-
-
-def _check_present(values: Mapping[str, Any], needed: tuple[str, ...], owner: str) -> None:
     for key in needed:
         if not values.get(key):
             raise InvalidInput(f"{owner} has no {key!r}; add it (see docs/guide/bench.md).")
+
+
+def _planned(
+    part: Part, data: DatasetSpec, row: MethodSpec, n_bits: int, seed: int, point: dict[str, Any]
+) -> PlannedRun:
+    own = default_protocol(data.name).to_dict()
+    base = own if data.protocol.get("kind", own["kind"]) == own["kind"] else {}
+    protocol = protocol_from_dict({**base, **data.protocol, "seed": seed})
+    settings = {**row.settings, **row.on.get(data.name, {}), **point}
+    spec = RunSpec.of(part.task, data.name, protocol.to_dict(), seed, row.method, n_bits, settings, row.encoder)
+    return PlannedRun(part.name, row.name, data.name, n_bits, seed, point, spec, spec.name)
+
+
+def _shared_work(spec: RunSpec) -> str:
+    """What a run shares with others: the kernel map, the posteriors, or (cost) nothing, so that it is alone."""
+    if spec.task == "cost":
+        return spec.name
+    recipe = known_recipes()[spec.method]
+    if "kernel" in recipe.front_end:
+        return f"kernel {canonical({**recipe.front_settings, **spec.front_end, 'center': None})}"
+    return spec.method if spec.method in SLOW else "plain"
+
+
+def _order(run: RunSpec) -> tuple[Any, ...]:
+    """Methods together, lengths ascending, so that the order of a group does not depend on the experiments."""
+    return run.method, canonical(run.settings), run.encoder, run.n_bits, run.task
+
+
+def _differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from the defaults; unknown names are kept, so that making the hasher rejects them."""
+    missing = object()
+    return {key: value for key, value in given.items() if defaults.get(key, missing) != value}
+
+
+def _defaults(cls: type) -> dict[str, Any]:
+    return {key: parameter.default for key, parameter in inspect.signature(cls).parameters.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InvalidInput(f"A setting of a run must be a number, a word, none, or a list of them. Got {value!r} instead.")

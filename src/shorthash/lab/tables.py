@@ -1,21 +1,41 @@
-"""Rows of results as text: markdown, LaTeX (best bold, second underlined) and CSV."""
+"""Tables as text (markdown, LaTeX, CSV), and grids of results: methods by data sets and code lengths.
+
+A :class:`Table` is columns and rows of values. A :class:`ResultGrid` holds plain values, whoever measured or printed
+them, and becomes tables.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shorthash._validation import check_choice
 from shorthash.errors import InvalidInput
 
-__all__ = ["Column", "Table", "escape_latex", "to_csv", "to_latex", "to_markdown"]
+__all__ = [
+    "NOT_RUN",
+    "Cell",
+    "Column",
+    "ResultGrid",
+    "Table",
+    "escape_latex",
+    "grid_latex",
+    "grid_table",
+    "mean_table",
+    "metric_table",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+]
 
 ABSENT = "-"
-LATEX = {  # one pass over the characters, so that what is put in is not escaped again
+NOT_RUN = "not run"
+UNDEFINED = "not defined"
+LATEX = {  # applied to one character at a time, so that replacements are not escaped again
     "\\": r"\textbackslash{}",
     "&": r"\&",
     "%": r"\%",
@@ -32,6 +52,7 @@ LATEX = {  # one pass over the characters, so that what is put in is not escaped
     "µ": r"$\mu$",
     "±": r"$\pm$",
 }
+LATEX_MARKS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
 
 
 @dataclass(frozen=True)
@@ -42,8 +63,8 @@ class Column:
     ----------
     title : its head
     digits : decimals of its floats; None leaves values as they are
-    best : "high" or "low": which values deserve a mark; None marks nothing
-    text : whether it holds words, which stand on the left; numbers stand on the right
+    best : "high" or "low": which values are marked as best and second; None marks none
+    text : whether it holds words, which are aligned left; numbers are aligned right
     """
 
     title: str
@@ -58,7 +79,7 @@ class Column:
         return f"{value:.{self.digits}f}" if self.digits is not None else str(value)
 
     def rank(self, value: object) -> float | None:
-        """The number by which a value is marked, as exact as it is printed; None if it is absent or no number."""
+        """The number by which a value is marked, rounded as it is printed; None if it is absent or not a number."""
         if _absent(value):
             return None
         number = float(value) if hasattr(value, "__float__") else float(self.show(value))
@@ -72,9 +93,9 @@ class Table:
     Examples
     --------
     >>> columns = (Column("method", text=True), Column("mAP", digits=3, best="high"))
-    >>> table = Table(columns, (("ours", 0.7123), ("theirs", 0.5)))
+    >>> table = Table(columns, (("rslh", 0.7123), ("sdh", 0.5)))
     >>> table.cells()
-    [['ours', '0.712'], ['theirs', '0.500']]
+    [['rslh', '0.712'], ['sdh', '0.500']]
     >>> table.marks()
     [['', 'best'], ['', 'second']]
     """
@@ -91,12 +112,17 @@ class Table:
         for column in self.columns:
             check_choice(column.best, "best", "Column", ["high", "low", None])
 
+    @property
+    def titles(self) -> list[str]:
+        """Titles of the columns."""
+        return [column.title for column in self.columns]
+
     def cells(self) -> list[list[str]]:
         """All values as text."""
         return [[column.show(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
 
     def marks(self) -> list[list[str]]:
-        """For every cell "best", "second" or nothing; values that print alike are marked alike."""
+        """For every cell "best", "second" or ""; values that are printed alike are marked alike."""
         by_column = [
             _marks([row[j] for row in self.rows], column) if column.best else [""] * len(self.rows)
             for j, column in enumerate(self.columns)
@@ -119,16 +145,17 @@ def to_markdown(table: Table) -> str:
         [f"**{cell}**" if mark == "best" else cell.replace("|", r"\|") for cell, mark in zip(cells, marks, strict=True)]
         for cells, marks in zip(table.cells(), table.marks(), strict=True)
     ]
-    widths = [max(3, *(len(row[j]) for row in [_titles(table), *body])) for j in range(len(table.columns))]
-    rule = ["-" * width if c.text else "-" * (width - 1) + ":" for c, width in zip(table.columns, widths, strict=True)]
-    lines = [
+    lines = [table.titles, *body]
+    widths = [max(3, *(len(line[j]) for line in lines)) for j in range(len(table.columns))]
+    aligned = [
         [
-            cell.ljust(width) if c.text else cell.rjust(width)
-            for cell, width, c in zip(row, widths, table.columns, strict=True)
+            cell.ljust(width) if column.text else cell.rjust(width)
+            for cell, width, column in zip(line, widths, table.columns, strict=True)
         ]
-        for row in [_titles(table), *body]
+        for line in lines
     ]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]])
+    rule = ["-" * w if column.text else "-" * (w - 1) + ":" for column, w in zip(table.columns, widths, strict=True)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [aligned[0], rule, *aligned[1:]])
 
 
 def to_latex(table: Table) -> str:
@@ -146,13 +173,12 @@ def to_latex(table: Table) -> str:
     \bottomrule
     \end{tabular}
     """
-    marked = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
     body = [
-        [marked[mark] % escape_latex(cell) for cell, mark in zip(cells, marks, strict=True)]
+        [LATEX_MARKS[mark] % escape_latex(cell) for cell, mark in zip(cells, marks, strict=True)]
         for cells, marks in zip(table.cells(), table.marks(), strict=True)
     ]
     columns = "".join("l" if column.text else "r" for column in table.columns)
-    head = [escape_latex(title) for title in _titles(table)]
+    head = [escape_latex(title) for title in table.titles]
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(head), r"\midrule"]
     lines += [*(_latex_row(row) for row in body), r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
@@ -170,7 +196,7 @@ def to_csv(table: Table) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_titles(table))
+    writer.writerow(table.titles)
     writer.writerows([["" if _absent(value) else value for value in row] for row in table.rows])
     return out.getvalue()
 
@@ -186,6 +212,161 @@ def escape_latex(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text.replace("<=", "≤"))
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One number of a grid.
+
+    Attributes
+    ----------
+    mean, std : over the seeds; nan where nothing was run, and std also where one seed was
+    n_seeds, n_planned : seeds that were run, and that the experiment plans
+    undefined : whether the method is not defined here: it was tried and has no number
+
+    Examples
+    --------
+    >>> f"{Cell(0.5, 0.01, 5, 5):.3f}", f"{Cell(0.5, float('nan'), 1, 1):.3f}", f"{Cell():.3f}"
+    ('0.500 ± 0.010', '0.500', 'not run')
+    """
+
+    mean: float = math.nan
+    std: float = math.nan
+    n_seeds: int = 0
+    n_planned: int = 0
+    undefined: bool = False
+
+    def __float__(self) -> float:
+        return self.mean
+
+    def __format__(self, spec: str) -> str:
+        if math.isnan(self.mean):
+            return UNDEFINED if self.undefined else NOT_RUN
+        return f"{self.mean:{spec}}" + ("" if math.isnan(self.std) else f" ± {self.std:{spec}}")
+
+    def __str__(self) -> str:
+        return f"{self:.4f}"
+
+
+@dataclass(frozen=True)
+class ResultGrid:
+    """What every row scored on every data set at every length.
+
+    Attributes
+    ----------
+    title : what the table is
+    rows : methods, in the order of the table
+    columns : (data set, bits), in the order of the table
+    metrics : metric -> (row, data set, bits) -> cell; what is not planned has no cell
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[tuple[str, int], ...]
+    metrics: Mapping[str, Mapping[tuple[str, str, int], Cell]] = field(default_factory=dict)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Data sets, in the order of the table."""
+        return tuple(dict.fromkeys(name for name, _ in self.columns))
+
+    def lengths(self, dataset: str) -> tuple[int, ...]:
+        """Code lengths of a data set, in the order of the table."""
+        return tuple(bits for name, bits in self.columns if name == dataset)
+
+    def cell(self, metric: str, row: str, dataset: str, bits: int) -> Cell | None:
+        """The cell at a place; None where nothing is planned."""
+        return self.metrics.get(metric, {}).get((row, dataset, bits))
+
+    def values(self, metric: str, dataset: str, bits: int) -> dict[str, float]:
+        """Row -> mean, of one column; rows without a number are left out."""
+        cells = {row: self.cell(metric, row, dataset, bits) for row in self.rows}
+        return {row: cell.mean for row, cell in cells.items() if cell is not None and not math.isnan(cell.mean)}
+
+
+def mean_table(grid: ResultGrid, metric: str, dataset: str, *, digits: int = 4, best: str = "high") -> Table:
+    """Means and standard deviations of one data set: a row per method, a column per length, best marked.
+
+    Parameters
+    ----------
+    grid : the results
+    metric, dataset : which of them
+    digits : decimals
+    best : "high" or "low", whichever is better
+    """
+    lengths = grid.lengths(dataset)
+    columns = (Column("method", text=True), *(Column(f"{bits} bits", digits, best) for bits in lengths))
+    rows = tuple((row, *(grid.cell(metric, row, dataset, bits) for bits in lengths)) for row in grid.rows)
+    return Table(columns, rows)
+
+
+def metric_table(grid: ResultGrid, dataset: str, digits: Mapping[str, int]) -> Table:
+    """All metrics of one data set side by side, less being better: for costs.
+
+    Parameters
+    ----------
+    grid : the results
+    dataset : which of them
+    digits : metric -> decimals
+    """
+    lengths = grid.lengths(dataset)
+    places = [(metric, bits) for bits in lengths for metric in grid.metrics]
+    heads = [metric if len(lengths) == 1 else f"{metric}, {bits} bits" for metric, bits in places]
+    columns = [Column(head, digits.get(m, 2), "low") for head, (m, _) in zip(heads, places, strict=True)]
+    rows = tuple((row, *(grid.cell(metric, row, dataset, bits) for metric, bits in places)) for row in grid.rows)
+    return Table((Column("method", text=True), *columns), rows)
+
+
+def grid_table(grid: ResultGrid) -> Table:
+    """Every number of a grid in a row of its own, for a CSV file."""
+    titles = ("metric", "method", "dataset", "bits", "mean", "std", "seeds")
+    rows = tuple(
+        (metric, row, dataset, bits, cell.mean, cell.std, cell.n_seeds)
+        for metric in grid.metrics
+        for row in grid.rows
+        for dataset, bits in grid.columns
+        if (cell := grid.cell(metric, row, dataset, bits)) is not None
+    )
+    return Table(tuple(Column(title) for title in titles), rows)
+
+
+def grid_latex(grid: ResultGrid, *, digits: int = 4) -> str:
+    r"""One wide LaTeX ``tabular``: data sets side by side, a panel per metric, best bold, second best underlined.
+
+    Parameters
+    ----------
+    grid : the results
+    digits : decimals
+    """
+    head = ["Method", *(f"{bits} bits" for _, bits in grid.columns)]
+    spans, rules, first = [""], [], 2
+    for dataset in grid.datasets:
+        width = len(grid.lengths(dataset))
+        spans.append(rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(dataset)}}}")
+        rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
+        first += width
+    lines = [rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}", r"\toprule", _latex_row(spans)]
+    lines += ["".join(rules), _latex_row(head)]
+    for metric in grid.metrics:
+        panel = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape_latex(metric)}}}}} \\"
+        lines += [r"\midrule", panel, *_latex_panel(grid, metric, digits)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _latex_panel(grid: ResultGrid, metric: str, digits: int) -> list[str]:
+    """The rows of one metric, means only."""
+    cells: dict[str, list[str]] = {row: [escape_latex(row)] for row in grid.rows}
+    for dataset in grid.datasets:
+        table = mean_table(grid, metric, dataset, digits=digits)
+        for row, marks in zip(table.rows, table.marks(), strict=True):
+            for value, mark, column in zip(row[1:], marks[1:], table.columns[1:], strict=True):
+                number = column.rank(value)
+                cells[row[0]].append("--" if number is None else LATEX_MARKS[mark] % f"{number:.{digits}f}")
+    return [_latex_row(row) for row in cells.values()]
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
 def _marks(values: Sequence[object], column: Column) -> list[str]:
     """Marks of one column, by what is printed."""
     shown = [column.rank(value) for value in values]
@@ -197,11 +378,3 @@ def _marks(values: Sequence[object], column: Column) -> list[str]:
 def _absent(value: object) -> bool:
     """Whether a value is None or nan."""
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _titles(table: Table) -> list[str]:
-    return [column.title for column in table.columns]
-
-
-def _latex_row(cells: list[str]) -> str:
-    return " & ".join(cells) + r" \\"

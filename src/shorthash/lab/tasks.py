@@ -1,63 +1,98 @@
-"""What a run does, by task, and the record that comes of it."""
+"""What a run does, by task, and the record that comes of it.
+
+==================  ===================================================================================================
+``scores``          fit, encode queries and database, score
+``conventions``     the same codes under every tie order and under every convention of published code
+``reranking``       items at equal distance ordered by posteriors or features; cells in the order of ``relevance``
+``validation``      three folds of the training rows: each is encoded by a model of the other two, and scored in itself
+``cost``            time and memory of one fit from raw rows, in a process of its own
+``convergence``     the objective by iteration
+``embedding``       codes of up to 1 000 queries, to be drawn
+==================  ===================================================================================================
+"""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import functools
+import os
+import platform
+import re
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from shorthash import __version__
+from shorthash._labels import group_labels
+from shorthash._types import Codes, Floats, Labels
+from shorthash.codes import pack
+from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.errors import InvalidInput
+from shorthash.evaluation import CONVENTIONS, evaluate, evaluate_cells, evaluate_reranked
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.lab.dense import DENSE, fit_dense
-from shorthash.lab.machine import machine_facts, peak_memory, reset_peak_memory, resident_memory, versions
-from shorthash.lab.measure import measure, rounded
-from shorthash.lab.runs import RunSpec
-from shorthash.lab.sample import pack_sample
-from shorthash.lab.sharing import SharedSplit
-from shorthash.lab.store import SCHEMA
+from shorthash.lab.advice import balanced_folds
+from shorthash.lab.records import SCHEMA
+from shorthash.lab.sharing import SharedSplit, make_run_hasher
+from shorthash.lab.spec import RunSpec
 from shorthash.learners.base import BaseHasher
-from shorthash.learners.rslh.estimator import RSLH
-from shorthash.learners.rslh.steps import Problem, objective, start
-from shorthash.recipes import make_hasher
 
-__all__ = ["Outcome", "initial_objective", "make_record"]
+__all__ = ["make_record", "measure", "pack_sample", "summary", "unpack_sample"]
 
+FEW, MANY = 100, 5000  # list lengths; the second is that of the code of the RSLH authors
+DIGITS = 5  # significant ones, of every number in a record
+SAMPLE = 1000  # codes in a record of "embedding", at most
+SHUFFLES = 10  # random orders of the database in "conventions"
+RERANKED = 250  # queries in "reranking": the whole database is sorted by vectors for each
+FOLDS = 3
 LONGEST_CURVE = 100  # iterations kept of an objective
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
+KEPT = ("map", "map_h2", "precision_at_100", "precision_at_5000")  # scores whose per-query values are stored
+
+PerQuery = Mapping[str, NDArray[Any]] | None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A record, and the arrays of its side file; None where it has none."""
+def make_record(spec: RunSpec, split: SharedSplit, found: Dataset) -> tuple[dict[str, Any], PerQuery]:
+    """Do a run; returns its record and its per-query scores, None for tasks without.
 
-    record: dict[str, Any]
-    per_query: Mapping[str, NDArray[Any]] | None
+    Where a method is not defined for a code length, the record says so (``undefined``) instead of scores.
 
-
-def make_record(spec: RunSpec, split: SharedSplit, found: Dataset) -> Outcome:
-    """Do a run. Where a method is not defined for a length, the record says so instead of scores."""
+    Parameters
+    ----------
+    spec : the run
+    split : the rows, and what runs on them share
+    found : the data set as it was read
+    """
     wall = time.perf_counter()
-    reset_peak_memory()
+    with contextlib.suppress(OSError):  # start the peak memory from here, where the system can do that
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    per_query: PerQuery = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # collisions, anchors, iterations: the numbers tell
+        warnings.simplefilter("ignore")  # collisions, anchors, iterations: they show in the numbers
         try:
-            body, per_query = TASKS[spec.task](spec, split)
+            if spec.task == "scores":
+                body, per_query = _score(spec, split)
+            else:
+                body = OTHER_TASKS[spec.task](spec, split)
         except InvalidInput as error:
             if not _too_long(spec, split):
                 raise
-            body, per_query = {"undefined": str(error)[:300]}, None
+            body = {"undefined": str(error)[:300]}
     record = {
         "schema": SCHEMA,
         "run": spec.name,
         "spec": spec.to_dict(),
         **body,
-        "peak_memory_mib": rounded(peak_memory()),
+        "peak_memory_mib": rounded(_memory("VmHWM")),
         "data": {
             "name": found.name,
             "fingerprint": found.fingerprint,
@@ -65,107 +100,261 @@ def make_record(spec: RunSpec, split: SharedSplit, found: Dataset) -> Outcome:
             "dims": found.X.shape[1],
             "classes": found.n_classes,
         },
-        "versions": versions(),
-        "machine": machine_facts(),
+        **_provenance(),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     record.setdefault("seconds", {})["wall"] = rounded(time.perf_counter() - wall)
-    return Outcome(record, per_query)
+    return record, per_query
 
 
-Body = tuple[dict[str, Any], Mapping[str, NDArray[Any]] | None]
+def measure(
+    query: Codes, query_labels: ArrayLike, database: Codes, database_labels: ArrayLike, seed: int
+) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    """Every score of a record, and the main ones per query.
+
+    ``map_stable`` and ``precision_at_5000`` follow the code of the RSLH authors (ties in database order), on a
+    database shuffled with the seed; all others are exact expectations over ties, in particular
+    ``precision_at_5000_expected``.
+
+    Parameters
+    ----------
+    query, database : codes
+    query_labels, database_labels : their labels
+    seed : of the shuffle
+    """
+    expected = evaluate(query, query_labels, database, database_labels, k=(FEW, MANY)).per_query
+    order = np.random.default_rng(seed).permutation(len(database))
+    labels = np.asarray(database_labels)[order]
+    stable = evaluate(query, query_labels, database[order], labels, k=MANY, convention="sdh").per_query
+    columns: dict[str, Floats] = {
+        "map": expected["map"],
+        "map_best": expected["map_best"],
+        "map_worst": expected["map_worst"],
+        "map_h2": expected["map_at_radius"],
+        "map_stable": stable["map"],
+        "precision_at_100": expected["precision_at_k"][:, 0],
+        "precision_at_5000": stable["precision_at_k"][:, 0],
+        "precision_at_5000_expected": expected["precision_at_k"][:, 1],
+        "precision_h2": expected["precision_at_radius"],
+        "recall_h2": expected["recall_at_radius"],
+    }
+    scores = {name: summary(values) for name, values in columns.items()}
+    return scores, {name: columns[name].astype(np.float32) for name in KEPT}
 
 
-def _score(spec: RunSpec, split: SharedSplit) -> Body:
+def summary(values: Floats) -> dict[str, Any]:
+    """Mean, standard deviation and quartiles over the queries that count.
+
+    Examples
+    --------
+    >>> summary(np.array([0.0, 0.25, 0.5, np.nan]))
+    {'mean': 0.25, 'std': 0.25, 'quantiles': [0.0, 0.125, 0.25, 0.375, 0.5]}
+    """
+    kept = values[~np.isnan(values)]
+    if not len(kept):
+        return {"mean": None, "std": None, "quantiles": []}
+    spread = float(kept.std(ddof=1)) if len(kept) > 1 else 0.0
+    quantiles = [rounded(float(value)) for value in np.quantile(kept, (0, 0.25, 0.5, 0.75, 1))]
+    return {"mean": rounded(float(kept.mean())), "std": rounded(spread), "quantiles": quantiles}
+
+
+def rounded(value: float, digits: int = DIGITS) -> float:
+    """A number with this many significant digits."""
+    return float(f"{value:.{digits}g}")
+
+
+def pack_sample(codes: Codes, classes: ArrayLike, seed: int = 0) -> dict[str, Any]:
+    """Codes and classes of up to 1 000 items as one string of bits, for a record.
+
+    Parameters
+    ----------
+    codes : (n, n_bits) signs
+    classes : (n,) class labels
+    seed : which items are drawn, where there are more
+
+    Examples
+    --------
+    >>> codes, classes = unpack_sample(pack_sample(np.array([[1, -1], [-1, -1]], dtype=np.int8), ["b", "a"]))
+    >>> codes.tolist(), classes.tolist()
+    ([[1, -1], [-1, -1]], ['b', 'a'])
+    """
+    names, ids = np.unique(np.asarray(classes), return_inverse=True)
+    n_items = min(len(codes), SAMPLE)
+    chosen = np.sort(np.random.default_rng(seed).choice(len(codes), n_items, replace=False))
+    class_bits = (ids[chosen, None] >> np.arange(_class_bits(names))) & 1
+    bits = np.hstack([codes[chosen] > 0, class_bits.astype(bool)])
+    text = base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
+    return {"items": n_items, "n_bits": codes.shape[1], "classes": names.tolist(), "packed": text}
+
+
+def unpack_sample(sample: Mapping[str, Any]) -> tuple[Codes, Labels]:
+    """Codes, (n, n_bits), and classes, (n,), of a packed sample."""
+    names: NDArray[Any] = np.array(sample["classes"])
+    n_items, n_bits, class_bits = int(sample["items"]), int(sample["n_bits"]), _class_bits(names)
+    octets = np.frombuffer(base64.b64decode(sample["packed"]), dtype=np.uint8)
+    bits = np.unpackbits(octets)[: n_items * (n_bits + class_bits)].reshape(n_items, n_bits + class_bits)
+    ids = bits[:, n_bits:].astype(np.int64) @ (1 << np.arange(class_bits))
+    return sign(bits[:, :n_bits].astype(np.float64) - 0.5), names[ids]
+
+
+def _score(spec: RunSpec, split: SharedSplit) -> tuple[dict[str, Any], PerQuery]:
     fitted = split.run(spec)
     begin = time.process_time()
     scores, per_query = measure(fitted.query, split.y_query, fitted.database, split.y_database, spec.seed)
     seconds = {"fit": fitted.fit_seconds, "encode": fitted.encode_seconds, "evaluate": time.process_time() - begin}
-    return {"scores": scores, "seconds": {name: rounded(value) for name, value in seconds.items()}}, per_query
+    learned = getattr(fitted.hasher[-1], "codes_", None)
+    used = fitted.hasher.transform(split.X_train)
+    codes = {"learned": None if learned is None else len(np.unique(pack(learned))), "used": len(np.unique(pack(used)))}
+    return {
+        "scores": scores,
+        "codes": codes,  # distinct ones of the training rows: as learned, and as encoded
+        "seconds": {name: rounded(value) for name, value in seconds.items()},
+    }, per_query
 
 
-def _follow(spec: RunSpec, split: SharedSplit) -> Body:
-    """The objective of the first run of RSLH, and its value at the initial point."""
+def _conventions(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """The mAP by the order of tied items alone, and by the rules of published code."""
+    fitted = split.run(spec)
+    y = np.asarray(split.y_database)
+
+    def ordered(order: NDArray[np.intp], **rules: Any) -> Any:
+        return evaluate(fitted.query, split.y_query, fitted.database[order], y[order], **rules)
+
+    orders = [np.random.default_rng(seed).permutation(len(y)) for seed in range(SHUFFLES)]
+    expected = ordered(orders[0])
+    shuffled = [ordered(order, ties="stable").map for order in orders]
+    by_class = np.argsort(y, kind="stable") if y.ndim == 1 else np.lexsort(y.T)
+    values = {
+        "map_worst": expected.map_worst,
+        "map": expected.map,
+        "map_best": expected.map_best,
+        "map_by_class": ordered(by_class, ties="stable").map,
+        "map_shuffled_low": min(shuffled),
+        "map_shuffled_high": max(shuffled),
+        **{f"convention_{name}": ordered(orders[0], convention=name).headline for name in CONVENTIONS},
+    }
+    return {"scores": _means(values), "seconds": {"fit": rounded(fitted.fit_seconds)}}
+
+
+def _rerank(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """The mAP of some queries, ties broken by vectors; of posteriors without codes; of cells in learned order."""
     fitted = split.run(spec)
     learner = fitted.hasher[-1]
-    values = [rounded(float(value), 8) for value in learner.objective_[:LONGEST_CURVE]]
-    curve = {"initial": rounded(initial_objective(learner), 8), "objective": values}
-    return {"curve": curve, "seconds": {"fit": rounded(fitted.fit_seconds)}}, None
+    if len(fitted.hasher.steps) > 1 or not hasattr(learner, "relevance"):
+        raise InvalidInput(f"The task 'reranking' needs a method with posteriors, such as auto. Got {spec.method}.")
+    chosen = np.random.default_rng(spec.seed).permutation(len(split.X_query))[:RERANKED]
+    X, y, codes = split.X_query[chosen], split.y_query[chosen], fitted.query[chosen]
+    mean = split.X_train.mean(axis=0)
+    posteriors = learner.predict_proba(X), learner.predict_proba(split.X_database)
+    features = X - mean, split.X_database - mean
+
+    def value(pair: tuple[Codes, Codes], vectors: tuple[Any, Any], metric: str) -> float:
+        sides = (pair[0], y, vectors[0], pair[1], split.y_database, vectors[1])
+        return evaluate_reranked(*sides, metric=metric, k=FEW).map
+
+    same = np.ones((len(X), 1), dtype=np.int8), np.ones((len(split.X_database), 1), dtype=np.int8)
+    cells = np.searchsorted(learner.cells_, pack(fitted.database))  # cells in use are sorted
+    values = {
+        "by_relevance": evaluate_cells(-learner.relevance(X), y, cells, split.y_database, k=FEW).map,
+        "by_posteriors": value((codes, fitted.database), posteriors, "dot"),
+        "by_features": value((codes, fitted.database), features, "cosine"),
+        "posteriors_alone": value(same, posteriors, "dot"),
+    }
+    return {"scores": _means(values), "seconds": {"fit": rounded(fitted.fit_seconds)}}
 
 
-def _embed(spec: RunSpec, split: SharedSplit) -> Body:
-    """Codes of queries, to be drawn."""
+def _validate(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """Scores that may be used to choose settings: no query and no database row is read."""
+    X, y = split.X_train, split.y_train
+    fold = balanced_folds(group_labels(y, owner="validation").ids, FOLDS, spec.seed)
+    values = []
+    for k in range(FOLDS):
+        hasher = make_run_hasher(spec).fit(X[fold != k], y[fold != k])
+        values.append(evaluate(hasher.transform(X[fold == k]), y[fold == k]).map)
+    return {"scores": {"map": summary(np.array(values))}}
+
+
+def _cost(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """Seconds and memory of one fit from raw rows, nothing shared."""
+    before = _memory("VmRSS")
+    begin = time.process_time()
+    make_run_hasher(spec).fit(split.X_train, split.y_train)
+    seconds = time.process_time() - begin
+    added = rounded(max(0.0, _memory("VmHWM") - before))
+    return {"seconds": {"fit": rounded(seconds)}, "added_memory_mib": added, "rows_learned": len(split.X_train)}
+
+
+def _follow(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """The objective of the first run of RSLH, after every iteration and at the starting point."""
+    fitted = split.run(spec)
+    runs = getattr(fitted.hasher[-1], "convergence_", None)
+    if not runs:
+        raise InvalidInput(f"The task 'convergence' needs rslh. Got {spec.method} instead.")
+    values = [rounded(float(value), 8) for value in runs[0].objective[:LONGEST_CURVE]]
+    curve = {"initial": rounded(runs[0].initial, 8), "objective": values}
+    return {"curve": curve, "seconds": {"fit": rounded(fitted.fit_seconds)}}
+
+
+def _embed(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     fitted = split.run(spec)
     sample = pack_sample(fitted.query, split.y_query, spec.seed)
-    return {"sample": sample, "seconds": {"fit": rounded(fitted.fit_seconds)}}, None
+    return {"sample": sample, "seconds": {"fit": rounded(fitted.fit_seconds)}}
 
 
-def _cost(spec: RunSpec, split: SharedSplit) -> Body:
-    """Seconds and memory of one fit from raw rows, nothing shared; meant for a process of its own."""
-    before = resident_memory()
-    begin = time.process_time()
-    if spec.method == DENSE:
-        _fit_dense(spec, split)
-    else:
-        hasher = make_hasher(
-            spec.method, spec.n_bits, front_end=dict(spec.front_end), random_state=spec.seed, **spec.settings
-        )
-        hasher.fit(split.X_train, split.y_train)
-    seconds = time.process_time() - begin
-    return {
-        "seconds": {"fit": rounded(seconds)},
-        "added_memory_mib": rounded(max(0.0, peak_memory() - before)),
-        "rows_learned": len(split.X_train),
-    }, None
-
-
-def _fit_dense(spec: RunSpec, split: SharedSplit) -> None:
-    features = AnchorRBF(random_state=spec.seed, **dict(spec.front_end)).fit(split.X_train).transform(split.X_train)
-    n_classes = len(np.unique(split.y_train))
-    first = 2 * np.random.RandomState(spec.seed).randint(0, 2, size=(n_classes, spec.n_bits)) - 1
-    fit_dense(features.astype(np.float64), split.y_train, first.astype(np.float64))
-
-
-TASKS: dict[str, Callable[[RunSpec, SharedSplit], Body]] = {
-    "scores": _score,
+OTHER_TASKS: dict[str, Callable[[RunSpec, SharedSplit], dict[str, Any]]] = {
+    "conventions": _conventions,
+    "reranking": _rerank,
+    "validation": _validate,
+    "cost": _cost,
     "convergence": _follow,
     "embedding": _embed,
-    "cost": _cost,
 }
 
 
-def initial_objective(learner: RSLH) -> float:
-    """The objective of the first run of a fitted RSLH before its first step: random H and W, B and P zero."""
-    if not isinstance(learner, RSLH):
-        raise InvalidInput(f"The task 'convergence' is for rslh. Got {type(learner).__name__} instead.")
-    offset = learner.offset_
-    seen = learner.statistics_ if offset is None else learner.statistics_.centred(offset)
-    problem = Problem.of(seen, learner._check_params())
-    rng = np.random.RandomState(learner._seed)
-    seeds = rng.randint(np.iinfo(np.int32).max, size=1 if learner.boosting is None else learner.n_runs)
-    C, W = start(problem, np.random.RandomState(int(seeds[0])))
-    nothing, zeros = np.zeros((C.shape[1],) * 2), np.zeros((seen.n_features, C.shape[1]))
-    EtH = problem.N[:, None] * C
-    return objective(
-        problem,
-        W=W,
-        V=W.T,
-        EtB=np.zeros(EtH.shape),
-        EtH=EtH,
-        BtB=nothing,
-        HtH=C.T.astype(np.float64) @ EtH,
-        trHtB=0.0,
-        XtB=zeros,
-        P=zeros,
-    )
-
-
 def _too_long(spec: RunSpec, split: SharedSplit) -> bool:
-    """Whether the method says that it cannot learn so many bits from such rows."""
-    if spec.method == DENSE:
-        return False
-    made = make_hasher(spec.method, spec.n_bits, **spec.settings)
-    learner, n_features = made[-1], split.X_train.shape[1]
-    if not isinstance(learner, BaseHasher) or isinstance(made[0], AnchorRBF):
+    """Whether the method cannot learn this many bits from such rows."""
+    hasher = make_run_hasher(spec)
+    learner, n_features = hasher[-1], split.X_train.shape[1]
+    if not isinstance(learner, BaseHasher) or isinstance(hasher[0], AnchorRBF):
         return False
     return spec.n_bits > learner.max_bits(n_features, split.data.n_classes)
+
+
+def _means(values: Mapping[str, float]) -> dict[str, Any]:
+    return {name: {"mean": rounded(float(value))} for name, value in values.items()}
+
+
+def _class_bits(names: NDArray[Any]) -> int:
+    return max(1, int(np.ceil(np.log2(len(names)))))
+
+
+@functools.cache
+def _provenance() -> dict[str, Any]:
+    """Versions and machine."""
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)
+        processor = found.group(1).strip() if found else processor
+    packages = {name: version(name) for name in PACKAGES}
+    return {
+        "versions": {"shorthash": __version__, "python": platform.python_version(), **packages},
+        "machine": {
+            "cpu": processor,
+            "cores": os.cpu_count() or 1,
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+    }
+
+
+def _memory(key: str) -> float:
+    """Memory of this process in MiB: "VmRSS" now, "VmHWM" at its peak; systems without either know only the peak."""
+    with contextlib.suppress(OSError):
+        found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.M)
+        if found:
+            return int(found.group(1)) / 1024
+    if os.name != "posix":
+        return float("nan")
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -51,6 +51,7 @@ def solve_one_pass(problem: Problem, seed: int, p_ridge: Ridge | None) -> Run:
     P = np.zeros_like(B.x)
     V = W.T
     authors = weights.variant == "authors-code"
+    initial = _objective(problem, B, C, W, V, P)
     values: list[float] = []
     guard, converged = 0.0, False
     for _ in range(weights.max_iter):
@@ -69,7 +70,7 @@ def solve_one_pass(problem: Problem, seed: int, p_ridge: Ridge | None) -> Run:
         converged = np.array_equal(C, previous)
         if settled(values, unchanged=converged):
             break
-    return Run(C, None, W, np.array(values), converged, guard)
+    return Run(C, None, W, np.array(values), converged, guard, initial)
 
 
 def _target(problem: Problem, C: Codes, W: Floats, P: Floats) -> _Pair:

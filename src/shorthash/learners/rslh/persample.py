@@ -35,6 +35,7 @@ def solve_per_sample(
     P = np.zeros((problem.statistics.n_features, weights.n_bits))
     V = W.T
     authors = weights.variant == "authors-code"
+    initial = _objective(problem, Et, B, H, W, V, np.zeros_like(P), P)
     values: list[float] = []
     converged = False
     for _ in range(weights.max_iter):
@@ -55,7 +56,7 @@ def solve_per_sample(
         converged = np.array_equal(H, previous)
         if settled(values, unchanged=converged):
             break
-    return Run(sign(Et @ H), H, W, np.array(values), converged, float("nan"))
+    return Run(sign(Et @ H), H, W, np.array(values), converged, float("nan"), initial)
 
 
 def _target(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: Floats, XP: Floats) -> Floats:

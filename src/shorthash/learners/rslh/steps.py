@@ -119,6 +119,7 @@ class Run:
     objective: Floats  # one value per iteration
     converged: bool
     guard: float  # largest dropped term over smallest kept one; below 1 the codes are proven (nan: not applicable)
+    initial: float  # the objective at the starting point
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,7 @@ class Convergence:
     objective : J after every iteration
     solver : "one-pass" or "per-sample"
     guard : what the one-pass solver dropped over what it kept; below 1 its codes are proven, nan for per-sample
+    initial : J at the starting point; nan in models of version 0.1.0
     """
 
     n_iter: int
@@ -141,6 +143,7 @@ class Convergence:
     objective: tuple[float, ...]
     solver: str
     guard: float
+    initial: float = float("nan")
 
     @classmethod
     def of(cls, run: Run, solver: str, max_iter: int) -> Convergence:
@@ -152,7 +155,7 @@ class Convergence:
             reason = f"codes and objective stopped changing after {n_iter} iterations"
         else:
             reason = f"max_iter={max_iter} reached with codes at rest and the objective still falling"
-        return cls(n_iter, run.converged, reason, tuple(map(float, run.objective)), solver, run.guard)
+        return cls(n_iter, run.converged, reason, tuple(map(float, run.objective)), solver, run.guard, run.initial)
 
 
 def settled(values: Sequence[float] | Floats, *, unchanged: bool) -> bool:

@@ -1,0 +1,251 @@
+"""Codes as maps: all codes of a length as a grid of buckets, and codes in the plane by t-SNE.
+
+On the grid, neighbours differ in one bit. In the plane, samples with equal codes are one point to t-SNE, which would
+draw them as an arbitrary blob or on top of each other. So codes are embedded, not samples, and samples are spread
+evenly over a disc around their code, whose area is their number; discs never overlap. Up to 6 bits all codes are
+embedded, used or not: then a code has the same place in every figure, and figures can be compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
+
+from shorthash._labels import group_labels
+from shorthash._validation import require_extra
+from shorthash.codes import as_codes, pack, unpack
+from shorthash.errors import InvalidInput
+from shorthash.lab.figures import PALETTE, SERIES, figure_style, new_axes, settled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["MAX_MAP_BITS", "draw_bucket_map", "draw_code_map", "place_codes", "spread"]
+
+MAX_MAP_BITS = 12
+LABELLED_CELLS = 8  # a grid with at most this many columns has room for words in its cells
+SHOWN_SHARE = 0.1  # a class is named in a bucket if it makes up this share of it
+GOLDEN = np.pi * (3 - np.sqrt(5))  # the angle by which neighbours on a sunflower differ
+ROOM = 0.8  # of the largest discs that do not touch: names stand between them
+SHAPES = "sD^vPX"  # of classes for which a second round of colours is needed
+SIDE = 270.0  # points along the side of the drawing
+DOTS = (1.2, 3.6)  # diameters in points: dots of a disc touch at most
+LISTED = 20  # with more classes there is no legend
+NAMED_SIZE = 0.02  # a disc is named if it holds this share of the samples
+NAMED_SHARE = 0.3  # a class is named at a disc if it makes up this share of it
+WHOLE_BITS = 6  # up to this length all codes are embedded
+PERPLEXITY = 4.0  # neighbours that a code of few bits has
+
+
+def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure:
+    """All codes of a length as a grid whose neighbours differ in one bit, shaded by how many items each holds.
+
+    The edges are neighbours too, as on a torus. Where there is room, a bucket names the classes that make up a tenth
+    of it or more, the largest first, and its number of items.
+
+    Parameters
+    ----------
+    codes : (n_samples, n_bits) signs, at most 12 bits
+    labels : their class labels, or an indicator matrix; without them only numbers are shown
+    """
+    signs = as_codes(codes)
+    n_bits = signs.shape[1]
+    if n_bits > MAX_MAP_BITS:
+        raise InvalidInput(f"A bucket map needs codes of at most {MAX_MAP_BITS} bits. Got {n_bits} instead.")
+    grid = _gray_grid(n_bits)
+    packed = pack(signs).astype(np.int64)
+    counts = np.bincount(packed, minlength=1 << n_bits)[grid]
+    names = _bucket_names(packed, labels)
+    with figure_style():
+        occupied = int(np.count_nonzero(counts))
+        title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
+        figure, axes = new_axes("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1])
+        _draw_cells(axes, grid, counts, names)
+    return settled(figure)
+
+
+def draw_code_map(codes: ArrayLike, classes: ArrayLike, *, title: str, seed: int = 0) -> Figure:
+    """Samples in the plane, those with equal codes in one disc, coloured by class.
+
+    Parameters
+    ----------
+    codes : (n_samples, n_bits) signs
+    classes : (n_samples,) class of every sample
+    title : what is drawn
+    seed : of t-SNE and of the order of samples in a disc
+    """
+    signs, labels = as_codes(codes), np.asarray(classes)
+    packed = pack(signs)
+    _, first, inverse = np.unique(packed, return_index=True, return_inverse=True)
+    counts = np.bincount(inverse)
+    centres = place_codes(signs[first], seed)
+    points = spread(centres, inverse, counts, seed)
+    names = np.unique(labels)
+    extent = max(float(np.ptp(points, axis=0).max()), 1e-9)
+    diameter = float(np.clip(1.5 * _scale(centres, counts) / extent * SIDE, *DOTS))
+    with figure_style():
+        figure, axes = new_axes("", "", title, width=5.2, height=4.6)
+        for number, name in enumerate(names):
+            axes.scatter(*points[labels == name].T, **_dot(number, diameter), label=str(name))
+        for code in np.flatnonzero(counts >= NAMED_SIZE * len(labels)):
+            _name_disc(axes, points[inverse == code], labels[inverse == code], signs[first[code]])
+        axes.set_aspect("equal")
+        axes.margins(0.06)
+        axes.axis("off")
+        if len(names) <= LISTED:
+            figure.legend(loc="outside right center", title="class", markerscale=6 / diameter)
+    return settled(figure)
+
+
+def place_codes(codes: ArrayLike, seed: int = 0) -> NDArray[np.float64]:
+    """A place in the plane for every distinct code, by t-SNE of their Hamming distances, (n_codes, 2).
+
+    Parameters
+    ----------
+    codes : (n_codes, n_bits) signs, all different
+    seed : of t-SNE
+    """
+    signs = as_codes(codes)
+    n_bits = signs.shape[1]
+    if 2 <= n_bits <= WHOLE_BITS:
+        every = np.arange(1 << n_bits, dtype=np.uint8)
+        return _embed(unpack(every, n_bits), seed)[pack(signs).astype(np.intp)]
+    if len(signs) < 4:  # too few neighbours for t-SNE: place them in a row
+        return np.column_stack([np.arange(len(signs), dtype=np.float64), np.zeros(len(signs))])
+    return _embed(signs, seed)
+
+
+def _embed(signs: NDArray[np.int8], seed: int) -> NDArray[np.float64]:
+    """Seeded t-SNE of Hamming distances."""
+    from sklearn.manifold import TSNE
+
+    real = signs.astype(np.float64)
+    tsne = TSNE(
+        metric="precomputed",
+        init="random",
+        learning_rate=20.0,
+        perplexity=min(PERPLEXITY, (len(real) - 1) / 3),
+        random_state=seed,
+    )
+    with threadpool_limits(limits=1):  # a handful of points: threads would only wait for each other
+        return np.asarray(tsne.fit_transform((real.shape[1] - real @ real.T) / 2), dtype=np.float64)
+
+
+def spread(
+    centres: NDArray[np.float64], members: NDArray[np.intp], counts: NDArray[np.intp], seed: int = 0
+) -> NDArray[np.float64]:
+    """A place for every sample: even over the disc of its code, discs as large as they can be without touching.
+
+    Parameters
+    ----------
+    centres : (n_codes, 2) places of the codes
+    members : (n_samples,) code of every sample
+    counts : (n_codes,) samples of every code
+    seed : of the order in a disc
+    """
+    scale = _scale(centres, counts)
+    rng = np.random.default_rng(seed)
+    points = np.empty((len(members), 2))
+    for code, (centre, count) in enumerate(zip(centres, counts, strict=True)):
+        rank = rng.permutation(count)
+        radius, angle = scale * np.sqrt(rank + 0.5), rank * GOLDEN
+        points[members == code] = centre + np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+    return points
+
+
+def _scale(centres: NDArray[np.float64], counts: NDArray[np.intp]) -> float:
+    """Radius of a disc of one sample: the largest, but for some room, with which no two discs touch."""
+    roots = np.sqrt(counts)
+    gaps = np.linalg.norm(centres[:, None] - centres[None], axis=2)
+    pairs = np.triu_indices(len(centres), 1)
+    return ROOM * float(np.min(gaps[pairs] / (roots[:, None] + roots[None])[pairs])) if len(pairs[0]) else 1.0
+
+
+def _dot(number: int, diameter: float) -> dict[str, Any]:
+    """Colour and shape of a class; the second round of colours has other shapes and is paler."""
+    rounds, place = divmod(number, len(SERIES))
+    return {
+        "color": SERIES[place],
+        "marker": SHAPES[place] if rounds else "o",
+        "s": diameter**2,
+        "linewidths": 0,
+        "alpha": 0.9 if rounds % 2 == 0 else 0.55,
+    }
+
+
+def _name_disc(axes: Any, points: NDArray[np.float64], labels: NDArray[Any], code: NDArray[Any]) -> None:
+    """The code and its main classes, above the disc."""
+    values, counts = np.unique(labels, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    main = [str(values[i]) for i in order if counts[i] >= NAMED_SHARE * counts.sum()] or [str(values[order[0]])]
+    bits = "".join("1" if sign > 0 else "0" for sign in code)
+    top = (float(points[:, 0].mean()), float(points[:, 1].max()))
+    axes.annotate(
+        f"{bits}: {', '.join(main)}",
+        top,
+        (0, 3),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8,
+        color=PALETTE["ink"],
+    )
+
+
+def _gray_grid(n_bits: int) -> NDArray[np.int64]:
+    """All codes in a grid, (2^floor(n/2), 2^ceil(n/2)): neighbours, also around the edges, differ in one bit."""
+    low = (n_bits + 1) // 2
+    columns, rows = np.arange(1 << low), np.arange(1 << (n_bits - low))
+    gray_columns, gray_rows = columns ^ (columns >> 1), rows ^ (rows >> 1)
+    return (gray_rows[:, None] << low) | gray_columns[None, :]
+
+
+def _bucket_names(packed: NDArray[np.int64], labels: ArrayLike | None) -> dict[int, str]:
+    """For every occupied code the classes that are common in it, the most frequent first."""
+    if labels is None:
+        return {}
+    groups = group_labels(labels, owner="draw_bucket_map", n_samples=len(packed))
+    titles = [", ".join(str(name) for name in groups.classes[row.astype(bool)].tolist()) for row in groups.rows]
+    names = {}
+    for code in np.unique(packed):
+        ids, counts = np.unique(groups.ids[packed == code], return_counts=True)
+        ranked = ids[np.argsort(-counts, kind="stable")]
+        kept = ranked[: max(1, int((counts >= SHOWN_SHARE * counts.sum()).sum()))]
+        names[int(code)] = " ".join(titles[i] for i in kept)
+    return names
+
+
+def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], names: dict[int, str]) -> None:
+    """A grid of lines, and one square per occupied code; fuller is darker."""
+    patches = require_extra("matplotlib.patches", "report", "Drawing figures")
+    n_rows, n_columns = grid.shape
+    lines: dict[str, Any] = {"color": PALETTE["grid"], "linewidth": 0.8, "clip_on": False}
+    axes.hlines(np.arange(n_rows + 1), 0, n_columns, **lines)
+    axes.vlines(np.arange(n_columns + 1), 0, n_rows, **lines)
+    for row, column in np.argwhere(counts).tolist():
+        share = counts[row, column] / counts.max()
+        fill = {"facecolor": SERIES[0], "alpha": 0.15 + 0.85 * share, "linewidth": 0}
+        axes.add_patch(patches.Rectangle((column, row), 1, 1, **fill))
+        colour = PALETTE["on-series"] if share > 0.5 else PALETTE["ink"]
+        name = names.get(int(grid[row, column]), "")
+        _write_cell(axes, (column, row), name, int(counts[row, column]), colour, n_columns <= LABELLED_CELLS)
+    axes.set_xlim(0, n_columns)
+    axes.set_ylim(n_rows, 0)
+    axes.set_aspect("equal")
+    axes.axis("off")
+
+
+def _write_cell(axes: Axes, corner: tuple[int, int], name: str, count: int, colour: str, roomy: bool) -> None:
+    """What a bucket says: its classes above its number of items, or the classes alone where it is small."""
+    x, y = corner[0] + 0.5, corner[1] + 0.5
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
+    if not roomy:
+        axes.text(x, y, name.split(" ")[0], fontsize=6, **centred)
+    elif name:
+        axes.text(x, y - 0.14, name, fontsize=10, fontweight="bold", **centred)
+        axes.text(x, y + 0.24, str(count), fontsize=7.5, **centred)
+    else:
+        axes.text(x, y, str(count), fontsize=9, **centred)

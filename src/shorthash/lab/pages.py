@@ -1,0 +1,183 @@
+"""One self-contained HTML page from a title, facts and sections; beside it the tables and figures as files."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shorthash._validation import require_extra
+from shorthash.data.files import replacing
+from shorthash.lab.figures import save_figure, to_svg
+from shorthash.lab.tables import NOT_RUN, Table, to_csv, to_latex, to_markdown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Page", "Section", "image_uri", "page_html", "render", "write_page", "write_text"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a page.
+
+    Attributes
+    ----------
+    name : anchor on the page; names of its files begin with it
+    title, caption, note : for the reader; a note is set in grey
+    tables : title -> table; a title may be empty
+    figures : name -> (figure, caption)
+    html : HTML below the tables, inserted as it is
+    look : "words" for tables of long text, "small" for small print, "" for numbers
+    folded : whether the tables are folded away until a click
+    csv, latex : contents of the files of these kinds, where they are not just the tables
+    """
+
+    name: str
+    title: str
+    caption: str = ""
+    note: str = ""
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    figures: Mapping[str, tuple[Figure, str]] = field(default_factory=dict)
+    html: str = ""
+    look: str = ""
+    folded: bool = False
+    csv: str | None = None
+    latex: str | None = None
+
+    def texts(self) -> dict[str, str]:
+        """File name -> content: the tables in markdown, LaTeX and CSV."""
+        if not self.tables:
+            return {}
+        titled = [(f"## {title}\n\n" if title else "") + to_markdown(table) for title, table in self.tables.items()]
+        latex = "\n".join(f"% {title}\n{to_latex(table)}" for title, table in self.tables.items())
+        head = [f"# {self.title}\n", *([f"{self.caption}\n"] if self.caption else [])]
+        return {
+            f"{self.name}.md": "\n".join([*head, *titled]),
+            f"{self.name}.tex": latex if self.latex is None else self.latex,
+            f"{self.name}.csv": "\n".join(map(to_csv, self.tables.values())) if self.csv is None else self.csv,
+        }
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything a page shows.
+
+    Attributes
+    ----------
+    title, lede : what it is about
+    sections : its parts, in order
+    facts : (value, label), the few numbers to remember
+    footer : how it was made
+    wide : whether it has wide tables and a list of its sections
+    """
+
+    title: str
+    lede: str
+    sections: Sequence[Section]
+    facts: Sequence[tuple[str, str]] = ()
+    footer: str = ""
+    wide: bool = True
+
+
+def write_page(page: Page, folder: str | Path, name: str = "index.html", *, files: bool = True) -> Path:
+    """Write a page and, unless ``files`` is false, its tables (.md, .tex, .csv) and figures (.png, .svg) beside it.
+
+    Parameters
+    ----------
+    page : what to write
+    folder : where to; it is made if need be
+    name : of the page
+    files : whether tables and figures become files, too
+    """
+    html = page_html(page)  # first: a missing extra leaves no empty folder behind
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    for section in page.sections if files else ():
+        for file, text in section.texts().items():
+            write_text(target / file, text)
+        for figure_name, (figure, _) in section.figures.items():
+            for ending in (".png", ".svg"):
+                save_figure(figure, target / f"{figure_name}{ending}")
+    return write_text(target / name, html)
+
+
+def page_html(page: Page) -> str:
+    """A page as HTML that needs no other file."""
+    for module in ("matplotlib", "jinja2"):
+        require_extra(module, "report", "Writing a report")
+    sections = [{**vars(section), **_figures_and_tables(section)} for section in page.sections]
+    return render("page.html", {**vars(page), "sections": sections})
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """Fill a template of ``lab/templates``.
+
+    Text is escaped, except what the template marks as safe. A name that ``values`` lacks is an error.
+
+    Parameters
+    ----------
+    template : file name, for instance "page.html"
+    values : what the template shows: text, numbers, lists and dicts of them
+    """
+    jinja2 = require_extra("jinja2", "report", "Writing a report")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["math"] = lambda text: str(text).replace("<=", "≤")
+    return str(environment.get_template(template).render(values))
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file, all of it or nothing."""
+    target = Path(path)
+    with replacing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return target
+
+
+def image_uri(pixels: ArrayLike, low: float = 0.0, high: float = 1.0) -> str:
+    """A small grey image as a ``data:`` address; the page scales it up without smoothing.
+
+    Parameters
+    ----------
+    pixels : (height, width) ink, ``low`` is white and ``high`` is black
+    """
+    image = require_extra("matplotlib.image", "report", "Writing a report")
+    out = io.BytesIO()
+    image.imsave(out, np.asarray(pixels), cmap="gray_r", vmin=low, vmax=high, format="png", metadata={"Software": None})
+    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+
+
+def _figures_and_tables(section: Section) -> dict[str, Any]:
+    """The figures and tables of a section as the template shows them."""
+    figures = [
+        {"name": name, "svg": to_svg(figure, name), "caption": caption}
+        for name, (figure, caption) in section.figures.items()
+    ]
+    tables = [{"title": title, "table": _table(table)} for title, table in section.tables.items()]
+    return {"figures": figures, "tables": tables}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """Columns with their CSS classes, and cells with their marks."""
+    columns = []
+    for column in table.columns:
+        group = " group" if column.title.endswith(" bits") else ""  # a line before every code length
+        columns.append({"title": column.title, "look": ("text" if column.text else "number") + group})
+    rows = [
+        [{"text": cell, "mark": "quiet" if cell == NOT_RUN else mark} for cell, mark in zip(cells, marks, strict=True)]
+        for cells, marks in zip(table.cells(), table.marks(), strict=True)
+    ]
+    return {"columns": columns, "rows": rows}

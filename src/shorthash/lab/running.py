@@ -1,0 +1,164 @@
+"""Experiments in, records out: processes do the runs that have no record yet."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+from shorthash._validation import check_count
+from shorthash.data.datasets import Dataset, read_dataset
+from shorthash.errors import DataFileError, InvalidInput, ShorthashError
+from shorthash.lab.records import append_record, compact, read_records, writing
+from shorthash.lab.sharing import SharedSplit
+from shorthash.lab.spec import Experiment, Group, group_runs, plan_part, unique_runs
+from shorthash.lab.tasks import make_record
+
+__all__ = ["Progress", "RunCounts", "do_group", "experiment_status", "run_experiments"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How many runs are done, of how many, and an estimate of the time left."""
+
+    done: int
+    total: int
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """Runs that the experiments plan, runs that had a record, runs done now, and wall time."""
+
+    planned: int
+    stored: int
+    done: int
+    seconds: float
+
+
+def run_experiments(
+    experiments: Sequence[Experiment],
+    results: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    workers: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> RunCounts:
+    """Do every run that has no record yet. It may be stopped at any time, in any way, and continues where it stopped.
+
+    Parameters
+    ----------
+    experiments : what to do; a run that several plan is done once
+    results : folder of the records
+    data_dir : folder to look for data in first
+    workers : processes of one thread each; default: one per core
+    progress : called after every group of runs
+    """
+    n_workers = check_count(os.cpu_count() or 1 if workers is None else workers, "workers", "run_experiments")
+    begin = time.perf_counter()
+    planned = unique_runs(experiments)
+    with writing(results):
+        stored = read_records(results)
+        missing = [spec for name, spec in planned.items() if name not in stored]
+        for name in dict.fromkeys(spec.dataset for spec in missing):
+            read_dataset(name, data_dir)  # raise now if a data set is missing, not after an hour
+        if missing:
+            _do_groups(group_runs(missing), str(results), data_dir, n_workers, progress or (lambda _: None))
+        compact(results, {experiment.name: unique_runs([experiment]) for experiment in experiments})
+    return RunCounts(len(planned), len(planned) - len(missing), len(missing), time.perf_counter() - begin)
+
+
+def experiment_status(experiment: Experiment, results: str | Path) -> dict[str, tuple[int, int]]:
+    """Part -> (runs that have a record, runs planned)."""
+    stored = read_records(results)
+    runs = {part.name: {run.name for run in plan_part(part)} for part in experiment.parts}
+    return {name: (len(names & stored.keys()), len(names)) for name, names in runs.items()}
+
+
+def do_group(group: Group, results: str | Path, data_dir: str | Path | None) -> None:
+    """Do the runs of a group one after the other; each leaves its record as soon as it is done.
+
+    Parameters
+    ----------
+    group : the runs
+    results, data_dir : folders of records and data
+    """
+    found = _read(group.dataset, data_dir)
+    split = SharedSplit(found, dict(group.protocol))
+    for spec in group.runs:
+        append_record(results, *make_record(spec, split, found))
+
+
+def _do_groups(
+    groups: Sequence[Group],
+    results: str,
+    data_dir: str | Path | None,
+    n_workers: int,
+    progress: Callable[[Progress], None],
+) -> None:
+    """Give the groups to processes: first those that share work, then costs, each in a process of its own."""
+    begin = time.perf_counter()
+    total, total_weight = sum(len(group.runs) for group in groups), sum(group.weight for group in groups)
+    done, done_weight = 0, 0.0
+    for alone in (False, True):
+        chosen = [group for group in groups if (group.runs[0].task == "cost") == alone]
+        if not chosen:
+            continue
+        pool = ProcessPoolExecutor(
+            min(n_workers, len(chosen)),
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            max_tasks_per_child=1 if alone else None,
+        )
+        try:
+            waiting = {pool.submit(do_group, group, results, data_dir): group for group in chosen}
+            for future in as_completed(waiting):
+                future.result()
+                done, done_weight = done + len(waiting[future].runs), done_weight + waiting[future].weight
+                spent = time.perf_counter() - begin
+                progress(Progress(done, total, spent * (total_weight - done_weight) / done_weight))
+        except BrokenProcessPool:
+            raise InvalidInput(
+                "A worker process was killed, perhaps for lack of memory; run again to continue where it stopped, with "
+                "fewer --workers if memory is short."
+            ) from None
+        except ShorthashError as error:
+            raise DataFileError(f"A run failed: {error}") from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _start_worker() -> None:
+    """Set up a worker process: one thread, and it ends with Ctrl-C and with the process that started it."""
+    import numba
+    from threadpoolctl import threadpool_limits
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    numba.set_num_threads(1)
+    threadpool_limits(limits=1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+_last: dict[str, Dataset] = {}
+
+
+def _read(name: str, data_dir: str | Path | None) -> Dataset:
+    """The data set; the last one is kept, as the next group often uses the same."""
+    if name not in _last:
+        _last.clear()
+        _last[name] = read_dataset(name, data_dir)
+    return _last[name]
