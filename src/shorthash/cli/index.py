@@ -17,7 +17,7 @@ import typer
 from shorthash.cli import output
 from shorthash.cli.encode import load_model, read_codes
 from shorthash.cli.options import AsJson, Neighbours, Show, argument, flag, option
-from shorthash.cli.search import find_neighbours, hidden_queries, show_neighbours
+from shorthash.cli.search import find_neighbours, hidden_queries, neighbour_lists, show_neighbours
 
 __all__ = ["index"]
 
@@ -205,13 +205,7 @@ def _query_vectors(metric: str, vectors: Path | None, queries: Path, hasher: Any
 
 def _show_ranked(found: Any, show: int, as_json: bool) -> None:
     """Print neighbours with their scores."""
-    results: list[dict[str, Any]] = [
-        {
-            "query": query,
-            "neighbours": [{"id": i, "score": score} for i, score in zip(ids.tolist(), scores.tolist(), strict=True)],
-        }
-        for query, (ids, scores) in enumerate(found)
-    ]
+    results = neighbour_lists(found, "score")
     data = {"n_queries": len(results), "results": results}
     rows = [
         (result["query"] if rank == 0 else "", rank + 1, f"{hit['score']:.6g}", str(hit["id"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from shorthash.cli.options import AsJson, Model, Neighbours, Radius, Show, argum
 if TYPE_CHECKING:
     from shorthash._types import Labels
 
-__all__ = ["find_neighbours", "search", "show_neighbours", "sql"]
+__all__ = ["find_neighbours", "hidden_queries", "neighbour_lists", "search", "show_neighbours", "sql"]
 
 NAMED = 8  # neighbours named per distance in a table
 
@@ -65,25 +66,29 @@ def search(
 
 def find_neighbours(index: Any, queries: Any, k: int | None, radius: int | None) -> dict[str, Any]:
     """Neighbours of every query, as JSON objects; with ``k``, also how many rows are as far as the last one found."""
+    pairs: Iterable[tuple[Any, Any]]
     if radius is not None:
         found = index.within(queries, radius)
-        pairs = [found[query] for query in range(len(found))]
+        pairs = (found[query] for query in range(len(found)))
     else:
         found = index.search(queries, 10 if k is None else k)
-        pairs = list(zip(found.ids, found.distances, strict=True))
-    results: list[dict[str, Any]] = [
-        {
-            "query": query,
-            "neighbours": [
-                {"id": i, "distance": distance} for i, distance in zip(ids.tolist(), distances.tolist(), strict=True)
-            ],
-        }
-        for query, (ids, distances) in enumerate(pairs)
-    ]
+        pairs = zip(found.ids, found.distances, strict=True)
+    results = neighbour_lists(pairs, "distance")
     if radius is None and len(index):
         for result, n_rows in zip(results, _rows_at_last_distance(index, queries, found), strict=True):
             result["rows_at_last_distance"] = n_rows
     return {"n_bits": index.n_bits, "n_database": len(index), "n_queries": len(results), "results": results}
+
+
+def neighbour_lists(pairs: Iterable[tuple[Any, Any]], value: str) -> list[dict[str, Any]]:
+    """Ids and values (distances or scores) of every query, as JSON objects."""
+    return [
+        {
+            "query": query,
+            "neighbours": [{"id": i, value: v} for i, v in zip(ids.tolist(), values.tolist(), strict=True)],
+        }
+        for query, (ids, values) in enumerate(pairs)
+    ]
 
 
 def show_neighbours(data: dict[str, Any], show: int, *, labelled: bool = False, as_json: bool) -> None:
