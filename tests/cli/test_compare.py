@@ -24,9 +24,9 @@ def test_table_page_and_files(run, files, tmp_path):
 def test_json_and_what_was_skipped(run, files, tmp_path):
     np.save(tmp_path / "Y.npy", np.eye(3, dtype=int)[np.tile([0, 1, 2], 20)] | np.eye(3, dtype=int)[0])
     call = ("compare", "X.npy", tmp_path / "Y.npy", "--bits", "2", "--methods", "lsh,classifier", "-o", tmp_path / "o")
-    said = json.loads(run(*call, "--json").out)
-    assert said["skipped"] == [{"method": "classifier", "n_bits": None, "reason": "needs one label per row"}]
-    assert [row["method"] for row in said["rows"]] == ["lsh"]
+    answer = json.loads(run(*call, "--json").out)
+    assert answer["skipped"] == [{"method": "classifier", "n_bits": None, "reason": "needs one label per row"}]
+    assert [row["method"] for row in answer["rows"]] == ["lsh"]
     assert "needs one label per row" in run(*call).out
 
 

@@ -36,14 +36,14 @@ def test_table_and_report(run, files):
 
 @pytest.mark.usefixtures("small")
 def test_json(run, files):
-    said = json.loads(run("demo", "-o", files / "elsewhere", "--json").out)
-    assert said["report"] == str(files / "elsewhere" / "report.html")
-    assert [row["bits"] for row in said["rows"]] == [4, 8]
-    assert all(row["worst"] <= row["mAP"] <= row["best"] for row in said["rows"])
+    answer = json.loads(run("demo", "-o", files / "elsewhere", "--json").out)
+    assert answer["report"] == str(files / "elsewhere" / "report.html")
+    assert [row["bits"] for row in answer["rows"]] == [4, 8]
+    assert all(row["worst"] <= row["mAP"] <= row["best"] for row in answer["rows"])
 
 
 @pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
-def test_a_missing_extra_is_told_before_the_work(run, monkeypatch, module):
+def test_a_missing_extra_is_reported_before_the_work(run, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(demo, "run_demo", lambda **_: pytest.fail("worked for nothing"))
     outcome = run("demo")

@@ -25,9 +25,9 @@ def test_table(run):
 
 def test_json(run):
     outcome = run("encode", "model", "X.npy", "-o", "out.csv", "--signs", "--json")
-    said = json.loads(outcome.out)
-    assert said.pop("seconds") >= 0
-    assert said == {"codes": "out.csv", "n_rows": 60, "n_bits": 2, "signs": True, "distinct_codes": 3}
+    answer = json.loads(outcome.out)
+    assert answer.pop("seconds") >= 0
+    assert answer == {"codes": "out.csv", "n_rows": 60, "n_bits": 2, "signs": True, "distinct_codes": 3}
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

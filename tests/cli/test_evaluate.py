@@ -8,7 +8,7 @@ import pytest
 from shorthash import evaluate
 from shorthash.evaluation import CONVENTIONS
 
-ASKING = ["--query", "queries.npz", "--query-labels", "queries.npz"]
+QUERIES = ["--query", "queries.npz", "--query-labels", "queries.npz"]
 RANKED = ["--database", "database.npz", "--database-labels", "noisy.npy"]
 
 TABLE = """\
@@ -38,25 +38,25 @@ class      mAP    worst     best   precision@H<=0   recall@H<=0
 
 def test_table(run):
     shown = ["--bounds", "--by-class", "--k", "5,20", "--radius", 0]
-    outcome = run("evaluate", "--model", "model", *ASKING, *RANKED, *shown)
+    outcome = run("evaluate", "--model", "model", *QUERIES, *RANKED, *shown)
     assert (outcome.status, outcome.out, outcome.err) == (0, TABLE, "")
 
 
 def test_without_bounds_and_classes(run):
-    outcome = run("evaluate", "--model", "model", *ASKING, *RANKED, "--k", "5,20", "--radius", 0)
+    outcome = run("evaluate", "--model", "model", *QUERIES, *RANKED, "--k", "5,20", "--radius", 0)
     lines = TABLE.splitlines()[:15]
     del lines[4:6]
     assert [line.split() for line in outcome.out.splitlines()] == [line.split() for line in lines]
 
 
 def test_json_equals_the_library(run, files):
-    outcome = run("evaluate", "--model", "model", *ASKING, *RANKED, "--k", "5", "--by-class", "--json")
-    said = json.loads(outcome.out)
+    outcome = run("evaluate", "--model", "model", *QUERIES, *RANKED, "--k", "5", "--by-class", "--json")
+    answer = json.loads(outcome.out)
     queries = np.repeat(np.array([3, 2, 1], dtype=np.uint8), 3)
     labels = np.repeat([0, 1, 2], 3)
     scores = evaluate(queries, labels, np.load(files / "codes.npy"), np.load(files / "noisy.npy"), n_bits=2, k=5)
-    by_class = said.pop("by_class")
-    assert said == scores.to_dict() | {"headline": scores.map}
+    by_class = answer.pop("by_class")
+    assert answer == scores.to_dict() | {"headline": scores.map}
     assert by_class["1"]["map"] == scores.by_class(labels)[1]
     assert list(by_class) == ["0", "1", "2"]
 
@@ -68,31 +68,31 @@ def test_codes_need_no_model(run, files):
     assert by_codes.out == run("evaluate", "--model", "model", *features, "--json").out
 
 
-def test_without_a_database_every_query_asks_the_others(run):
-    said = json.loads(run("evaluate", "--model", "model", *ASKING, "--json").out)
-    assert (said["n_queries"], said["n_database"], said["map"]) == (9, 8, 1.0)
+def test_without_a_database_every_query_ranks_the_others(run):
+    answer = json.loads(run("evaluate", "--model", "model", *QUERIES, "--json").out)
+    assert (answer["n_queries"], answer["n_database"], answer["map"]) == (9, 8, 1.0)
 
 
-def test_an_ordered_database_is_told_about(run):
+def test_an_ordered_database_gives_a_warning(run):
     database = ["--database", "sorted.npz", "--database-labels", "sorted.npz"]
-    outcome = run("evaluate", "--model", "model", *ASKING, *database, "--ties", "stable")
+    outcome = run("evaluate", "--model", "model", *QUERIES, *database, "--ties", "stable")
     assert outcome.status == 0
     assert outcome.err.startswith(
         "warning: ties='stable' breaks ties by database order, and this database is ordered by"
     )
     assert outcome.err.count("\n") == 1
-    assert run("evaluate", "--model", "model", *ASKING, *database).err == ""
+    assert run("evaluate", "--model", "model", *QUERIES, *database).err == ""
 
 
 def test_indicator_labels(run, tmp_path):
     np.save(tmp_path / "Y.npy", np.eye(3, dtype=int)[np.repeat([0, 1, 2], 3)])
-    asking = ["--query", "queries.npz", "--query-labels", tmp_path / "Y.npy"]
-    said = json.loads(run("evaluate", "--model", "model", *asking, "--by-class", "--json").out)
-    assert (said["map"], list(said["by_class"])) == (1.0, ["0", "1", "2"])
+    queries = ["--query", "queries.npz", "--query-labels", tmp_path / "Y.npy"]
+    answer = json.loads(run("evaluate", "--model", "model", *queries, "--by-class", "--json").out)
+    assert (answer["map"], list(answer["by_class"])) == (1.0, ["0", "1", "2"])
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_conventions_are_named_in_help_and_shown(run, convention):
     assert convention in run("evaluate", "--help").out
-    out = run("evaluate", "--model", "model", *ASKING, *RANKED, "--convention", convention).out
+    out = run("evaluate", "--model", "model", *QUERIES, *RANKED, "--convention", convention).out
     assert (f"headline of {convention}" in out) == (convention != "shorthash")

@@ -32,15 +32,21 @@ def test_table(run):
     assert (outcome.status, masked(outcome.out), outcome.err) == (0, TABLE, "")
 
 
+def test_the_default_method_is_auto(run, files):
+    answer = json.loads(run("fit", "X.npy", "names.npy", "-o", "default", "--bits", "2", "--json").out)
+    assert answer["method"] == "auto"
+    assert type(load(files / "default")[-1]).__name__ == "EAPH"
+
+
 def test_json_says_the_same(run):
     outcome = run("fit", "database.npz", "database.npz", "-o", "fitted", *FIT, "--json")
-    said = json.loads(outcome.out)
-    assert said.pop("seconds") >= 0
+    answer = json.loads(outcome.out)
+    assert answer.pop("seconds") >= 0
     reason = "codes and objective stopped changing after 3 iterations"
-    assert said.pop("runs") == [{"n_iter": 3, "converged": True, "reason": reason}] * 3
-    codes = said.pop("codes")
+    assert answer.pop("runs") == [{"n_iter": 3, "converged": True, "reason": reason}] * 3
+    codes = answer.pop("codes")
     assert (codes["occupied_codes"], codes["class_collisions"], codes["purity"]) == (3, 0, 1.0)
-    assert said == {
+    assert answer == {
         "model": "fitted",
         "method": "rslh",
         "preset": "paper",
@@ -100,10 +106,10 @@ def test_unsupervised_methods_need_no_labels(run):
     assert run("encode", "rotated", "X.npy", "-o", "rotated.npy").status == 0
 
 
-def test_methods_without_runs_tell_their_iterations(run):
-    said = json.loads(run("fit", "X.npy", "names.npy", "-o", "m", "--bits", "2", "--method", "pcaitq", "--json").out)
-    assert [list(run_) for run_ in said["runs"]] == [["n_iter"]]
-    assert said["codes"]["purity"] > 0, "labels that are not needed still tell about the codes"
+def test_methods_without_runs_show_their_iterations(run):
+    answer = json.loads(run("fit", "X.npy", "names.npy", "-o", "m", "--bits", "2", "--method", "pcaitq", "--json").out)
+    assert [list(run_) for run_ in answer["runs"]] == [["n_iter"]]
+    assert answer["codes"]["purity"] > 0, "purity is measured wherever there are labels"
 
 
 def test_several_labels_per_row(run, tmp_path):
@@ -128,7 +134,7 @@ def test_warnings_are_single_lines_on_standard_error(run):
     )
 
 
-def test_an_older_model_is_replaced_and_anything_else_stays(run, files):
+def test_a_model_is_replaced_and_other_files_are_not(run, files):
     run("fit", "X.npy", "names.npy", "-o", "replaced", *FIT)
     assert (
         run("fit", "X.npy", "names.npy", "-o", "replaced", "--bits", "3", "--method", "rslh", "--anchors", "9").status

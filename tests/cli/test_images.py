@@ -21,15 +21,15 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def fitted(run, made, tmp_path):
-    """A collection of them, and what the command said."""
-    said = run("images", "fit", made / "photos", "-o", tmp_path / "m", "--bits", 4, "--cache", made / "cache")
-    return tmp_path / "m", said
+    """A collection of them, and what the command answer."""
+    answer = run("images", "fit", made / "photos", "-o", tmp_path / "m", "--bits", 4, "--cache", made / "cache")
+    return tmp_path / "m", answer
 
 
-def test_fit_says_what_it_did(fitted):
-    path, said = fitted
-    assert said.status == 0
-    assert re.sub(r"seconds +[\d.]+", "seconds   T", re.sub(r"mAP +[\d.]+", "mAP       M", said.out)) == (
+def test_fit_output(fitted):
+    path, answer = fitted
+    assert answer.status == 0
+    assert re.sub(r"seconds +[\d.]+", "seconds   T", re.sub(r"mAP +[\d.]+", "mAP       M", answer.out)) == (
         f"model     {path}\n"
         "images    18 of 19, 1 unreadable\n"
         "items     18\n"
@@ -44,15 +44,15 @@ def test_fit_says_what_it_did(fitted):
         "seconds   T\n"
     )
     reason = r"the image is damaged or truncated \(.*\); copy it again\."
-    assert re.fullmatch(rf"skipped: rings/cut\.jpg: {reason}\n", said.err)
+    assert re.fullmatch(rf"skipped: rings/cut\.jpg: {reason}\n", answer.err)
 
 
-def test_fit_without_labels_says_which_method(run, made, tmp_path):
-    said = run("images", "fit", made / "photos" / "checks", "-o", tmp_path / "m", "--bits", 2, "--no-cache", "--json")
-    data = json.loads(said.out)
+def test_fit_without_labels_names_the_method(run, made, tmp_path):
+    answer = run("images", "fit", made / "photos" / "checks", "-o", tmp_path / "m", "--bits", 2, "--no-cache", "--json")
+    data = json.loads(answer.out)
     assert (data["method"], data["n_items"], data["evaluation"]) == ("pcaitq", 6, None)
     assert "no labels" in data["reason"]
-    assert said.err == ""
+    assert answer.err == ""
 
 
 def test_search_by_id_and_by_image(run, fitted, tmp_path):
@@ -79,10 +79,11 @@ def test_add_and_remove(run, fitted, made, tmp_path):
         (tmp_path / "more" / kind).mkdir(parents=True)
         (tmp_path / "more" / kind / "n.png").write_bytes(encoded(picture(kind, 70)))
     again = made / "photos" / "rings" / "0.png"
-    said = run("images", "add", path, tmp_path / "more", again, "--no-cache")
-    assert (said.status, said.err) == (0, "")
+    answer = run("images", "add", path, tmp_path / "more", again, "--no-cache")
+    assert (answer.status, answer.err) == (0, "")
     assert (
-        said.out == f"model       {path}\nadded       2 (ids 18 to 19)\nduplicates  1\nfailed      0\nitems       20\n"
+        answer.out
+        == f"model       {path}\nadded       2 (ids 18 to 19)\nduplicates  1\nfailed      0\nitems       20\n"
     )
     with Collection.open(path, readonly=True) as collection:
         assert collection.labels_of([18, 19]) == ["checks", "rings"]
@@ -96,25 +97,25 @@ def test_add_exits_with_1_if_an_image_failed_and_adds_the_others(run, fitted, tm
     path, _ = fitted
     (tmp_path / "bad.png").write_bytes(b"nonsense")
     (tmp_path / "good.png").write_bytes(encoded(picture("rings", 80)))
-    said = run(
+    answer = run(
         "images", "add", path, tmp_path / "bad.png", tmp_path / "good.png", "--label", "rings", "--no-cache", "--json"
     )
-    data = json.loads(said.out)
-    assert said.status == 1
+    data = json.loads(answer.out)
+    assert answer.status == 1
     assert [item["name"] for item in data["added"]] == ["good.png"]
     assert [item["name"] for item in data["failed"]] == ["bad.png"]
-    assert said.err.startswith("skipped: bad.png: it is not an image")
+    assert answer.err.startswith("skipped: bad.png: it is not an image")
 
 
 @pytest.mark.parametrize("verb", [["images", "info"], ["info"]])
-def test_info_knows_collections(run, fitted, verb):
+def test_info_of_a_collection(run, fitted, verb):
     path, _ = fitted
-    said = run(*verb, path)
-    assert said.status == 0
-    assert said.out.startswith(
+    answer = run(*verb, path)
+    assert answer.status == 0
+    assert answer.out.startswith(
         "kind        collection\nitems       18\nclasses     3\nbits        4\nmethod      auto\n"
     )
-    assert re.search(r"^rings +6$", said.out, re.M)
+    assert re.search(r"^rings +6$", answer.out, re.M)
     assert json.loads(run(*verb, path, "--json").out)["classes"] == dict.fromkeys(CLASSES, 6)
 
 
@@ -133,10 +134,10 @@ def test_info_knows_collections(run, fitted, verb):
 )
 def test_mistakes_are_one_line(run, arguments, says):
     Path("empty").mkdir(exist_ok=True)
-    said = run("images", *arguments)
-    assert (said.status, said.out) == (2, "")
-    assert says in said.err
-    assert said.err.count("\n") == 1
+    answer = run("images", *arguments)
+    assert (answer.status, answer.out) == (2, "")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
 
 
 def test_mistakes_with_a_collection(run, fitted, made):
@@ -147,6 +148,6 @@ def test_mistakes_with_a_collection(run, fitted, made):
         (["remove", path, "x"], "whole numbers"),
         (["fit", made / "photos", "-o", path], "never overwritten"),
     ]:
-        said = run("images", *arguments)
-        assert (said.status, said.out) == (2, "")
-        assert says in said.err
+        answer = run("images", *arguments)
+        assert (answer.status, answer.out) == (2, "")
+        assert says in answer.err

@@ -55,8 +55,8 @@ def test_codes_with_ids_added_and_removed(run, place, name, tmp_path):
     added = run("index", "add", tmp_path / "more.npy", "--ids", tmp_path / "names.npy", *place, "--json")
     assert json.loads(added.out) == {"place": name, "n_added": 2, "n_items": 62, "n_bits": 2}
     assert run("index", "remove", "row0", "y", *place).out == f"place    {name}\nremoved  2\nitems    60\n"
-    said = json.loads(run("index", "search", tmp_path / "more.npy", "--radius", 0, *place, "--json").out)
-    assert [[hit["id"] for hit in r["neighbours"]][:1] for r in said["results"]] == [["x"], ["row11"]]
+    answer = json.loads(run("index", "search", tmp_path / "more.npy", "--radius", 0, *place, "--json").out)
+    assert [[hit["id"] for hit in r["neighbours"]][:1] for r in answer["results"]] == [["x"], ["row11"]]
     gone = run("index", "remove", "--ids", tmp_path / "names.npy", *place)
     assert gone.status == 2
     assert re.fullmatch(r"error: Id 'y' is not in the (index|store); \w+ only ids that were added\.\n", gone.err)
@@ -66,21 +66,21 @@ def test_codes_with_ids_added_and_removed(run, place, name, tmp_path):
 def test_rerank(run, place, tmp_path):
     np.save(tmp_path / "codes.npy", np.array([0, 0, 1, 1], dtype=np.uint8))
     np.save(tmp_path / "vectors.npy", np.array([[0.0], [1], [2], [3]]))
-    np.save(tmp_path / "asked.npy", np.array([[1.0], [1]]))
+    np.save(tmp_path / "query_vectors.npy", np.array([[1.0], [1]]))
     run("index", "build", tmp_path / "codes.npy", "--bits", 4, "--vectors", tmp_path / "vectors.npy", *place)
     np.save(tmp_path / "queries.npy", np.array([0, 3], dtype=np.uint8))
-    how = ["--rerank", "dot", "--vectors", tmp_path / "asked.npy", "-k", 2, "--radius", 1]
-    said = json.loads(run("index", "search", tmp_path / "queries.npy", *how, *place, "--json").out)
-    assert [r["neighbours"] for r in said["results"]] == [[{"id": 3, "score": 3.0}, {"id": 2, "score": 2.0}]] * 2
+    how = ["--rerank", "dot", "--vectors", tmp_path / "query_vectors.npy", "-k", 2, "--radius", 1]
+    answer = json.loads(run("index", "search", tmp_path / "queries.npy", *how, *place, "--json").out)
+    assert [r["neighbours"] for r in answer["results"]] == [[{"id": 3, "score": 3.0}, {"id": 2, "score": 2.0}]] * 2
 
 
 def test_ranking_is_a_table_of_scores(run, tmp_path):
     index = BucketIndex(2).add(np.array([0, 3, 1, 2]), vectors=np.arange(4.0)[:, None])
     save(index, tmp_path / "index")
     np.save(tmp_path / "queries.npy", np.array([0, 3], dtype=np.uint8))
-    np.save(tmp_path / "asked.npy", np.array([[1.0], [1]]))
+    np.save(tmp_path / "query_vectors.npy", np.array([[1.0], [1]]))
     ask = ["index", "search", tmp_path / "queries.npy", "--index", tmp_path / "index", "-k", 2, "--radius", 1]
-    found = run(*ask, "--rerank", "dot", "--vectors", tmp_path / "asked.npy")
+    found = run(*ask, "--rerank", "dot", "--vectors", tmp_path / "query_vectors.npy")
     assert found.out == RANKED
 
 
@@ -97,8 +97,8 @@ def test_asymmetric_scores_come_from_the_model(run, tmp_path):
         "--rerank",
         "asymmetric",
     ]
-    said = json.loads(run(*ask, "-k", 3, "--json").out)
-    assert [hit["id"] for hit in said["results"][3]["neighbours"]] == [1, 4, 7]
+    answer = json.loads(run(*ask, "-k", 3, "--json").out)
+    assert [hit["id"] for hit in answer["results"][3]["neighbours"]] == [1, 4, 7]
 
 
 STATS = """\
@@ -118,22 +118,22 @@ checked         yes
 def test_stats_check_every_byte(run, tmp_path):
     path = tmp_path / "items"
     run("index", "build", "codes.npy", "--bits", 2, "--index", path)
-    said = run("index", "stats", "--index", path, "--check")
-    assert said.out == STATS.replace("NAME", str(path)).replace("BYTES", str(path.stat().st_size))
+    answer = run("index", "stats", "--index", path, "--check")
+    assert answer.out == STATS.replace("NAME", str(path)).replace("BYTES", str(path.stat().st_size))
     octets = bytearray(path.read_bytes())
     octets[-1] ^= 1
     path.write_bytes(octets)
     assert run("index", "stats", "--index", path).status == 0
-    said = run("index", "stats", "--index", path, "--check")
-    assert said.status == 2
-    assert said.err.startswith(f"error: {path} is damaged: the checksum of its array 'BucketIndex.order' differs; ")
+    answer = run("index", "stats", "--index", path, "--check")
+    assert answer.status == 2
+    assert answer.err.startswith(f"error: {path} is damaged: the checksum of its array 'BucketIndex.order' differs; ")
 
 
 def test_shards_are_merged(run, tmp_path):
     for i in range(2):
         save(BucketIndex(4).add(np.array([i, 7]), ids=[10 * i, 10 * i + 1]), tmp_path / f"shard-{i}")
-    said = run("index", "add", tmp_path / "shard-1", "--index", tmp_path / "shard-0", "--json")
-    assert json.loads(said.out)["n_added"] == 2
+    answer = run("index", "add", tmp_path / "shard-1", "--index", tmp_path / "shard-0", "--json")
+    assert json.loads(answer.out)["n_added"] == 2
     assert load(tmp_path / "shard-0").ids.tolist() == [0, 1, 10, 11]
     octets = bytearray((tmp_path / "shard-1").read_bytes())
     octets[-1] ^= 1
@@ -143,8 +143,8 @@ def test_shards_are_merged(run, tmp_path):
 
 def test_export(run, place, tmp_path):
     run("index", "build", "codes.npy", "--bits", 2, *place)
-    said = run("index", "export", tmp_path / "codes.parquet", *place)
-    assert said.out.startswith(f"output  {tmp_path / 'codes.parquet'}\nitems   60\nbits    2\nbytes   ")
+    answer = run("index", "export", tmp_path / "codes.parquet", *place)
+    assert answer.out.startswith(f"output  {tmp_path / 'codes.parquet'}\nitems   60\nbits    2\nbytes   ")
     assert import_index(tmp_path / "codes.parquet").ids.tolist() == list(range(60))
     again = run("index", "export", tmp_path / "codes.parquet", *place)
     assert (again.status, again.err.count("\n")) == (2, 1)
@@ -163,9 +163,9 @@ def test_every_flipped_byte_is_one_line(run, verb, tmp_path):
     for place in range(start, len(whole), 7):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 128]) + whole[place + 1 :])
         what = "codes.npy" if verb == "search" else tmp_path / "codes.sql"
-        said = run("index", verb, what, "--index", path)
-        assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
-        assert re.match(f"error: {path} (is damaged: the checksum of its array|cannot be read back:) ", said.err)
+        answer = run("index", verb, what, "--index", path)
+        assert (answer.status, answer.out, answer.err.count("\n")) == (2, "", 1)
+        assert re.match(f"error: {path} (is damaged: the checksum of its array|cannot be read back:) ", answer.err)
 
 
 def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):

@@ -64,5 +64,5 @@ def test_bare_learner_without_its_sums(run, files):
 
 
 def test_json_is_the_description(run, files):
-    said = json.loads(run("info", "model", "--json").out)
-    assert said == json.loads(json.dumps(describe(files / "model")))
+    answer = json.loads(run("info", "model", "--json").out)
+    assert answer == json.loads(json.dumps(describe(files / "model")))

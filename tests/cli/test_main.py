@@ -34,7 +34,7 @@ HEAVY = [
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_groups_list_their_verbs(run, group):
+def test_groups_list_their_commands(run, group):
     outcome = run(group, "--help")
     listed = [line.split()[0] for line in outcome.out.partition("Commands:\n")[2].splitlines()]
     assert listed == GROUPS[group]
@@ -76,6 +76,19 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n"), "help loads nothing heavy"
+
+
+def test_a_command_is_imported_when_it_is_called():
+    script = """
+import sys
+from shorthash.cli.main import COMMANDS, main
+try:
+    main(["sql", "--help"])
+finally:
+    print(sorted(file for file in set(COMMANDS.values()) if f"shorthash.cli.{file}" in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("['encode', 'search']\n")
 
 
 BAD = {
@@ -253,7 +266,7 @@ def test_files_that_may_not_be_read_are_one_line(run, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), ValueError("a bug"), KeyError("a bug")])
-def test_our_own_mistakes_keep_their_traceback(files, monkeypatch, error):
+def test_bugs_keep_their_traceback(files, monkeypatch, error):
     def broken(*_):
         raise error
 
@@ -262,5 +275,5 @@ def test_our_own_mistakes_keep_their_traceback(files, monkeypatch, error):
         main(["fit", f"{files}/X.npy", f"{files}/names.npy", "-o", f"{files}/m"])
 
 
-def test_the_app_knows_its_name():
+def test_the_app_has_its_name():
     assert app.info.name == "shorthash"

@@ -32,7 +32,7 @@ def test_one_method(run):
     assert "mu 100" in lines
 
 
-def test_a_kernel_is_told_with_its_settings(run):
+def test_a_kernel_is_shown_with_its_settings(run):
     assert "AnchorRBF(n_anchors=300)" in run("methods", "ksh").out
 
 
@@ -44,14 +44,14 @@ def test_an_unknown_method(run):
 
 
 def test_json(run):
-    said = json.loads(run("methods", "--json").out)
-    assert list(said) == list(recipes())
+    answer = json.loads(run("methods", "--json").out)
+    assert list(answer) == list(recipes())
     for name in recipes():
         facts = method_facts(name)
-        assert {key: said[name][key] for key in ("full_name", "year", "supervised", "multilabel", "reference")} == {
+        assert {key: answer[name][key] for key in ("full_name", "year", "supervised", "multilabel", "reference")} == {
             key: facts[key] for key in ("full_name", "year", "supervised", "multilabel", "reference")
         }
-        assert list(said[name]["parameters"]) == list(facts["parameters"])
-        assert list(said[name]["presets"]) == list(facts["presets"])
-    assert said["rslh"]["parameters"]["alpha"] == 3
-    assert json.loads(run("methods", "rslh", "--json").out) == {"rslh": said["rslh"]}
+        assert list(answer[name]["parameters"]) == list(facts["parameters"])
+        assert list(answer[name]["presets"]) == list(facts["presets"])
+    assert answer["rslh"]["parameters"]["alpha"] == 3
+    assert json.loads(run("methods", "rslh", "--json").out) == {"rslh": answer["rslh"]}

@@ -41,13 +41,13 @@ def test_long_words_fold(capsys):
     assert " ".join(lines).split() == ["name"] + ["word"] * 40
 
 
-def test_json_knows_no_nan_and_no_numpy(capsys):
+def test_json_has_no_nan_and_no_numpy(capsys):
     data = {"a": float("nan"), "b": np.float32(0.5), "c": np.arange(3), 4: (np.int64(1), None, "µ"), "d": float("inf")}
     show(data, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": 0.5, "c": [0, 1, 2], "4": [1, None, "µ"], "d": None}
 
 
-def test_complaints_are_one_line(capsys):
+def test_messages_are_one_line(capsys):
     complain("error", "first\n  second")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "error: first second\n")

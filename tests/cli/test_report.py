@@ -51,10 +51,10 @@ def test_whole_output(run, place):
 
 
 def test_json_and_one_experiment(run, place):
-    said = json.loads(run("report", "experiments/costs.toml", "-o", "elsewhere", "--json").out)
-    assert said["page"] == "elsewhere/index.html"
-    assert [part["part"] for part in said["parts"]] == ["Costs"]
-    assert said["commands"] == ["shorthash bench run experiments/costs.toml"]
+    answer = json.loads(run("report", "experiments/costs.toml", "-o", "elsewhere", "--json").out)
+    assert answer["page"] == "elsewhere/index.html"
+    assert [part["part"] for part in answer["parts"]] == ["Costs"]
+    assert answer["commands"] == ["shorthash bench run experiments/costs.toml"]
 
 
 def test_records_elsewhere_are_named_in_the_command(run, place):
@@ -69,7 +69,7 @@ def test_nothing_there(run, tmp_path, monkeypatch):
     assert (done.status, done.out, done.err) == (2, "", f"error: {message}\n")
 
 
-def test_a_missing_extra_is_told_first(run, place, monkeypatch):
+def test_a_missing_extra_is_reported_first(run, place, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     done = run("report")
     assert done.status == 2

@@ -30,11 +30,11 @@ def test_radius(run):
 
 
 def test_ten_neighbours_by_default(run):
-    said = json.loads(run("search", "model", "X.npy", "queries.npz", "--json").out)
-    assert (said["n_bits"], said["n_database"], said["n_queries"]) == (2, 60, 9)
-    assert [len(result["neighbours"]) for result in said["results"]] == [10] * 9
-    assert said["results"][3]["neighbours"][:2] == [{"id": 1, "distance": 0}, {"id": 4, "distance": 0}]
-    assert said["results"][3]["rows_at_last_distance"] == 20
+    answer = json.loads(run("search", "model", "X.npy", "queries.npz", "--json").out)
+    assert (answer["n_bits"], answer["n_database"], answer["n_queries"]) == (2, 60, 9)
+    assert [len(result["neighbours"]) for result in answer["results"]] == [10] * 9
+    assert answer["results"][3]["neighbours"][:2] == [{"id": 1, "distance": 0}, {"id": 4, "distance": 0}]
+    assert answer["results"][3]["rows_at_last_distance"] == 20
 
 
 def test_codes_in_place_of_features(run):
@@ -46,12 +46,12 @@ def test_codes_in_place_of_features(run):
 
 
 def test_labels_in_json(run):
-    said = json.loads(run("search", "model", "X.npy", "queries.npz", "-k", 1, "--labels", "names.npy", "--json").out)
-    found = [result["neighbours"][0]["label"] for result in said["results"]]
+    answer = json.loads(run("search", "model", "X.npy", "queries.npz", "-k", 1, "--labels", "names.npy", "--json").out)
+    found = [result["neighbours"][0]["label"] for result in answer["results"]]
     assert found == ["ant"] * 3 + ["bee"] * 3 + ["cow"] * 3
 
 
-def test_an_empty_ball_is_said_in_words(run, files, tmp_path):
+def test_an_empty_ball_is_shown_in_words(run, files, tmp_path):
     import numpy as np
 
     np.save(tmp_path / "far.npy", np.array([0], dtype=np.uint8))

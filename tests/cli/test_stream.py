@@ -52,18 +52,23 @@ def test_fit_a_folder(run, shards, files):
     )
 
 
+def test_the_default_method_of_a_folder_learns_from_sums(run, shards, files):
+    answer = json.loads(run("fit", "shards", "--label", "animal", "-o", "default", "--bits", "2", "--json").out)
+    assert (answer["method"], answer["n_rows"]) == ("sumeaph", 60)
+
+
 def test_fit_files(run, files):
     outcome = run("fit", "X.npy", "names.npy", "--stream", "-o", "npy.model", *FIT, "--checkpoint", "sums", "--json")
-    said = json.loads(outcome.out)
-    assert (said["n_rows"], said["n_classes"], said["method"]) == (60, 3, "rslh")
+    answer = json.loads(outcome.out)
+    assert (answer["n_rows"], answer["n_classes"], answer["method"]) == (60, 3, "rslh")
     assert not (files / "sums").exists()
     assert load(files / "npy.model")[-1].classes_.tolist() == ["ant", "bee", "cow"]
 
 
 def test_encode_a_folder(run, shards, files):
     outcome = run("encode", "model", "shards", "--label", "animal", "-o", "shards.parquet", "--json")
-    said = json.loads(outcome.out)
-    assert (outcome.status, said["n_rows"], said["n_bits"], said["distinct_codes"]) == (0, 60, 2, 3)
+    answer = json.loads(outcome.out)
+    assert (outcome.status, answer["n_rows"], answer["n_bits"], answer["distinct_codes"]) == (0, 60, 2, 3)
     column = parquet.read_table(files / "shards.parquet").column("code")
     assert column.type == pyarrow.uint8()
     np.testing.assert_array_equal(column.to_numpy(), CODE[np.tile([0, 1, 2], 20)])
@@ -72,7 +77,7 @@ def test_encode_a_folder(run, shards, files):
 
 
 def test_errors(run, shards):
-    for arguments, said in (
+    for arguments, answer in (
         (
             ["fit", "shards", "--stream", "-o", "m"],
             "needs labels; give a file of them as LABELS, or the column of a table by --label",
@@ -85,5 +90,5 @@ def test_errors(run, shards):
         outcome = run(*arguments)
         assert outcome.status == 2, arguments
         assert outcome.err.startswith("error: ")
-        assert said in outcome.err
+        assert answer in outcome.err
         assert outcome.err.count("\n") == 1

@@ -43,8 +43,8 @@ def test_show(run, shards, files):
         "largest label set   20\n"
         f"bytes               {size}\n"
     )
-    said = json.loads(run("sums", "show", "all.sums", "--json").out)
-    assert (said["classes"], said["n_anchors"]) == (["ant", "bee", "cow"], 9)
+    answer = json.loads(run("sums", "show", "all.sums", "--json").out)
+    assert (answer["classes"], answer["n_anchors"]) == (["ant", "bee", "cow"], 9)
     assert "statistics" in run("info", "all.sums").out
 
 
@@ -58,8 +58,8 @@ def test_merge_and_fit(run, shards, files):
 
 
 def test_subtract(run, shards, files):
-    said = json.loads(run("sums", "subtract", "all.sums", "a.sums", "-o", "rest.sums", "--json").out)
-    assert said["n_rows"] == 35
+    answer = json.loads(run("sums", "subtract", "all.sums", "a.sums", "-o", "rest.sums", "--json").out)
+    assert answer["n_rows"] == 35
     run("sums", "fit", "rest.sums", "-o", "rest.model", "--bits", "2", "--seed", "1", "--method", "rslh")
     run("sums", "fit", "b.sums", "-o", "b.model", "--bits", "2", "--seed", "1", "--method", "rslh")
     P, Q = load(files / "rest.model")[-1].projection_, load(files / "b.model")[-1].projection_
@@ -68,7 +68,7 @@ def test_subtract(run, shards, files):
 
 def test_errors(run, shards):
     run("sums", "collect", "X.npy", "names.npy", "-o", "other.sums", "--anchors", "7")
-    for arguments, said in (
+    for arguments, answer in (
         (["merge", "all.sums", "other.sums", "-o", "x.sums"], "same anchors and bandwidth"),
         (["subtract", "a.sums", "all.sums", "-o", "x.sums"], "than were ever seen"),
         (["show", "X.npy"], "holds no sums"),
@@ -79,7 +79,7 @@ def test_errors(run, shards):
     ):
         outcome = run("sums", *arguments)
         assert outcome.status == 2, arguments
-        assert said in outcome.err
+        assert answer in outcome.err
         assert outcome.err.count("\n") == 1
 
 
