@@ -1,6 +1,8 @@
 """Settings and data that hold for every test. Arrays are read-only, so that no test can leak into another."""
 
 import os
+import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +10,34 @@ import pytest
 from hypothesis import settings
 from sklearn.datasets import load_digits
 
+# processes that tests start use this checkout's package, installed or not
+os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1] / "src")
+
 settings.register_profile("house", deadline=None)  # the first call of a compiled function takes a second
 settings.load_profile("house")
+
+
+# groups of tests that may be skipped: words of the reason, what the tests need, the command that runs them, too
+GROUPS = [
+    ("SHORTHASH_DATA", "the real data files", "SHORTHASH_DATA=their/folder make test"),
+    ("GPU", "a GPU", "run `make cnn test` on a machine with one"),
+    ("torch|onnx", "CNN packages", "make cnn test"),
+    ("Chromium", "a browser", "apt-get install chromium, then make test"),
+    ("pgvector|Postgres", "a PostgreSQL server (for some, with pgvector)", "SHORTHASH_POSTGRES=its-url make test"),
+    ("not installed|needs? pyarrow|could not import", "optional packages", "make install test"),
+]
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say which groups of tests were skipped, and how to run each."""
+    groups = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        known = (group[1:] for group in GROUPS if re.search(group[0], reason))
+        groups[next(known, (reason.removeprefix("Skipped: "), ""))] += 1
+    for (need, command), count in groups.most_common():
+        line = f"skipped {count} for lack of {need}; to run them: {command}" if command else f"skipped {count}: {need}"
+        terminalreporter.write_line(line)
 
 
 def pytest_generate_tests(metafunc):

@@ -41,7 +41,7 @@ def same(a, b):
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray | np.generic):
-        order = isinstance(a, np.generic) or a.dtype.kind == "U" or a.flags.f_contiguous == b.flags.f_contiguous
+        order = a.ndim < 2 or a.dtype.kind == "U" or a.flags.f_contiguous == b.flags.f_contiguous
         return a.dtype == b.dtype and a.shape == b.shape and order and a.tobytes() == b.tobytes()
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
