@@ -92,6 +92,15 @@ def test_a_lost_connection_is_made_again():
         len(store)
 
 
+def test_ids_of_another_type_are_read_by_a_store_that_has_read_often():
+    """psycopg prepares a statement at its fifth use, and PostgreSQL refuses it when the type of a column has changed."""
+    name = fresh()
+    with PostgresStore(postgres_url(), 4, name) as reader, PostgresStore(postgres_url(), 4, name) as writer:
+        assert [reader.ids.tolist() for _ in range(8)] == [[]] * 8
+        writer.add(packed([3]), ids=["a"])
+        assert reader.ids.tolist() == ["a"]
+
+
 def test_passwords_are_not_shown():
     with pytest.raises(PersistenceError, match="PostgreSQL refused") as caught:
         PostgresStore("postgresql://me:secret@127.0.0.1:1/none", 12)

@@ -36,7 +36,8 @@ class Handle:
             )
 
     def _connect(self) -> None:
-        self._connection = self._psycopg.connect(self._url, autocommit=True)
+        # a prepared statement fails once another connection has changed the type of the ids
+        self._connection = self._psycopg.connect(self._url, autocommit=True, prepare_threshold=None)
         self._process = os.getpid()
         weakref.finalize(self, _close_here, self._connection, self._process)
 
