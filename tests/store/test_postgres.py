@@ -93,9 +93,9 @@ def test_a_lost_connection_is_made_again():
 
 
 def test_ids_of_another_type_are_read_by_a_store_that_has_read_often():
-    """psycopg prepares a statement at its fifth use, and PostgreSQL refuses it when the type of a column has changed."""
-    name = fresh()
-    with PostgresStore(postgres_url(), 4, name) as reader, PostgresStore(postgres_url(), 4, name) as writer:
+    """psycopg prepares what runs often, and PostgreSQL refuses that once a column has another type."""
+    url, name = postgres_url(), fresh()
+    with PostgresStore(url, 4, collection=name) as reader, PostgresStore(url, 4, collection=name) as writer:
         assert [reader.ids.tolist() for _ in range(8)] == [[]] * 8
         writer.add(packed([3]), ids=["a"])
         assert reader.ids.tolist() == ["a"]
