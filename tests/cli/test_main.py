@@ -126,6 +126,13 @@ BAD = {
         ["methods", "rlsh"],
         f"METHOD must be one of {', '.join(map(repr, RECIPES))}. Got 'rlsh' instead.",
     ),
+    "anchors without a kernel": (
+        ["fit", "X.npy", "names.npy", "-o", "m", "--anchors", "9"],
+        (
+            "The method auto has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them out, "
+            "or use a method with a kernel, such as --method rslh."
+        ),
+    ),
     "negative seed": (
         ["fit", "X.npy", "names.npy", "-o", "m", "--seed", "-1"],
         "Invalid value for '--seed': Input should be greater than or equal to 0 (see shorthash fit --help)",

@@ -71,9 +71,8 @@ def fit(
     """
     from shorthash.codes import code_quality
     from shorthash.data.files import read_features, read_labels
-    from shorthash.errors import InvalidInput
     from shorthash.persistence import save
-    from shorthash.recipes import make_hasher, method_facts
+    from shorthash.recipes import make_hasher
     from shorthash.scale import as_stream, fit_stream
 
     streaming = stream or bool(label) or checkpoint is not None or features.is_dir()
@@ -81,13 +80,9 @@ def fit(
     parameters, kernel = split_kernel_settings(settings)
     if anchors is not None:
         kernel["n_anchors"] = anchors
+    _check_method(name, kernel=bool(kernel), labels=labels is not None or bool(label))
     hasher = make_hasher(name, bits, preset=preset, front_end=kernel, random_state=seed, **parameters)
     check_output(model)
-    if labels is None and not label and method_facts(name)["supervised"]:
-        raise InvalidInput(
-            f"The method {name} needs labels; give a file of them as LABELS, or the column of a table by --label, or "
-            "use a method without labels, such as --method pcaitq."
-        )
     rows: Any
     if streaming:
         rows, y = as_stream(features, labels, label=label_columns(label)), None
@@ -116,11 +111,29 @@ def fit(
         "seconds": round(seconds, 3),
     }
     if streaming:
-        facts = {"speed": f"{len(rows) / seconds:,.0f} rows/s"}
+        more = {"speed": f"{len(rows) / seconds:,.0f} rows/s"}
     else:
         data["codes"] = quality
-        facts = _health(quality, "class" if y is None or y.ndim == 1 else "label set")
-    show_fit(data, hasher[-1], facts, as_json=as_json)
+        more = _health(quality, "class" if y is None or y.ndim == 1 else "label set")
+    show_fit(data, hasher[-1], more, as_json=as_json)
+
+
+def _check_method(name: str, *, kernel: bool, labels: bool) -> None:
+    """Raise if a method cannot use the settings of a kernel, or cannot do without labels."""
+    from shorthash.errors import InvalidInput
+    from shorthash.recipes import method_facts
+
+    facts = method_facts(name)
+    if kernel and not any(step.startswith("AnchorRBF") for step in facts["front_end"]):
+        raise InvalidInput(
+            f"The method {name} has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them "
+            "out, or use a method with a kernel, such as --method rslh."
+        )
+    if facts["supervised"] and not labels:
+        raise InvalidInput(
+            f"The method {name} needs labels; give a file of them as LABELS, or the column of a table by --label, or "
+            "use a method without labels, such as --method pcaitq."
+        )
 
 
 def show_fit(data: dict[str, Any], learner: Any, more: Mapping[str, str], *, as_json: bool) -> None:
