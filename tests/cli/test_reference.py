@@ -16,19 +16,23 @@ def reference():
     return module
 
 
-def test_the_page_is_up_to_date(reference):
-    assert reference.render() in (DOCS / "cli.md").read_text(encoding="utf-8"), "run: make docs"
+@pytest.fixture(scope="module")
+def text(reference):
+    return reference.render()
 
 
-def test_the_text_does_not_depend_on_the_terminal(reference, monkeypatch):
-    usual = reference.render()
+def test_the_page_is_up_to_date(text):
+    assert text in (DOCS / "cli.md").read_text(encoding="utf-8"), "run: make docs"
+
+
+def test_the_text_does_not_depend_on_the_terminal(reference, text, monkeypatch):
     monkeypatch.setenv("COLUMNS", "55")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert reference.render() == usual
-    assert "\x1b" not in usual
-    assert max(map(len, usual.splitlines())) <= 100
+    assert reference.render() == text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("command", ["methods", "fit", "encode", "search", "evaluate", "info", "demo"])
-def test_every_command_has_its_section(reference, command):
-    assert f"\n## shorthash {command}\n\n```text\nUsage: shorthash {command} [OPTIONS]" in reference.render()
+def test_every_command_has_its_section(text):
+    for command in ("methods", "fit", "encode", "search", "evaluate", "info", "demo"):
+        assert f"\n## shorthash {command}\n\n```text\nUsage: shorthash {command} [OPTIONS]" in text
