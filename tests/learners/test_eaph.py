@@ -247,14 +247,14 @@ def test_more_classes_than_codes_share_them_well(digits):
     assert hasher.score(X, y) > random_sharing
 
 
-@pytest.mark.parametrize("n_bits", [13, 20, 33, 64])
-def test_a_longer_code_is_not_worse_than_its_prefix(blobs, n_bits):
+def test_a_longer_code_is_not_worse_than_its_prefix(blobs):
     X, y = blobs  # 300 rows: up to 11 bits compete
-    hasher = EAPH(n_bits, posterior="logistic", random_state=0).fit(X, y)
     short = EAPH(11, posterior="logistic", random_state=0).fit(X, y)
-    assert hasher.codes_.shape == (300, n_bits)
-    assert np.array_equal(hasher.codes_[:, :11], short.codes_)
-    assert leave_one_out_map(hasher.codes_, y) >= leave_one_out_map(short.codes_, y) - 1e-12
+    for n_bits in (13, 64):
+        hasher = EAPH(n_bits, posterior="logistic", random_state=0).fit(X, y)
+        assert hasher.codes_.shape == (300, n_bits)
+        assert np.array_equal(hasher.codes_[:, :11], short.codes_)
+        assert leave_one_out_map(hasher.codes_, y) >= leave_one_out_map(short.codes_, y) - 1e-12
 
 
 def test_items_of_new_classes_lie_between_the_codewords_they_resemble(digits):
