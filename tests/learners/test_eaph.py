@@ -14,7 +14,7 @@ from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph.codebook import anneal_codebook
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.eaph.memory import searched_map
-from shorthash.learners.eaph.refinement import _masses, refine_table
+from shorthash.learners.eaph.refinement import _masses, best_rows, design_codes, refine_table
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.posteriors import logistic as posterior_logistic
 from shorthash.learners.posteriors.folds import softmax
@@ -268,6 +268,28 @@ def test_items_of_new_classes_lie_between_the_codewords_they_resemble(digits):
     np.testing.assert_array_equal((codes * mean).sum(axis=1), (nearest * mean).sum(axis=1))
     words = {tuple(word) for word in hasher.codewords_.tolist()}
     assert not {tuple(code) for code in codes.tolist()} <= words
+
+
+@pytest.mark.parametrize("n_classes", [127, 128, 129, 300])
+def test_many_easy_classes_lose_nothing(n_classes):
+    rng = np.random.default_rng(n_classes)
+    y = np.repeat(np.arange(n_classes), 8)
+    X = rng.normal(size=(n_classes, 24))[y] + 0.1 * rng.normal(size=(len(y), 24))
+    hasher = EAPH(10, posterior="logistic", random_state=0).fit(X[::2], y[::2])
+    simple = ClassifierCode(n_bits=10, random_state=0).fit(X[::2], y[::2])
+    scores = [evaluate(h.transform(X[1::4]), y[1::4], h.transform(X[3::4]), y[3::4]).map for h in (hasher, simple)]
+    assert scores[0] > 0.99
+    assert scores[0] >= scores[1] - 0.005
+
+
+def test_two_thousand_easy_classes_have_codewords_of_their_own():
+    y = np.repeat(np.arange(2000), 2)
+    P = np.full((4000, 2000), 1e-6, dtype=np.float32)
+    P[np.arange(4000), y] = 1 - 1999e-6
+    options = {"n_classes": 2000, "codebook": "annealed", "refine": True, "new_classes": False}
+    design = design_codes(P, None, 12, np.random.RandomState(0), n_starts=1, n_iter=2, **options)
+    codes = design.cells[best_rows(P, design.table)]
+    assert leave_one_out_map(codes, y, 12) > 0.99
 
 
 def test_few_rows_fall_back_to_codewords(blobs):

@@ -31,7 +31,6 @@ POLAR_RUNS, POLAR_ITERATIONS = 10, 15
 POLAR_ANCHOR = 1e-3  # weight of the codes themselves in their polar step; keeps it defined
 RANK_TOLERANCE = 1e-9  # singular values below this share of the first count as 0
 BLOCK_BITS = 16  # longer codes are annealed in parts
-MOST_SETS = 128  # label sets that are annealed; rarer ones follow them
 SWAP = 0.9  # label sets rather change places than share a code
 
 
@@ -55,9 +54,7 @@ def polar_codebook(rows: NDArray[np.uint8], counts: Floats, n_bits: int, rng: np
 def annealed_codebook(rows: NDArray[np.uint8], confusion: Floats, n_bits: int, rng: np.random.RandomState) -> Codes:
     """Codewords of the largest expected mAP when every item gets the codeword of the label set it is taken for.
 
-    Confused label sets come to stand close together. Codes of more than 16 bits are annealed in parts of equal length;
-    beyond 128 label sets the most frequent are annealed, and any other gets the codeword of the one that it is
-    most confused with.
+    Confused label sets come to stand close together. Codes of more than 16 bits are annealed in parts of equal length.
 
     Parameters
     ----------
@@ -66,22 +63,17 @@ def annealed_codebook(rows: NDArray[np.uint8], confusion: Floats, n_bits: int, r
     n_bits : code length
     rng : source of start and moves
     """
-    kept = np.sort(np.argsort(-confusion.sum(axis=0), kind="stable")[:MOST_SETS])
-    M = confusion[np.ix_(kept, kept)]
-    M = M / M.sum()
+    M = confusion / confusion.sum()
     single = bool(np.all(rows.sum(axis=1) == 1))
-    relevant = M if single else M @ shared_label(rows[kept], rows[kept]).astype(np.float64)
+    relevant = M if single else M @ shared_label(rows, rows).astype(np.float64)
     n_parts = -(-n_bits // BLOCK_BITS)
     parts = []
     for part in range(n_parts):
         length = n_bits // n_parts + (part < n_bits % n_parts)
-        n_proposals, heat = schedule(M, length)
+        n_proposals, heat = schedule(M)
         cells, _ = anneal_codebook(M, relevant, length, rng, n_proposals=n_proposals, heat=heat, swap=SWAP)
         parts.append(unpack(cells, length))
-    C: Codes = np.hstack(parts)
-    home = confusion[kept].argmax(axis=0)  # what a rare label set is mostly taken for
-    home[kept] = np.arange(len(kept))
-    return np.asarray(C[home])
+    return np.hstack(parts)
 
 
 def _polar_run(rows: NDArray[np.uint8], counts: Floats, n_bits: int, rng: np.random.RandomState) -> Codes:

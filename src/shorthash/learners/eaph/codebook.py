@@ -1,45 +1,58 @@
 """A codebook that knows which classes are confused: simulated annealing on the expected tie-aware mAP.
 
 Rows are partitioned into groups (by their likeliest label set, or finer); a group is a mass per label set, and the
-question is which cell each group gets. Legend::
+question is which cell each group gets. Only the largest masses of a group count, so a move costs as much as there are
+groups and masses, not groups times label sets. Legend::
 
-    M   (G, u)         mass of every label set in every group; the sum of all is 1
-    S   (G, u)         relevant mass, M rel; M itself for single-label data
-    z   (G,)           cell of every group
-    F   (G, L + 1, u)  relevant mass at every distance from every group
-    m   (G, L + 1)     all mass at every distance from every group
+    M       (G, u)          mass of every label set in every group; the sum of all is 1
+    S       (G, u)          relevant mass, M rel; M itself for single-label data
+    z       (G,)            cell of every group
+    entry                   a group g and a label set s of which it holds mass; w = M[g, s] / relevant mass of s
+    within  (G, L + 1)      all mass up to every distance from every group
+    F       flat            relevant mass up to every distance, of every entry; the entries of a group side by side
+    parts   (G, L + 1)      what every distance adds to the expected mAP of a group
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy import sparse
 
 from shorthash._types import Floats
 
 __all__ = ["anneal_codebook", "schedule"]
 
-REBUILD = 200  # accepted moves after which sums are made anew, against rounding
-NOTHING = 1e-15  # mass below which a level is empty
-FLIP, ANYWHERE = 0.5, 0.65  # shares of proposals: flip one bit; (up to ANYWHERE) any cell; the rest: near another group
+Ints = NDArray[np.int64]
+
+MOST_ENTRIES = 16  # label sets of a group that count; those with the largest masses
+REBUILD = 1000  # accepted moves after which sums are made anew, against rounding
+NOTHING = 1e-12  # mass below which a level is empty
+FLIP, ANYWHERE = 0.3, 0.35  # shares of proposals: flip one bit; (up to ANYWHERE) any cell; rest: by a confused group
+BESIDE = 0.8  # chance that a group proposed to stand near another gets a cell beside it instead of the same cell
+HEAT = 0.004  # first temperature times the number of label sets: what one move may cost
 COOLING = 1e-2  # last temperature over the first
-HEAT = 0.04  # first temperature times the number of label sets: what one move may cost
-FEWEST, MOST = 5_000, 60_000  # moves tried
-WORK = 3e9  # additions they may cost together; with many label sets fewer moves are tried
+PER_GROUP = 200  # moves tried per group
+FEWEST, MOST = 5_000, 40_000  # moves tried in all
+WORK = 3e7  # moves times groups; with many groups fewer moves are tried
 
 
-def schedule(M: Floats, n_bits: int) -> tuple[int, float]:
+def schedule(M: Floats) -> tuple[int, float]:
     """Number of proposals and first temperature for masses of this shape."""
-    return int(np.clip(WORK / (M.size * (n_bits + 1)), FEWEST, MOST)), HEAT / M.shape[1]
+    G, u = M.shape
+    return int(np.clip(min(PER_GROUP * G, WORK / G), FEWEST, MOST)), HEAT / u
 
 
 def anneal_codebook(
     M: Floats, S: Floats, n_bits: int, rng: np.random.RandomState, *, n_proposals: int, heat: float, swap: float
-) -> tuple[NDArray[np.int64], float]:
+) -> tuple[Ints, float]:
     """Cells of the groups and the expected mAP, from one random start.
+
+    A group without mass shares the cell of the group that holds most of its label set, if it stands for one.
 
     Parameters
     ----------
@@ -51,83 +64,149 @@ def anneal_codebook(
     swap : chance that a group in the target cell changes places instead of sharing it
     """
     G, n_cells = len(M), 2**n_bits
+    filled = np.flatnonzero(M.sum(axis=1) > NOTHING)
+    masses = _masses(M[filled], None if S is M else S[filled], np.maximum(S.sum(axis=0), NOTHING))
     start = rng.permutation(n_cells)[:G] if n_cells >= G else rng.randint(0, n_cells, size=G)
-    relevant_mass = np.maximum(S.sum(axis=0), NOTHING)
-    return _anneal(
-        np.ascontiguousarray(M),
-        np.ascontiguousarray(S),
-        M / relevant_mass,
-        start.astype(np.int64),
-        n_bits,
-        n_proposals,
-        heat,
-        swap,
-        int(rng.randint(np.iinfo(np.int32).max)),
+    distance = np.array([cell.bit_count() for cell in range(n_cells)], dtype=np.int64)
+    seed = int(rng.randint(np.iinfo(np.int32).max))
+    found, value = _anneal(start[filled].astype(np.int64), distance, masses, n_bits, n_proposals, heat, swap, seed)
+    z = start.astype(np.int64)
+    z[filled] = found
+    empty = np.setdiff1d(np.arange(G), filled)
+    if len(empty) and M.shape[1] == G:
+        z[empty] = z[M[:, empty].argmax(axis=0)]
+    return z, value
+
+
+class Masses(NamedTuple):
+    """Groups and label sets, by entry, by label set and by group."""
+
+    mass: Floats  # (G,) of every group
+    starts: Ints  # (G + 1,) where the entries of every group begin
+    sets: Ints  # label set of every entry
+    groups: Ints  # group of every entry
+    weights: Floats  # w of every entry
+    set_starts: Ints  # (u + 1,) where the entries of every label set begin in set_entries
+    set_entries: Ints  # entries by label set
+    own_starts: Ints  # (G + 1,) where the relevant masses of every group begin
+    own_sets: Ints
+    own_masses: Floats
+    holder_starts: Ints  # (u + 1,) where the groups with mass relevant to every label set begin
+    holders: Ints
+    holder_masses: Floats
+    weight_sums: Floats  # running sums of weights and of holder_masses, for drawing
+    holder_sums: Floats
+
+
+def _masses(M: Floats, S: Floats | None, relevant_mass: Floats) -> Masses:
+    """The largest entries of M, and all of S; where S is None, it is M."""
+    G, u = M.shape
+    order = np.argsort(-M, axis=1, kind="stable")[:, :MOST_ENTRIES]
+    values = np.take_along_axis(M, order, axis=1)
+    counts = values > 0
+    chosen: Any = sparse.csr_array((values[counts], (np.nonzero(counts)[0], order[counts])), shape=(G, u))
+    chosen.sort_indices()
+    relevant: Any = chosen if S is None else sparse.csr_array(S)
+    by_set: Any = relevant.tocsc()
+    by_set.sort_indices()
+    sets = chosen.indices.astype(np.int64)
+    entries = np.argsort(sets, kind="stable")
+    weights = chosen.data / relevant_mass[sets]
+    return Masses(
+        mass=M.sum(axis=1),
+        starts=chosen.indptr.astype(np.int64),
+        sets=sets,
+        groups=np.repeat(np.arange(G), np.diff(chosen.indptr)),
+        weights=weights,
+        set_starts=np.searchsorted(sets[entries], np.arange(u + 1)),
+        set_entries=entries.astype(np.int64),
+        own_starts=relevant.indptr.astype(np.int64),
+        own_sets=relevant.indices.astype(np.int64),
+        own_masses=relevant.data.astype(np.float64),
+        holder_starts=by_set.indptr.astype(np.int64),
+        holders=by_set.indices.astype(np.int64),
+        holder_masses=by_set.data.astype(np.float64),
+        weight_sums=np.cumsum(weights),
+        holder_sums=np.cumsum(by_set.data.astype(np.float64)),
     )
 
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _anneal(
-    M: Floats,
-    S: Floats,
-    w: Floats,
-    z: NDArray[np.int64],
-    n_bits: int,
-    n_proposals: int,
-    heat: float,
-    swap: float,
-    seed: int,
-) -> tuple[NDArray[np.int64], float]:
+    z: Ints, distance: Ints, masses: Masses, n_bits: int, n_proposals: int, heat: float, swap: float, seed: int
+) -> tuple[Ints, float]:
     """Metropolis steps with geometric cooling; keeps the best state seen."""
     np.random.seed(seed)
-    G = len(M)
-    mass = M.sum(axis=1)
-    F, m = np.zeros((G, n_bits + 1, M.shape[1])), np.zeros((G, n_bits + 1))
-    _build(F, m, S, mass, z)
-    value = _value(F, m, w)
+    G, T = len(z), n_bits + 1
+    within, F, parts = np.zeros((G, T)), np.zeros(len(masses.sets) * T), np.zeros((G, T))
+    value = _build(z, distance, masses, within, F, parts)
+    tried = parts.copy()
+    low, high = np.empty(G, dtype=np.int64), np.empty(G, dtype=np.int64)
     best, best_z, accepted = value, z.copy(), 0
     for proposal in range(n_proposals):
         g = np.random.randint(G)
-        old, new = z[g], _propose(z, g, n_bits)
+        old, new = z[g], _propose(z, g, masses, n_bits)
         if new == old:
             continue
         other = _tenant(z, new) if np.random.random() < swap else -1
-        _move(F, m, S, mass, z, g, new)
+        low[:], high[:] = T, -1
+        _move(z, g, new, distance, masses, within, F, low, high)
         if other >= 0:
-            _move(F, m, S, mass, z, other, old)
-        changed = _value(F, m, w)
+            _move(z, other, old, distance, masses, within, F, low, high)
+        change = 0.0
+        for j in range(G):
+            change += _levels(j, low[j], high[j], masses, within, F, tried)
         temperature = heat * COOLING ** (proposal / n_proposals)
-        if changed >= value or np.random.random() < math.exp((changed - value) / temperature):
-            value, accepted = changed, accepted + 1
+        if change >= 0 or np.random.random() < math.exp(change / temperature):
+            value, accepted = value + change, accepted + 1
+            _copy(tried, parts, low, high)
             if value > best:
                 best = value
                 best_z[:] = z
             if accepted % REBUILD == 0:
-                _build(F, m, S, mass, z)
-                value = _value(F, m, w)
+                value = _build(z, distance, masses, within, F, parts)
+                tried[:] = parts
         else:
+            _copy(parts, tried, low, high)
             if other >= 0:
-                _move(F, m, S, mass, z, other, new)
-            _move(F, m, S, mass, z, g, old)
+                _move(z, other, new, distance, masses, within, F, low, high)
+            _move(z, g, old, distance, masses, within, F, low, high)
     return best_z, best
 
 
 @njit(cache=True, nogil=True)
-def _propose(z: NDArray[np.int64], g: int, n_bits: int) -> int:
-    """Another cell for group g: one bit away, anywhere, or at or beside another group."""
+def _propose(z: Ints, g: int, masses: Masses, n_bits: int) -> int:
+    """Another cell for group g: one bit away, anywhere, or at or beside a group that shares a label set with it."""
     kind = np.random.random()
     if kind < FLIP:
         return int(z[g] ^ (1 << np.random.randint(n_bits)))
     if kind < ANYWHERE:
         return np.random.randint(1 << n_bits)
-    near = int(z[np.random.randint(len(z))])
-    if np.random.random() < 0.5:
-        near ^= 1 << np.random.randint(n_bits)
-    return near
+    s = masses.sets[_draw(masses.weight_sums, masses.starts[g], masses.starts[g + 1])]
+    first, last = masses.holder_starts[s], masses.holder_starts[s + 1]
+    near = masses.holders[_draw(masses.holder_sums, first, last)] if last > first else np.random.randint(len(z))
+    cell = int(z[near])
+    if np.random.random() < BESIDE:
+        cell ^= 1 << np.random.randint(n_bits)
+    return cell
 
 
 @njit(cache=True, nogil=True)
-def _tenant(z: NDArray[np.int64], cell: int) -> int:
+def _draw(sums: Floats, first: int, last: int) -> int:
+    """One of the numbers first ... last - 1, with the chances whose running sums are given."""
+    before = sums[first - 1] if first > 0 else 0.0
+    target = before + np.random.random() * (sums[last - 1] - before)
+    while first < last - 1:
+        middle = (first + last) // 2
+        if sums[middle - 1] > target:
+            last = middle
+        else:
+            first = middle
+    return first
+
+
+@njit(cache=True, nogil=True)
+def _tenant(z: Ints, cell: int) -> int:
     """A group in the cell, each with equal chance; -1 if there is none."""
     found, chosen = 0, -1
     for j in range(len(z)):
@@ -139,66 +218,97 @@ def _tenant(z: NDArray[np.int64], cell: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _distance(a: int, b: int) -> int:
-    x, count = a ^ b, 0
-    while x:
-        x &= x - 1
-        count += 1
-    return count
+def _copy(source: Floats, target: Floats, low: Ints, high: Ints) -> None:
+    """The levels that a move has touched."""
+    for j in range(len(low)):
+        for t in range(low[j], high[j] + 1):
+            target[j, t] = source[j, t]
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _build(F: Floats, m: Floats, S: Floats, mass: Floats, z: NDArray[np.int64]) -> None:
-    """All level masses from nothing."""
-    F[:] = 0.0
-    m[:] = 0.0
+def _build(z: Ints, distance: Ints, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
+    """All sums from nothing; returns the expected mAP."""
+    parts[:] = 0.0
+    value = 0.0
     for g in range(len(z)):
-        for j in range(len(z)):
-            t = _distance(z[g], z[j])
-            m[g, t] += mass[j]
-            for k in range(S.shape[1]):
-                F[g, t, k] += S[j, k]
+        _surroundings(z, g, distance, masses, within, F)
+        value += _levels(g, 0, within.shape[1] - 1, masses, within, F, parts)
+    return value
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _move(F: Floats, m: Floats, S: Floats, mass: Floats, z: NDArray[np.int64], g: int, new: int) -> None:
-    """Group g goes to another cell: its mass changes level for everyone, and everyone's for it."""
-    old = z[g]
-    z[g] = new
-    F[g] = 0.0
-    m[g] = 0.0
+def _surroundings(z: Ints, g: int, distance: Ints, masses: Masses, within: Floats, F: Floats) -> None:
+    """All and relevant mass up to every distance from group g."""
+    T, first, n = within.shape[1], masses.starts[g], masses.starts[g + 1] - masses.starts[g]
+    within[g] = 0.0
     for j in range(len(z)):
-        t = _distance(z[j], new)
-        m[g, t] += mass[j]
-        for k in range(S.shape[1]):
-            F[g, t, k] += S[j, k]
-        before = _distance(z[j], old)
-        if j != g and before != t:
-            m[j, before] -= mass[g]
-            m[j, t] += mass[g]
-            for k in range(S.shape[1]):
-                F[j, before, k] -= S[g, k]
-                F[j, t, k] += S[g, k]
+        within[g, distance[z[g] ^ z[j]]] += masses.mass[j]
+    for t in range(1, T):
+        within[g, t] += within[g, t - 1]
+    F[first * T : (first + n) * T] = 0.0
+    for i in range(n):
+        s = masses.sets[first + i]
+        for h in range(masses.holder_starts[s], masses.holder_starts[s + 1]):
+            F[first * T + distance[z[g] ^ z[masses.holders[h]]] * n + i] += masses.holder_masses[h]
+    for i in range(n, T * n):
+        F[first * T + i] += F[first * T + i - n]
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _value(F: Floats, m: Floats, w: Floats) -> float:
-    """The expected mAP: sum over groups and label sets of w times AP, w = M over relevant mass."""
-    total = 0.0
-    R = np.zeros(F.shape[2])
-    for g in range(len(F)):
-        R[:] = 0.0
-        N = 0.0
-        for t in range(F.shape[1]):
-            n = m[g, t]
-            if n <= NOTHING:
+def _move(
+    z: Ints, g: int, new: int, distance: Ints, masses: Masses, within: Floats, F: Floats, low: Ints, high: Ints
+) -> None:
+    """Group g goes to another cell: its mass changes level for everyone, and everyone's for it.
+
+    ``low`` and ``high`` are widened to the levels whose part changes.
+    """
+    old, T = z[g], within.shape[1]
+    for j in range(len(z)):
+        before, after = distance[z[j] ^ old], distance[z[j] ^ new]
+        if before == after or j == g:
+            continue
+        sign = -1.0 if before < after else 1.0
+        nearer, farther = min(before, after), max(before, after)
+        for t in range(nearer, farther):
+            within[j, t] += sign * masses.mass[g]
+        low[j], high[j] = min(low[j], nearer), max(high[j], farther)
+    for i in range(masses.own_starts[g], masses.own_starts[g + 1]):
+        s = masses.own_sets[i]
+        for e in masses.set_entries[masses.set_starts[s] : masses.set_starts[s + 1]]:
+            j = masses.groups[e]
+            if j == g:
                 continue
+            before, after = distance[z[j] ^ old], distance[z[j] ^ new]
+            n = masses.starts[j + 1] - masses.starts[j]
+            place = masses.starts[j] * (T - 1) + e
+            change = -masses.own_masses[i] if before < after else masses.own_masses[i]
+            for t in range(min(before, after), max(before, after)):
+                F[place + t * n] += change
+    z[g] = new
+    _surroundings(z, g, distance, masses, within, F)
+    low[g], high[g] = 0, T - 1
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _levels(g: int, low: int, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
+    """Make the parts of group g at some distances anew; returns by how much their sum changes.
+
+    With f and n the mass at a distance, R and N the mass before it: w f (f (1 - N l / n) + R l) / n, l = ln(1 + n / N).
+    """
+    T, first, count = within.shape[1], masses.starts[g], masses.starts[g + 1] - masses.starts[g]
+    change = 0.0
+    for t in range(low, high + 1):
+        N = within[g, t - 1] if t > 0 else 0.0
+        n, here = within[g, t] - N, first * T + t * count
+        part = 0.0
+        if n > NOTHING:
             log = math.log((N + n) / N) if N > NOTHING else 0.0
-            inv, part = 1.0 / n, 0.0
-            for k in range(F.shape[2]):
-                rho = F[g, t, k] * inv
-                part += w[g, k] * rho * (F[g, t, k] + (R[k] - rho * N) * log)
-                R[k] += F[g, t, k]
-            total += part
-            N += n
-    return total
+            kept = 1.0 - N * log / n
+            for i in range(count):
+                R = F[here - count + i] if t > 0 else 0.0
+                f = F[here + i] - R
+                part += masses.weights[first + i] * f * (f * kept + R * log)
+            part /= n
+        change += part - parts[g, t]
+        parts[g, t] = part
+    return change

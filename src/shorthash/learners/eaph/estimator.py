@@ -82,7 +82,7 @@ class EAPH(SupervisedHasher):
         training rows; then a model that remembers them is the better one, the posterior is logistic, and its penalty
         and the use of the table are chosen by the mAP of out-of-fold queries against in-sample database codes.
     n_starts : int, default=2
-        Random starts of every annealing.
+        Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
         Iterations of the refinement.
     drop_unlabelled : bool, default=False

@@ -24,7 +24,8 @@ Posteriors = NDArray[np.float32]
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
 ROWS_PER_CLASS = 20  # with fewer training rows per class, codewords are all that can be trusted
-MOST_GROUPS = 128
+MANY_GROUPS = 256  # annealed from one start: moves are what more groups need
+FINER_SETS = 128  # up to so many label sets, rows are also grouped more finely than by label set
 BLOCK = 1 << 24  # gains held at once
 
 
@@ -85,18 +86,19 @@ def refine_table(
 ) -> Design:
     """Conditional gradient: rows move, some at a time, to the cell where their posterior gains most."""
     n, background = len(P), BACKGROUND * P.mean(axis=0, dtype=np.float64)
-    best, best_T, best_value, history = z, None, -np.inf, []
+    best_T, best_value, history = None, -np.inf, []
     for iteration in range(n_iter):
         table = ap_table(_masses(P, z, 2**n_bits), background, rel)
         T = table.query + table.database
         history.append(table.value)
-        better = best_rows(P, T)
         if table.value > best_value:
-            best, best_T, best_value = better, T, table.value
+            best_T, best_value = T, table.value
         share = 0.5 if iteration < n_iter // 2 else 0.25  # damping: all at once would oscillate
-        z = np.where(rng.random_sample(n) < share, better, z)
+        moved = rng.random_sample(n) < share
+        z = z.copy()
+        z[moved] = best_rows(P[moved], T)
     assert best_T is not None
-    used = np.unique(best)
+    used = np.unique(best_rows(P, best_T))
     return Design(n_bits, used.astype(packed_dtype(n_bits)), best_T[used], best_value, np.array(history))
 
 
@@ -137,10 +139,10 @@ def _partitions(
 ) -> list[tuple[NDArray[np.intp], int]]:
     """Rows by their likeliest label set; and, where there are codes to spare, by finer clusters of posteriors."""
     u = P.shape[1]
-    found = [(P.argmax(axis=1), u)] if u <= MOST_GROUPS else [_clusters(P, MOST_GROUPS, rng)]
-    if finer:
+    found = [(P.argmax(axis=1), u)]
+    if finer and u <= FINER_SETS:
         counts = (2 * u, 3 * u) if u < 50 else (2 * u,)
-        found += [_clusters(P, G, rng) for G in counts if min(2 ** (n_bits - 1), 2 * MOST_GROUPS, len(P)) >= G]
+        found += [_clusters(P, G, rng) for G in counts if min(2 ** (n_bits - 1), len(P)) >= G]
     return found
 
 
@@ -157,9 +159,10 @@ def _annealed(
 ) -> tuple[NDArray[np.int64], float]:
     """The best of several annealings."""
     S = M if rel is None else M @ rel
-    n_proposals, heat = schedule(M, n_bits)
+    n_proposals, heat = schedule(M)
     swap = 0.9 if by_set else 0.5
-    runs = [anneal_codebook(M, S, n_bits, rng, n_proposals=n_proposals, heat=heat, swap=swap) for _ in range(n_starts)]
+    starts = n_starts if len(M) <= MANY_GROUPS else 1
+    runs = [anneal_codebook(M, S, n_bits, rng, n_proposals=n_proposals, heat=heat, swap=swap) for _ in range(starts)]
     return max(runs, key=lambda run: run[1])
 
 
