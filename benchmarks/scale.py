@@ -227,7 +227,7 @@ def encode(options: argparse.Namespace) -> dict[str, Any]:
 
 def evaluation(options: argparse.Namespace) -> dict[str, Any]:
     """Scores against a database of packed codes."""
-    from shorthash.evaluation.histograms import CodeHistogram, evaluate_histogram
+    from shorthash.evaluation import CodeHistogram, evaluate_histogram
 
     rng = np.random.default_rng(0)
     codebook = rng.integers(0, 1 << options.bits, CLASSES)

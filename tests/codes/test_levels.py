@@ -9,7 +9,7 @@ from references import level_counts as slow_counts
 
 import shorthash.codes.levels as levels
 from shorthash._labels import group_label_pair
-from shorthash.codes.levels import level_blocks, level_counts, level_transform
+from shorthash.codes.levels import distinct_queries, grades_of, level_blocks, level_counts, level_transform
 from shorthash.codes.signs import pack
 from shorthash.errors import InvalidInput
 
@@ -55,7 +55,9 @@ def test_level_blocks_count_by_distance_and_shared_labels(problem, graded, engin
     whole = levels.BLOCK_COUNTS
     levels.BLOCK_COUNTS = block_counts  # several blocks even for a handful of queries
     try:
-        blocks = list(level_blocks(pack(queries), groups, pack(items), others, n_bits, engine=engine, graded=graded))
+        n_grades = int(others.rows.sum(axis=1).max(initial=1)) if graded else 1
+        codes = pack(queries), groups, pack(items), others
+        blocks = list(level_blocks(*codes, n_bits, engine=engine, n_grades=n_grades))
     finally:
         levels.BLOCK_COUNTS = whole
     assert [i for b in blocks for i in range(b.rows.start, b.rows.stop)] == list(range(len(queries)))
@@ -73,6 +75,15 @@ def test_level_blocks_count_by_distance_and_shared_labels(problem, graded, engin
                 for grade in range(len(block.graded)):
                     wanted = sum(1 for d, g in zip(apart, grades, strict=True) if (d, g) == (t, grade + 1))
                     assert block.graded[grade, row, t] == wanted
+
+
+@pytest.mark.parametrize(("engine", "n_bits"), [("table", 5), ("count", 5), ("count", 40)])
+def test_weights_count_items_several_times(engine, n_bits):
+    rng = np.random.default_rng(n_bits)
+    codes = rng.integers(0, 2**n_bits, 30, dtype=np.uint64)
+    weights = rng.integers(0, 4, 30)
+    found = level_counts(codes[:3], codes, n_bits, weights=weights, engine=engine)
+    np.testing.assert_array_equal(found, level_counts(codes[:3], np.repeat(codes, weights), n_bits, engine=engine))
 
 
 @pytest.mark.parametrize("n_bits", [1, 12, 64])
@@ -117,3 +128,27 @@ def test_unknown_engine_is_named():
         InvalidInput, match="'engine' parameter of level_counts must be one of 'auto', 'table', 'count'"
     ):
         level_counts(codes, codes, 4, engine="gpu")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab")), min_size=1, max_size=10), st.booleans())
+def test_distinct_queries_stand_for_all_of_them(pairs, each_row):
+    codes, labels = np.array([c for c, _ in pairs], dtype=np.uint8), np.array([label for _, label in pairs])
+    groups, _ = group_label_pair(labels, labels[:0], owner="test")
+    queries = distinct_queries(codes, groups, each_row=each_row)
+    assert queries.codes[queries.rows].tolist() == codes.tolist()
+    assert queries.groups.ids[queries.rows].tolist() == groups.ids.tolist()
+    assert queries.copies.tolist() == np.bincount(queries.rows).tolist()
+    assert (np.diff(queries.groups.ids) >= 0).all()
+    if each_row:
+        assert queries.own[queries.rows].tolist() == list(range(len(pairs)))
+    else:
+        assert len(queries.codes) == len(set(pairs))
+        assert (queries.own == -1).all()
+
+
+def test_shared_labels_are_counted():
+    Y = np.array([[1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 0]])
+    groups, _ = group_label_pair(Y, Y[:0], owner="test")
+    for i in range(4):
+        assert grades_of(groups.ids[i], groups, 3)[groups.ids].tolist() == (Y @ Y[i]).tolist()
+        assert grades_of(groups.ids[i], groups)[groups.ids].tolist() == np.minimum(Y @ Y[i], 1).tolist()

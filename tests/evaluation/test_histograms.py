@@ -58,9 +58,9 @@ def test_errors():
     found = CodeHistogram.of([0, 1], [0, 1], 2)
     with pytest.raises(InvalidInput, match="database order, which a histogram does not keep"):
         evaluate_histogram([0], [0], found, ties="stable")
-    with pytest.raises(InvalidInput, match="at least one query"):
+    with pytest.raises(InvalidInput, match="query must have at least one row"):
         evaluate_histogram(np.zeros(0, dtype=int), [], found)
-    with pytest.raises(InvalidInput, match="2 queries, but 1 labels"):
+    with pytest.raises(InvalidInput, match=r"for each of its 2 codes\. Got 1 instead"):
         evaluate_histogram([0, 1], [0], found)
     with pytest.raises(InvalidInput, match="Histograms of 2 and 3 bits"):
         found.merge(CodeHistogram.of([0], [0], 3))

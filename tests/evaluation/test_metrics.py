@@ -7,14 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shorthash.errors import InvalidInput
-from shorthash.evaluation.metrics import DIVISORS, average_precision, ndcg, precision, recall
-from shorthash.evaluation.ranking import (
+from shorthash.evaluation.metrics import (
+    DIVISORS,
     Ranking,
+    average_precision,
     gains_by_grade,
     ideal_ranking,
     list_by_distance,
+    ndcg,
+    precision,
     rank_by_levels,
     rank_items,
+    recall,
 )
 
 N_GRADES = 3

@@ -41,7 +41,10 @@ __all__ = [
     "EVERYTHING",
     "MAX_TABLE_BITS",
     "LevelBlock",
+    "Queries",
+    "distinct_queries",
     "expected_average_precision",
+    "grades_of",
     "harmonic_gap",
     "leave_one_out_map",
     "level_blocks",
@@ -72,8 +75,8 @@ class LevelBlock:
     ----------
     rows : which queries
     total : (m, n_bits + 1) items at every distance
-    graded : (n_grades, m, n_bits + 1) items at every distance that share 1, 2, ... labels with the query; a single
-        grade (at least one shared label) unless grades were asked for
+    graded : (n_grades, m, n_bits + 1) items at every distance that share 1, 2, ... labels with the query, the last
+        grade being that many or more; with one grade, items that share any label
     """
 
     rows: slice
@@ -87,6 +90,46 @@ class LevelBlock:
         return relevant
 
 
+@dataclass(frozen=True)
+class Queries:
+    """Queries without repetition: each (code, label group) once.
+
+    Attributes
+    ----------
+    codes : (m,) packed codes, in order of their groups
+    groups : their label groups
+    rows : (n,) for every query given, which of these it is
+    copies : (m,) how many of the given queries each stands for
+    own : (m,) the database row that each query is itself, -1 if none
+    """
+
+    codes: PackedCodes
+    groups: LabelGroups
+    rows: NDArray[np.intp]
+    copies: Counts
+    own: NDArray[np.intp]
+
+
+def distinct_queries(codes: PackedCodes, groups: LabelGroups, *, each_row: bool = False) -> Queries:
+    """Sort queries by group and keep one of every (code, group), or all of them, with their rows, if ``each_row``."""
+    distinct, code_ids = np.unique(codes, return_inverse=True)
+    keys = groups.ids * max(1, len(distinct)) + code_ids.reshape(-1)
+    if each_row:
+        first = own = np.argsort(keys, kind="stable")
+        rows, copies = np.argsort(first), np.ones(len(first), dtype=np.int64)
+    else:
+        _, first, rows, copies = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        own = np.full(len(first), -1)
+    kept = LabelGroups(groups.classes, groups.rows, groups.ids[first])
+    return Queries(codes[first], kept, rows.reshape(-1), copies.astype(np.int64), own)
+
+
+def grades_of(group: int, groups: LabelGroups, n_grades: int = 1) -> NDArray[np.int64]:
+    """How many labels every label group shares with one of them, at most ``n_grades``, (u,)."""
+    shared: NDArray[np.int64] = groups.rows @ groups.rows[group].astype(np.int64)
+    return np.minimum(shared, n_grades)
+
+
 def level_blocks(
     queries: PackedCodes,
     query_groups: LabelGroups,
@@ -94,41 +137,47 @@ def level_blocks(
     item_groups: LabelGroups,
     n_bits: int,
     *,
+    weights: Counts | None = None,
+    n_grades: int = 1,
     engine: str = "auto",
-    graded: bool = False,
 ) -> Iterator[LevelBlock]:
     """Count items by distance and by shared labels, for blocks of queries in bounded memory.
 
     Parameters
     ----------
-    queries, items : (m,), (n,) packed codes; queries that share a group should stand together, and each (code, group)
-        once
+    queries, items : (m,), (n,) packed codes; queries of one group must be next to each other, and every (code, group)
+        should occur once
     query_groups, item_groups : their groups, made together by ``group_label_pair``
     n_bits : code length
+    weights : (n,) how many times every item counts; None for once
+    n_grades : how many numbers of shared labels to tell apart; 1 to tell only shared from not shared
     engine : "auto" (whichever is cheaper, count by count), "table" or "count"
-    graded : count by the number of shared labels instead of by sharing at all
     """
-    single = item_groups.single
-    rows = item_groups.rows
-    n_grades = int(rows.sum(axis=1).max(initial=1)) if graded else 1
-    order = np.argsort(_small(item_groups.ids, len(rows)), kind="stable")
-    by_group = items[order]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(item_groups.ids, minlength=len(rows)))])
+    n_groups = len(item_groups.rows)
+    small = np.uint16 if n_groups <= 1 << 16 else np.intp  # NumPy sorts 16-bit integers by radix
+    order = np.argsort(item_groups.ids.astype(small), kind="stable")
+    sorted_items, sorted_weights = items[order], None if weights is None else weights[order]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(item_groups.ids, minlength=n_groups))])
     size = max(1, BLOCK_COUNTS // (n_grades * (n_bits + 1)))
     for low in range(0, len(queries), size):
         block = slice(low, min(low + size, len(queries)))
         codes, ids = queries[block], query_groups.ids[block]
         distinct, inverse = np.unique(codes, return_inverse=True)
-        total = level_counts(distinct, items, n_bits, engine=engine)[inverse.reshape(-1)]
+        total = level_counts(distinct, items, n_bits, weights=weights, engine=engine)[inverse.reshape(-1)]
         counts = np.zeros((n_grades, len(codes), n_bits + 1), dtype=np.int64)
-        for run in _runs(ids):
-            group = int(ids[run.start])
-            for grade, share in _relevant_items(group, rows, by_group, starts, single=single, graded=graded):
-                counts[grade, run] = level_counts(codes[run], share, n_bits, engine=engine)
+        edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
+        for first, stop in pairwise(edges):  # queries of one group
+            for grade, chosen in _relevant_items(int(ids[first]), item_groups, starts, n_grades):
+                share = None if sorted_weights is None else sorted_weights[chosen]
+                counts[grade - 1, first:stop] = level_counts(
+                    codes[first:stop], sorted_items[chosen], n_bits, weights=share, engine=engine
+                )
         yield LevelBlock(block, total, counts)
 
 
-def level_counts(queries: PackedCodes, items: PackedCodes, n_bits: int, *, engine: str = "auto") -> Counts:
+def level_counts(
+    queries: PackedCodes, items: PackedCodes, n_bits: int, *, weights: Counts | None = None, engine: str = "auto"
+) -> Counts:
     """How many items lie at distance 0, 1, ..., n_bits from every query code, (m, n_bits + 1).
 
     Examples
@@ -145,12 +194,18 @@ def level_counts(queries: PackedCodes, items: PackedCodes, n_bits: int, *, engin
     if engine == "auto":
         engine = _cheaper(len(queries), len(items), n_bits)
     if engine == "table":
-        histogram = np.bincount(items.astype(np.int64), minlength=1 << n_bits)
+        histogram = np.bincount(items.astype(np.int64), weights, minlength=1 << n_bits)
         return level_transform(histogram)[queries]
-    return _count_all(queries.astype(np.uint64, copy=False), items.astype(np.uint64, copy=False), n_bits)
+    out = np.zeros((len(queries), n_bits + 1), dtype=np.int64)
+    words, item_words = queries.astype(np.uint64, copy=False), items.astype(np.uint64, copy=False)
+    if weights is None:
+        _count_all(words, item_words, out)
+    else:
+        _count_weighted(words, item_words, weights, out)
+    return out
 
 
-def level_transform(histogram: NDArray[np.integer[Any]]) -> Counts:
+def level_transform(histogram: NDArray[Any]) -> Counts:
     r"""Turn a histogram over all codes into the counts at every distance from every code.
 
     With :math:`F_0[x, 0] = f(x)`, bit b contributes
@@ -184,8 +239,8 @@ def level_transform(histogram: NDArray[np.integer[Any]]) -> Counts:
 def leave_one_out_map(codes: ArrayLike, y: ArrayLike, n_bits: int | None = None) -> float:
     """Tie-aware mAP where every row queries all the others.
 
-    Two rows are relevant to each other if they share a label. Rows without any relevant other row are no queries; they
-    remain in everyone's database. The cost depends on the number of different codes, not on the number of pairs.
+    Two rows are relevant to each other if they share a label. Rows without any relevant other row are not queries, but
+    remain in the database of the others. The cost depends on the number of different codes, not on that of pairs.
 
     Parameters
     ----------
@@ -208,21 +263,18 @@ def leave_one_out_map(codes: ArrayLike, y: ArrayLike, n_bits: int | None = None)
     packed = as_packed(codes, n_bits)
     check_same_length(packed, y, "leave_one_out_map")
     groups, _ = group_label_pair(y, np.asarray(y)[:0], owner="leave_one_out_map")
-    distinct, code_ids = np.unique(packed, return_inverse=True)
-    pairs, copies = np.unique(groups.ids * len(distinct) + code_ids.reshape(-1), return_counts=True)
-    pair_groups = LabelGroups(groups.classes, groups.rows, pairs // max(1, len(distinct)))
-    queries = distinct[pairs % max(1, len(distinct))]
-    labelled = groups.rows.max(axis=1, initial=0)[pair_groups.ids]
-    total, weight = 0.0, 0
-    for block in level_blocks(queries, pair_groups, packed, groups, n_bits):
-        everyone, relevant = block.total, block.relevant
-        everyone[:, 0] -= 1  # the query itself
+    queries = distinct_queries(packed, groups)
+    labelled = groups.rows.max(axis=1, initial=0)[queries.groups.ids]
+    total, n_scored = 0.0, 0
+    for block in level_blocks(queries.codes, queries.groups, packed, groups, n_bits):
+        others, relevant, copies = block.total, block.relevant, queries.copies[block.rows]
+        others[:, 0] -= 1  # the query itself
         relevant[:, 0] -= labelled[block.rows]
-        precision = expected_average_precision(everyone, relevant)
+        precision = expected_average_precision(others, relevant)
         scored = ~np.isnan(precision)
-        total += float(precision[scored] @ copies[block.rows][scored])
-        weight += int(copies[block.rows][scored].sum())
-    return total / weight if weight else float("nan")
+        total += float(precision[scored] @ copies[scored])
+        n_scored += int(copies[scored].sum())
+    return total / n_scored if n_scored else float("nan")
 
 
 def expected_average_precision(total: Counts, relevant: Counts) -> Floats:
@@ -253,36 +305,16 @@ def expected_average_precision(total: Counts, relevant: Counts) -> Floats:
 
 
 def _relevant_items(
-    group: int,
-    rows: NDArray[np.uint8],
-    by_group: PackedCodes,
-    starts: NDArray[np.intp],
-    *,
-    single: bool,
-    graded: bool,
-) -> Iterator[tuple[int, PackedCodes]]:
-    """The items that share labels with a group, as (grade, codes); grade 0 stands for one shared label."""
-    if single:
-        yield 0, by_group[starts[group] : starts[group + 1]]
+    group: int, item_groups: LabelGroups, starts: NDArray[np.intp], n_grades: int
+) -> Iterator[tuple[int, slice | NDArray[np.bool_]]]:
+    """The items that share labels with a group, as (grade, where among the items sorted by group)."""
+    if item_groups.single:
+        yield 1, slice(int(starts[group]), int(starts[group + 1]))
         return
-    overlap = rows @ rows[group].astype(np.int32)
-    grades = overlap if graded else (overlap > 0).astype(np.int32)
+    grades = grades_of(group, item_groups, n_grades)
     grade_of_item = np.repeat(grades, np.diff(starts))
     for grade in np.unique(grades[grades > 0]).tolist():
-        yield grade - 1, by_group[grade_of_item == grade]
-
-
-def _runs(ids: NDArray[np.intp]) -> Iterator[slice]:
-    """Stretches of equal ids."""
-    edges = np.flatnonzero(np.diff(ids)) + 1
-    bounds = [0, *edges.tolist(), len(ids)]
-    for low, high in pairwise(bounds):
-        yield slice(low, high)
-
-
-def _small(ids: NDArray[np.intp], n_groups: int) -> NDArray[Any]:
-    """Group ids in a type that NumPy sorts by radix, where they fit."""
-    return ids.astype(np.uint16) if n_groups <= 1 << 16 else ids
+        yield grade, grade_of_item == grade
 
 
 def _cheaper(n_queries: int, n_items: int, n_bits: int) -> str:
@@ -293,18 +325,16 @@ def _cheaper(n_queries: int, n_items: int, n_bits: int) -> str:
     return "table" if table < n_queries * n_items else "count"
 
 
-def _count_all(queries: NDArray[np.uint64], items: NDArray[np.uint64], n_bits: int) -> Counts:
-    """Level counts by comparing every query with every item, on all threads if that pays."""
-    out = np.zeros((len(queries), n_bits + 1), dtype=np.int64)
+def _count_all(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Counts) -> None:
+    """Add the level counts of all queries to ``out``, on all threads if that is faster."""
     n_threads = min(numba.get_num_threads(), len(queries))
     if len(queries) * len(items) < THREADED_PAIRS or n_threads < 2:
         _count_some(queries, items, out)
-        return out
+        return
     edges = np.linspace(0, len(queries), n_threads + 1).astype(int).tolist()
     with ThreadPoolExecutor(n_threads) as pool:
         parts = [slice(low, high) for low, high in pairwise(edges)]
         list(pool.map(lambda part: _count_some(queries[part], items, out[part]), parts))
-    return out
 
 
 def _count_some(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Counts) -> None:
@@ -339,8 +369,16 @@ def _count(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Counts) 
 
 
 @njit(cache=True, nogil=True)
+def _count_weighted(queries: NDArray[np.uint64], items: NDArray[np.uint64], weights: Counts, out: Counts) -> None:
+    """The same for items that count several times."""
+    for i in range(queries.size):
+        for j in range(items.size):
+            out[i, popcount(queries[i] ^ items[j])] += weights[j]
+
+
+@njit(cache=True, nogil=True)
 def _count_pairs(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Counts) -> None:
-    """The same for whole blocks, twice as fast.
+    """The same as ``_count`` for whole blocks, twice as fast.
 
     Each item is counted together with one of the other half of its block: their two distances are one cell of a table,
     whose row sums and column sums are the level counts of the two halves. Half as many counters are touched, and the

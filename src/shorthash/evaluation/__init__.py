@@ -1,14 +1,21 @@
-"""Codes and labels become Scores: exact, ties included, every convention named.
+"""Evaluation: codes and labels become Scores, exact for tied distances, under named conventions.
 
-In: codes (or distances) of queries and database, and their labels. Out: Scores, comparisons of Scores, figure data.
+=============================  ======================================================================================
+``evaluate``                   codes of queries and database
+``evaluate_hasher``            a fitted hasher, on feature rows
+``evaluate_histogram``         a database of any size, given by its histogram
+``evaluate_distances``         a ranking by real-valued distances
+``evaluate_cells``             a ranking of cells, such as codes with learned distances
+``evaluate_reranked``          codes whose ties are broken by vectors
+``summarise``, ``compare``     intervals over seeds; paired comparisons over queries
+=============================  ======================================================================================
 """
 
-from shorthash.evaluation.cells import evaluate_cells
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
 from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_scorer
 from shorthash.evaluation.histograms import CodeHistogram, evaluate_histogram
-from shorthash.evaluation.reranked import evaluate_reranked
-from shorthash.evaluation.scores import Scores, evaluate, evaluate_distances
+from shorthash.evaluation.rankings import evaluate_cells, evaluate_distances, evaluate_reranked
+from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import Comparison, Summary, compare, summarise
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""What published code calls mAP, as a table of named rules.
+"""Conventions: what published code calls mAP, as a table of named rules.
 
 The same codes get different numbers from different evaluation scripts. A convention fixes every choice that such a
-script makes, so that a printed number can be compared with one of ours under the same name.
+script makes, so that a published number can be compared with ours under the same rules.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shorthash._validation import check_choice, check_count
-from shorthash.evaluation.metrics import DIVISORS
-from shorthash.evaluation.ranking import TIES
+from shorthash.evaluation.metrics import DIVISORS, TIES
 
 __all__ = ["CONVENTIONS", "WITHOUT_RELEVANT", "Convention", "convention_rules"]
 
@@ -24,15 +23,16 @@ class Convention:
 
     Attributes
     ----------
-    name : how to ask for it
+    name : its name
     headline : which score the convention calls its mAP: "map", "map_at_k", "map_at_radius" or "pr_area"
-    ties : order of items at the same distance, see :mod:`shorthash.evaluation.ranking`
+    ties : order of items at the same distance, see :mod:`shorthash.evaluation.metrics`
     without_relevant : queries for which the database has no relevant item are left out ("drop") or score 0 ("zero")
     no_hit : the same for queries that show no relevant item among the first k or in a ball that is not empty
-    divisor_at_k, divisor_at_radius : what average precision is divided by, see
+    divisor_at_k : what average precision at k is divided by, see
         :func:`shorthash.evaluation.metrics.average_precision`
-    k : list lengths reported unless others are asked for
+    k : list lengths to report by default
     family : whose code computes it so
+    divisor_at_radius : what average precision inside the radius is divided by
     """
 
     name: str
@@ -41,9 +41,9 @@ class Convention:
     without_relevant: str
     no_hit: str
     divisor_at_k: str
-    divisor_at_radius: str
     k: tuple[int, ...]
     family: str
+    divisor_at_radius: str = "retrieved"
 
 
 CONVENTIONS: dict[str, Convention] = {
@@ -56,7 +56,6 @@ CONVENTIONS: dict[str, Convention] = {
             without_relevant="drop",
             no_hit="zero",
             divisor_at_k="possible",
-            divisor_at_radius="retrieved",
             k=(10, 100, 1000),
             family="this library: nothing depends on the order of the database",
         ),
@@ -67,7 +66,6 @@ CONVENTIONS: dict[str, Convention] = {
             without_relevant="zero",
             no_hit="zero",
             divisor_at_k="retrieved",
-            divisor_at_radius="retrieved",
             k=(5000,),
             family="SDH, SSLH and RSLH in MATLAB: stable sort of the whole database",
         ),
@@ -78,7 +76,6 @@ CONVENTIONS: dict[str, Convention] = {
             without_relevant="drop",
             no_hit="drop",
             divisor_at_k="retrieved",
-            divisor_at_radius="retrieved",
             k=(5000,),
             family="FSSH, LFH and COSDISH in MATLAB (calcMAP): stable sort, queries without a hit are left out",
         ),
@@ -89,7 +86,6 @@ CONVENTIONS: dict[str, Convention] = {
             without_relevant="drop",
             no_hit="drop",
             divisor_at_k="retrieved",
-            divisor_at_radius="retrieved",
             k=(1000,),
             family="HashNet and DeepHash (TensorFlow): mAP of the first k, queries without a hit are left out",
         ),
@@ -100,7 +96,6 @@ CONVENTIONS: dict[str, Convention] = {
             without_relevant="zero",
             no_hit="zero",
             divisor_at_k="retrieved",
-            divisor_at_radius="retrieved",
             k=(1000,),
             family="DeepHash-pytorch: mAP of the first k, queries without a hit score 0",
         ),
@@ -111,7 +106,6 @@ CONVENTIONS: dict[str, Convention] = {
             without_relevant="drop",
             no_hit="drop",
             divisor_at_k="retrieved",
-            divisor_at_radius="retrieved",
             k=(1000,),
             family="DCH: mAP inside Hamming radius 2, empty balls score 0, balls without a hit are left out",
         ),
@@ -122,7 +116,6 @@ CONVENTIONS: dict[str, Convention] = {
             without_relevant="zero",
             no_hit="zero",
             divisor_at_k="possible",
-            divisor_at_radius="retrieved",
             k=(1000,),
             family="HABIR: area under the precision-recall curve by radius, pooled over all pairs",
         ),
@@ -138,7 +131,7 @@ def convention_rules(
     k: int | Sequence[int] | None = None,
     owner: str = "evaluate",
 ) -> Convention:
-    """A convention by name, with what was asked for explicitly put in its place.
+    """A convention by name, with the explicit arguments in place of its own choices.
 
     Examples
     --------

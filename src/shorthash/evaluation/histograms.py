@@ -1,13 +1,12 @@
-"""Evaluation from a histogram: how many items have each code and each label set is all that a score needs.
+"""Evaluation from a histogram: scores need only the number of items of each code and label set.
 
-Only the order inside ties is lost, which ``ties="stable"`` alone would look at. A histogram is small whatever the
-number of items, can be made piece by piece, and two of them add up: so a database of any size, in any number of places,
-is scored exactly.
+A histogram is small whatever the number of items, can be made in parts, and parts can be merged, so a database of any
+size is scored exactly. Only the order of tied items is lost, so ``ties="stable"`` is not possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,19 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._labels import LabelGroups, group_label_pair, group_labels
 from shorthash._types import Counts, Labels, PackedCodes
 from shorthash._validation import check_count, check_n_bits
-from shorthash.codes.levels import BLOCK_COUNTS, MAX_TABLE_BITS, level_transform
+from shorthash.codes.levels import distinct_queries
 from shorthash.codes.signs import as_packed
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
-from shorthash.evaluation.counting import gains_of, grades_of
-from shorthash.evaluation.measure import CountedQueries, measure_all
-from shorthash.evaluation.relevance import Queries, distinct_queries
-from shorthash.evaluation.scores import Scores, scores_of
+from shorthash.evaluation.counting import CodedItems, count_by_codes, gains_of, label_groups
+from shorthash.evaluation.scores import Scores, score_queries
 
 __all__ = ["CodeHistogram", "evaluate_histogram"]
 
 PIECE = 1 << 22  # items counted at once
-DENSE = 1 << 24  # cells of a table that is filled by counting; beyond, keys are sorted
+DENSE = 1 << 24  # largest table that is filled by counting; for more cells, keys are sorted
 
 
 @dataclass(frozen=True)
@@ -108,16 +105,16 @@ class CodeHistogram:
         return cls(n_bits, found.classes, found.rows, groups.astype(np.int64), codes, counts.astype(np.int64))
 
     def merge(self, other: CodeHistogram) -> CodeHistogram:
-        """Both sets of items together; either may know classes that the other has never seen."""
+        """The histogram of both sets of items; either may have classes that the other does not have."""
         if self.n_bits != other.n_bits:
             raise InvalidInput(
-                f"Histograms of {self.n_bits} and {other.n_bits} bits cannot be added up; encode all items alike."
+                f"Histograms of {self.n_bits} and {other.n_bits} bits cannot be merged; encode all items alike."
             )
-        mine, theirs = group_label_pair(self.labels, other.labels, owner="CodeHistogram.merge")
-        groups = np.concatenate([mine.ids[self.groups], theirs.ids[other.groups]])
+        first, second = group_label_pair(self.labels, other.labels, owner="CodeHistogram.merge")
+        groups = np.concatenate([first.ids[self.groups], second.ids[other.groups]])
         codes = np.concatenate([self.codes, other.codes])
         counted = _counted(groups, codes, np.concatenate([self.counts, other.counts]))
-        return CodeHistogram(self.n_bits, mine.classes, mine.rows, *counted)
+        return CodeHistogram(self.n_bits, first.classes, first.rows, *counted)
 
 
 def evaluate_histogram(
@@ -132,7 +129,7 @@ def evaluate_histogram(
     without_relevant: str | None = None,
     gain: str = "shared",
 ) -> Scores:
-    """Score codes against a database of which only the histogram is known; exactly what ``evaluate`` gives.
+    """Score codes against a database given by its histogram; the scores are those of ``evaluate``.
 
     Parameters
     ----------
@@ -154,59 +151,18 @@ def evaluate_histogram(
             "evaluate() on the codes themselves."
         )
     codes = as_packed(query_codes, database.n_bits)
-    if not len(codes):
-        raise InvalidInput("There must be at least one query; encode some rows first.")
     radius = min(check_count(radius, "radius", "evaluate_histogram", low=0), database.n_bits)
-    mine, theirs = group_label_pair(query_labels, database.labels, owner="evaluate_histogram")
-    if len(mine.ids) != len(codes):
-        raise InvalidInput(f"There are {len(codes)} queries, but {len(mine.ids)} labels; give one label per query.")
-    queries = distinct_queries(codes, mine)
-    gains, graded = gains_of(gain, theirs)
-    blocks = _count(queries, database, theirs, radius, graded=graded)
-    columns, lost, sums = measure_all(blocks, rules, gains, queries.copies)
-    return scores_of(
-        {name: columns.pop(name)[queries.rows] for name in list(columns)},
-        sums,
-        rules,
-        n_database=database.n_items,
-        n_bits=database.n_bits,
-        n_without_relevant=int(lost[queries.rows].sum()),
-        radius=radius,
+    label_sets = database.labels
+    groups, known = label_groups(
+        query_labels, len(codes), label_sets, len(label_sets), rules, "evaluate_histogram", what=("codes", "label sets")
     )
-
-
-def _count(
-    queries: Queries, database: CodeHistogram, known: LabelGroups, radius: int, *, graded: bool
-) -> Iterator[CountedQueries]:
-    """Level counts in blocks of queries; queries stand in order of their label sets."""
-    n_bits = database.n_bits
-    n_grades = int(known.rows.sum(axis=1).max(initial=1)) if graded else 1
-    of_cell = known.ids[database.groups]  # the label set of every cell, among those of both sides
-    size = max(1, BLOCK_COUNTS // (n_grades * (n_bits + 1)))
-    for low in range(0, len(queries.codes), size):
-        rows = slice(low, min(low + size, len(queries.codes)))
-        codes, ids = queries.codes[rows], queries.groups.ids[rows]
-        total = _levels(codes, database.codes, database.counts, n_bits)
-        counts = np.zeros((n_grades, len(codes), n_bits + 1), dtype=np.int64)
-        for group in np.unique(ids):
-            here = ids == group
-            grades = grades_of(int(group), known, graded)[of_cell]
-            for grade in np.unique(grades[grades > 0]).tolist():
-                cells = grades == grade
-                counts[grade - 1, here] = _levels(codes[here], database.codes[cells], database.counts[cells], n_bits)
-        yield CountedQueries(rows, total, counts, total[:, : radius + 1].sum(axis=1), True, _no_order)
-
-
-def _levels(queries: PackedCodes, codes: NDArray[np.uint64], counts: Counts, n_bits: int) -> Counts:
-    """How many items lie at every distance from every query, (m, n_bits + 1)."""
-    if n_bits <= MAX_TABLE_BITS:
-        histogram = np.zeros(1 << n_bits, dtype=np.int64)
-        np.add.at(histogram, codes.astype(np.int64), counts)
-        return level_transform(histogram)[queries]
-    out = np.zeros((len(queries), n_bits + 1), dtype=np.int64)
-    for i, query in enumerate(queries.astype(np.uint64)):
-        np.add.at(out[i], np.bitwise_count(codes ^ query), counts)
-    return out
+    queries = distinct_queries(codes, groups)
+    cells = LabelGroups(known.classes, known.rows, known.ids[database.groups])
+    items = CodedItems(database.codes, cells, database.n_bits, database.counts)
+    gains = gains_of(gain, cells)
+    blocks = count_by_codes(queries, items, radius=radius, n_grades=len(gains))
+    sizes = {"n_database": len(items), "n_bits": database.n_bits, "radius": radius}
+    return score_queries(blocks, rules, gains, queries.copies, queries.rows, **sizes)
 
 
 def _counted(
@@ -217,7 +173,3 @@ def _counted(
     groups, codes = groups[order], codes[order]
     starts = np.flatnonzero(np.concatenate([[True], (groups[1:] != groups[:-1]) | (codes[1:] != codes[:-1])]))
     return groups[starts].astype(np.int64), codes[starts], np.add.reduceat(counts[order], starts)
-
-
-def _no_order(_: int) -> NDArray[np.int64]:
-    raise AssertionError("a histogram has no database order, and nobody may ask for it")

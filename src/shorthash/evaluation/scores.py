@@ -1,34 +1,51 @@
-"""The one verb, ``evaluate``, and what it returns, ``Scores``."""
+"""``evaluate`` scores codes; ``Scores`` are its result."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from shorthash._labels import group_labels
-from shorthash._types import Floats
-from shorthash._validation import check_choice, require_extra
+from shorthash._types import Counts, Floats
+from shorthash._validation import check_choice, check_count, require_extra
+from shorthash.codes.levels import distinct_queries
+from shorthash.codes.signs import as_packed, code_length
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
-from shorthash.evaluation.counting import count_by_codes, count_by_distances, prepare
-from shorthash.evaluation.measure import BY_K, BY_QUERY, measure_all
-from shorthash.evaluation.metrics.pr_curve import PRCurve, RadiusSums, pr_curve
+from shorthash.evaluation.counting import CodedItems, CountedQueries, count_by_codes, gains_of, label_groups
+from shorthash.evaluation.metrics import (
+    PRCurve,
+    RadiusSums,
+    Ranking,
+    average_precision,
+    ideal_ranking,
+    ndcg,
+    pr_curve,
+    precision,
+    rank_by_levels,
+    rank_items,
+    recall,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Scores", "evaluate", "evaluate_distances", "scores_of"]
+__all__ = ["BY_K", "BY_QUERY", "Scores", "evaluate", "score_queries"]
+
+BY_RADIUS = ("map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
+BY_QUERY = ("map", "map_worst", "map_best", *BY_RADIUS)
+BY_K = ("precision_at_k", "recall_at_k", "map_at_k", "ndcg_at_k")
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How well codes (or distances) retrieve.
+    """Retrieval scores of codes or distances.
 
     Every number is a mean over the queries; ``per_query`` holds the values it is the mean of, with nan where a rule
     leaves a query out.
@@ -36,7 +53,7 @@ class Scores:
     Attributes
     ----------
     map : mean average precision of the whole ranking, under the tie policy
-    map_worst, map_best : the same if every tie fell badly, or well: no order of the database can leave this range
+    map_worst, map_best : the same with every tie in the worst, or best, order: bounds for any order of the database
     map_at_radius, precision_at_radius, recall_at_radius : of the items within ``radius``
     empty_balls : share of queries without any item within ``radius``
     precision_at_k, recall_at_k, map_at_k, ndcg_at_k : by list length
@@ -45,7 +62,7 @@ class Scores:
     n_queries, n_database, n_bits : sizes; n_bits is 0 for real-valued distances
     n_without_relevant : queries for which the database has no relevant item
     radius : the radius; None if there is none
-    rules : the convention, with what was asked for explicitly put in its place
+    rules : the convention, with the explicit arguments in place
     """
 
     map: float
@@ -104,7 +121,7 @@ class Scores:
         return row | {"convention": rules.name, "ties": rules.ties, "without_relevant": rules.without_relevant}
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The same as JSON, with null for nan; written to ``path`` too, if given."""
+        """``to_dict`` as JSON, with null for nan; also written to ``path``, if given."""
         row = {name: None if value != value else value for name, value in self.to_dict().items()}
         text = json.dumps(row, indent=2, allow_nan=False) + "\n"
         if path is not None:
@@ -112,7 +129,7 @@ class Scores:
         return text
 
     def to_frame(self, *, per_query: bool = False) -> pd.DataFrame:
-        """The same as a table of one row, or of one row per query."""
+        """``to_dict`` as a data frame of one row, or one row per query."""
         pandas = require_extra("pandas", "tables", "Scores.to_frame")
         if not per_query:
             return cast("pd.DataFrame", pandas.DataFrame([self.to_dict()]))
@@ -141,8 +158,8 @@ class Scores:
             for name, title in zip(BY_K, ("precision@k", "recall@k", "mAP@k", "nDCG@k"), strict=True):
                 lines.append((f"  {title:<17}" + "".join(f"{v:<9.4f}" for v in getattr(self, name).values())).rstrip())
         if self.n_without_relevant:
-            fate = "left out" if self.rules.without_relevant == "drop" else "scored 0"
-            lines.append(f"  {self.n_without_relevant} queries without relevant items, {fate}")
+            treatment = "left out" if self.rules.without_relevant == "drop" else "scored 0"
+            lines.append(f"  {self.n_without_relevant} queries without relevant items, {treatment}")
         return "\n".join(lines)
 
 
@@ -205,55 +222,63 @@ def evaluate(
       nDCG@k           0.8066
     """
     rules = convention_rules(convention, ties=ties, without_relevant=without_relevant, k=k)
-    problem = prepare(query_codes, query_labels, database_codes, database_labels, n_bits, rules, radius, gain)
-    columns, lost, sums = measure_all(count_by_codes(problem, engine), rules, problem.gains, problem.queries.copies)
-    rows = problem.queries.rows
-    return scores_of(
-        {name: columns.pop(name)[rows] for name in list(columns)},  # never both in memory
-        sums,
-        rules,
-        n_database=len(problem.items) - problem.alone,
-        n_bits=problem.n_bits,
-        n_without_relevant=int(lost[rows].sum()),
-        radius=problem.radius,
-    )
+    if (database_codes is None) != (database_labels is None):
+        raise InvalidInput(
+            "evaluate needs database codes and database labels together, or neither; without a database every row "
+            "queries all the others."
+        )
+    alone = database_codes is None
+    n_bits = _common_length(query_codes, database_codes, n_bits)
+    codes = as_packed(query_codes, n_bits)
+    database = codes if database_codes is None else as_packed(database_codes, n_bits)
+    labels = query_labels if database_labels is None else database_labels
+    groups, item_groups = label_groups(query_labels, len(codes), labels, len(database), rules, "evaluate")
+    queries = distinct_queries(codes, groups, each_row=alone and rules.ties == "stable")
+    items = CodedItems(database, item_groups, n_bits)
+    radius = min(check_count(radius, "radius", "evaluate", low=0), n_bits)
+    gains = gains_of(gain, item_groups)
+    blocks = count_by_codes(queries, items, radius=radius, n_grades=len(gains), alone=alone, engine=engine)
+    sizes = {"n_database": len(items) - alone, "n_bits": n_bits, "radius": radius}
+    return score_queries(blocks, rules, gains, queries.copies, queries.rows, **sizes)
 
 
-def evaluate_distances(
-    distances: ArrayLike,
-    query_labels: ArrayLike,
-    database_labels: ArrayLike,
-    *,
-    convention: str | Convention = "shorthash",
-    ties: str | None = None,
-    radius: float | None = None,
-    k: int | Sequence[int] | None = None,
-    without_relevant: str | None = None,
-    gain: str = "shared",
+def score_queries(
+    blocks: Iterable[CountedQueries],
+    rules: Convention,
+    gains: Floats,
+    copies: Counts,
+    rows: NDArray[np.intp] | None = None,
+    **sizes: Any,
 ) -> Scores:
-    """Score a ranking by real-valued distances, such as one re-ranked by features.
+    """Scores from level counts, block by block.
 
     Parameters
     ----------
-    distances : (n_queries, n_database), smaller is nearer; equal values are ties. Negate similarities
-    query_labels, database_labels, convention, ties, k, without_relevant, gain : as in :func:`evaluate`
-    radius : items at most this far form the ball; without it the scores by radius are nan
-
-    Examples
-    --------
-    >>> evaluate_distances([[0.1, 0.4, 0.4]], ["cat"], ["cat", "dog", "cat"], k=1).map
-    0.9166666666666666
+    blocks : level counts of all queries
+    rules : the convention
+    gains : (n_grades,) gain of every grade
+    copies : (m,) how many of the given queries each counted query stands for
+    rows : (n,) for every given query, which of the counted ones it is; None if they are the same
+    **sizes : ``n_database``, ``n_bits`` and ``radius``
     """
-    rules = convention_rules(convention, ties=ties, without_relevant=without_relevant, k=k, owner="evaluate_distances")
-    blocks, gains, shape = count_by_distances(distances, query_labels, database_labels, rules, radius, gain)
-    columns, lost, _ = measure_all(blocks, rules, gains, np.ones(shape[0], dtype=np.int64))
-    return scores_of(
-        columns, None, rules, n_database=shape[1], n_bits=0, n_without_relevant=int(lost.sum()), radius=radius
-    )
-
-
-def scores_of(columns: dict[str, Floats], sums: RadiusSums | None, rules: Convention, **sizes: Any) -> Scores:
-    """Means of the columns, and the columns themselves, read-only."""
+    m = len(copies)
+    columns = {name: np.zeros(m) for name in BY_QUERY} | {name: np.zeros((m, len(rules.k))) for name in BY_K}
+    without = np.zeros(m, dtype=bool)  # queries for which the database has no relevant item
+    sums: RadiusSums | None = None
+    for block in blocks:
+        without[block.rows] = missing = block.graded.sum(axis=(0, 2)) == 0
+        for name, values in _measure(block, rules, gains).items():
+            if rules.without_relevant == "drop":
+                values[missing] = np.nan
+            elif block.ball is not None or name not in BY_RADIUS:
+                values[missing] = np.nan_to_num(values[missing])
+            columns[name][block.rows] = values
+        if block.by_radius:
+            dropped = missing & (rules.without_relevant == "drop")
+            some = RadiusSums.of(block.total, block.graded.sum(axis=0), np.where(dropped, 0, copies[block.rows]))
+            sums = some if sums is None else sums.plus(some)
+    if rows is not None:
+        columns = {name: columns.pop(name)[rows] for name in list(columns)}  # never both in memory
     for values in columns.values():
         values.setflags(write=False)
     means: dict[str, Any] = {name: _mean(columns[name]) for name in BY_QUERY}
@@ -264,9 +289,69 @@ def scores_of(columns: dict[str, Floats], sums: RadiusSums | None, rules: Conven
         pr_curve=None if sums is None else pr_curve(sums),
         per_query=columns,
         n_queries=len(columns["map"]),
+        n_without_relevant=int(without[slice(None) if rows is None else rows].sum()),
         rules=rules,
         **sizes,
     )
+
+
+def _measure(block: CountedQueries, rules: Convention, gains: Floats) -> dict[str, Floats]:
+    """Every score of a block; queries without relevant items are left to the caller's rule."""
+    worst = rank_by_levels(block.total, block.graded, gains, "worst")
+    best = rank_by_levels(block.total, block.graded, gains, "best")
+    bounds = {"map_worst": average_precision(worst), "map_best": average_precision(best)}
+    ideal = ideal_ranking(block.graded, gains)
+    if rules.ties != "stable":
+        ranking = rank_by_levels(block.total, block.graded, gains, rules.ties)
+        return _scores_of(ranking, ideal, block.ball, rules) | bounds
+    pieces = []
+    for i in range(len(block.total)):
+        ball = None if block.ball is None else block.ball[i : i + 1]
+        one = Ranking(ideal.total[i : i + 1], ideal.relevant[i : i + 1], ideal.gain[i : i + 1])
+        pieces.append(_scores_of(rank_items(block.listed(i), gains), one, ball, rules))
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]} | bounds
+
+
+def _scores_of(ranking: Ranking, ideal: Ranking, ball: Counts | None, rules: Convention) -> dict[str, Floats]:
+    """The scores that depend on the tie policy."""
+    m, k = len(ranking.total), rules.k
+    scores = {"map": average_precision(ranking)}
+    if ball is None:
+        scores |= {name: np.full(m, np.nan) for name in BY_RADIUS}
+    else:
+        scores["map_at_radius"] = _list_map(ranking, ball, rules.divisor_at_radius, rules.no_hit)
+        scores["precision_at_radius"] = precision(ranking, ball)
+        scores["recall_at_radius"] = recall(ranking, ball)
+        scores["empty_balls"] = (ball == 0).astype(np.float64)
+    scores["precision_at_k"] = _by_k([precision(ranking, cut) for cut in k], m)
+    scores["recall_at_k"] = _by_k([recall(ranking, cut) for cut in k], m)
+    scores["map_at_k"] = _by_k([_list_map(ranking, cut, rules.divisor_at_k, rules.no_hit) for cut in k], m)
+    scores["ndcg_at_k"] = _by_k([ndcg(ranking, ideal, cut) for cut in k], m)
+    return scores
+
+
+def _list_map(ranking: Ranking, cut: int | Counts, divisor: str, no_hit: str) -> Floats:
+    """Average precision of a list; a list that cannot show a relevant item is 0 or left out, an empty one is 0."""
+    values = average_precision(ranking, cut, divisor)
+    if no_hit == "drop":
+        values[(ranking.hits(cut) == 0) & (ranking.cuts(cut) > 0)] = np.nan
+    return values
+
+
+def _by_k(columns: list[Floats], m: int) -> Floats:
+    """Columns side by side, (m, n_k)."""
+    return np.stack(columns, axis=1) if columns else np.zeros((m, 0))
+
+
+def _common_length(codes: ArrayLike, others: ArrayLike | None, n_bits: int | None) -> int:
+    """The common code length of signs, or the one given for packed codes."""
+    lengths = [np.shape(a)[1] for a in (codes, others) if a is not None and np.ndim(a) == 2]
+    if len(lengths) == 2 and lengths[0] != lengths[1]:
+        raise InvalidInput(
+            f"Query codes and database codes must have the same length, but one has {lengths[0]} bits and the other "
+            f"{lengths[1]}; encode both with the same hasher."
+        )
+    return code_length(codes, n_bits if n_bits is not None or not lengths else lengths[0], "evaluate")
 
 
 def _mean(values: Floats) -> float:

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from shorthash._types import Floats
 from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.errors import InvalidInput
-from shorthash.evaluation.measure import BY_QUERY
-from shorthash.evaluation.scores import Scores
+from shorthash.evaluation.scores import BY_QUERY, Scores
 
 __all__ = ["Comparison", "Summary", "compare", "summarise"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from shorthash.evaluation.metrics.pr_curve import PRCurve
+    from shorthash.evaluation.metrics import PRCurve
 
 __all__ = [
     "PALETTE",

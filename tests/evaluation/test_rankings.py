@@ -1,10 +1,50 @@
+"""Rankings of cells, and of codes re-ranked by vectors, against slow references and other ways to the same ranking."""
+
 import numpy as np
 import pytest
 
-from shorthash.codes.signs import sign
+from shorthash.codes import hamming_distances, sign
 from shorthash.errors import InvalidInput
-from shorthash.evaluation import evaluate, evaluate_reranked
+from shorthash.evaluation import evaluate, evaluate_cells, evaluate_distances, evaluate_reranked
 from shorthash.index import BucketIndex
+
+
+@pytest.fixture
+def ranked_cells():
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 4, (30, 9)) / 4, rng.integers(0, 9, 200), rng.integers(0, 3, 230), rng
+
+
+@pytest.mark.parametrize("ties", ["expected", "best", "worst"])
+@pytest.mark.parametrize("several", [False, True])
+def test_cells_are_the_ranking_by_distance(ranked_cells, ties, several):
+    distances, cells, y, rng = ranked_cells
+    labels = rng.integers(0, 2, (230, 4)) | np.eye(4, dtype=int)[y] if several else y
+    cells_scores = evaluate_cells(distances, labels[:30], cells, labels[30:], ties=ties, k=(5, 50))
+    items = evaluate_distances(distances[:, cells], labels[:30], labels[30:], ties=ties, k=(5, 50))
+    assert {k: v for k, v in cells_scores.to_dict().items() if v == v} == pytest.approx(
+        {k: v for k, v in items.to_dict().items() if v == v}
+    )
+
+
+def test_hamming_distances_between_cells_give_the_scores_of_codes(ranked_cells):
+    _, _, y, rng = ranked_cells
+    codes = np.where(rng.random((230, 4)) < 0.5, -1, 1)
+    words, where = np.unique(codes[30:], axis=0, return_inverse=True)
+    cells_scores = evaluate_cells(hamming_distances(codes[:30], words), y[:30], where.reshape(-1), y[30:], k=10)
+    assert cells_scores.map == pytest.approx(evaluate(codes[:30], y[:30], codes[30:], y[30:], k=10).map)
+
+
+def test_bad_cells(ranked_cells):
+    distances, cells, y, _ = ranked_cells
+    with pytest.raises(InvalidInput, match="column numbers"):
+        evaluate_cells(distances, y[:30], cells + 1, y[30:])
+    with pytest.raises(InvalidInput, match="database order"):
+        evaluate_cells(distances, y[:30], cells, y[30:], ties="stable")
+    with pytest.raises(InvalidInput, match="without NaN"):
+        evaluate_cells(distances * np.nan, y[:30], cells, y[30:])
+    with pytest.raises(InvalidInput, match=r"one label .* for each of its 30 distance rows\. Got 29"):
+        evaluate_cells(distances, y[:29], cells, y[30:])
 
 
 @pytest.fixture
@@ -40,7 +80,7 @@ def test_distance_first_then_likeness(data, metric, likeness):
     assert scores.map == pytest.approx(slow_map(codes, y, X, 20, likeness))
 
 
-def test_it_is_the_ranking_of_the_index(data):
+def test_reranked_is_the_ranking_of_the_index(data):
     X, y, codes = data
     index = BucketIndex(3).add(codes[20:], vectors=X[20:])
     for i in range(5):
