@@ -124,9 +124,9 @@ def distinct_queries(codes: PackedCodes, groups: LabelGroups, *, each_row: bool 
     return Queries(codes[first], kept, rows.reshape(-1), copies.astype(np.int64), own)
 
 
-def grades_of(group: int, groups: LabelGroups, n_grades: int = 1) -> NDArray[np.int64]:
+def grades_of(group: int, groups: LabelGroups, n_grades: int = 1) -> NDArray[np.int32]:
     """How many labels every label group shares with one of them, at most ``n_grades``, (u,)."""
-    shared: NDArray[np.int64] = groups.rows @ groups.rows[group].astype(np.int64)
+    shared: NDArray[np.int32] = groups.rows @ groups.rows[group].astype(np.int32)
     return np.minimum(shared, n_grades)
 
 
@@ -153,7 +153,7 @@ def level_blocks(
     n_grades : how many numbers of shared labels to tell apart; 1 to tell only shared from not shared
     engine : "auto" (whichever is cheaper, count by count), "table" or "count"
     """
-    n_groups = len(item_groups.rows)
+    n_groups, single = len(item_groups.rows), item_groups.single
     small = np.uint16 if n_groups <= 1 << 16 else np.intp  # NumPy sorts 16-bit integers by radix
     order = np.argsort(item_groups.ids.astype(small), kind="stable")
     sorted_items, sorted_weights = items[order], None if weights is None else weights[order]
@@ -167,7 +167,7 @@ def level_blocks(
         counts = np.zeros((n_grades, len(codes), n_bits + 1), dtype=np.int64)
         edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
         for first, stop in pairwise(edges):  # queries of one group
-            for grade, chosen in _relevant_items(int(ids[first]), item_groups, starts, n_grades):
+            for grade, chosen in _relevant_items(int(ids[first]), item_groups, starts, n_grades, single):
                 share = None if sorted_weights is None else sorted_weights[chosen]
                 counts[grade - 1, first:stop] = level_counts(
                     codes[first:stop], sorted_items[chosen], n_bits, weights=share, engine=engine
@@ -305,10 +305,10 @@ def expected_average_precision(total: Counts, relevant: Counts) -> Floats:
 
 
 def _relevant_items(
-    group: int, item_groups: LabelGroups, starts: NDArray[np.intp], n_grades: int
+    group: int, item_groups: LabelGroups, starts: NDArray[np.intp], n_grades: int, single: bool
 ) -> Iterator[tuple[int, slice | NDArray[np.bool_]]]:
     """The items that share labels with a group, as (grade, where among the items sorted by group)."""
-    if item_groups.single:
+    if single:
         yield 1, slice(int(starts[group]), int(starts[group + 1]))
         return
     grades = grades_of(group, item_groups, n_grades)

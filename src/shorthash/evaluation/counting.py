@@ -145,7 +145,7 @@ def count_by_codes(
             block.graded[own_grade[ids][labelled] - 1, labelled, 0] -= 1
 
         def listed(i: int, ids: NDArray[np.intp] = ids, low: int = low) -> NDArray[np.int64]:
-            grades = grades_of(int(ids[i]), items.groups, n_grades)[items.groups.ids]
+            grades = grades_of(int(ids[i]), items.groups, n_grades)[items.groups.ids].astype(np.int64)
             query = np.uint64(queries.codes[low + i])
             order: NDArray[np.int64] = list_by_distance(query, words, grades, items.n_bits, queries.own[low + i])
             return order
@@ -182,7 +182,7 @@ def count_by_distances(
         level = np.empty(len(row), dtype=np.int64)
         level[order] = np.concatenate([[0], np.cumsum(near[1:] != near[:-1])])
         n_levels = int(level.max()) + 1
-        grades = grades_of(int(query_ids[i]), items, n_grades)[items.ids]
+        grades = grades_of(int(query_ids[i]), items, n_grades)[items.ids].astype(np.int64)
         keys = grades * n_levels + (level if cells is None else level[cells])
         table = np.bincount(keys, weights, minlength=(n_grades + 1) * n_levels).astype(np.int64)
         table = table.reshape(n_grades + 1, 1, n_levels)
