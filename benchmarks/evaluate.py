@@ -1,11 +1,11 @@
 """Evaluation speed and memory: ``python benchmarks/evaluate.py [--items N] [--queries N] [--record]``.
 
-Ours scores every query exactly, ties included, in a process of its own whose peak memory is read at the end. The usual
-way (distances to the whole database, a stable argsort and a running precision, query by query) is timed on a sample of
-queries and scaled up: with real-valued inner products as the known scripts do it; with ``bitwise_count`` and NumPy's
-default argsort; and with its stable one, which for such one-byte distances is a radix sort and the fastest that NumPy
-has. On the sample the stable ones must give the average precision that ``evaluate`` gives with ``ties="stable"``.
-torchmetrics joins where it is installed.
+``evaluate`` scores every query exactly, ties included, in a separate process whose peak memory is read at the end. The
+usual way (distances to the whole database, a stable argsort and a running precision, query by query) is timed on a
+sample of queries and scaled up: with real-valued inner products, as published scripts do it; with ``bitwise_count`` and
+NumPy's default argsort; and with its stable argsort, which for one-byte distances is a radix sort. On the sample the
+stable ones must give the average precision that ``evaluate`` gives with ``ties="stable"``. torchmetrics is timed too if
+it is installed. Goals: 1000 times as fast for short codes, 10 times for 64 bits, except for NumPy's radix sort.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def by_inner_products(split: tuple[Any, Any, Any, Any]) -> Callable[[int], float
 def by_packed_words(split: tuple[Any, Any, Any, Any], kind: Any) -> Callable[[int], float]:
     """The same with packed codes, ``bitwise_count`` and one-byte distances."""
     queries, y, items, z = split
-    words, asked = pack(items), pack(queries)
+    words, query_words = pack(items), pack(queries)
 
     def score(i: int) -> float:
-        return average_precision(np.argsort(np.bitwise_count(words ^ asked[i]), kind=kind), z == y[i])
+        return average_precision(np.argsort(np.bitwise_count(words ^ query_words[i]), kind=kind), z == y[i])
 
     return score
 
@@ -111,10 +111,10 @@ def by_torchmetrics(split: tuple[Any, Any, Any, Any]) -> Callable[[int], float] 
     from torchmetrics.functional.retrieval import retrieval_average_precision
 
     queries, y, items, z = split
-    words, asked = pack(items), pack(queries)
+    words, query_words = pack(items), pack(queries)
 
     def score(i: int) -> float:
-        nearness = torch.from_numpy(-np.bitwise_count(words ^ asked[i]).astype(np.float32))
+        nearness = torch.from_numpy(-np.bitwise_count(words ^ query_words[i]).astype(np.float32))
         return float(retrieval_average_precision(nearness, torch.from_numpy(z == y[i])))
 
     return score

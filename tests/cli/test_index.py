@@ -185,7 +185,7 @@ def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):
         (["stats", "--index", "model"], "model holds HasherPipeline, but an index is needed; make one with"),
         (["stats", "--store", "sqlite:///b", "--check"], "--check is for the file of an --index"),
         (["stats", "--store", "redis://b"], "must begin with one of"),
-        (["build", "codes.npy", "--index", "new"], "are packed integers, which do not tell their length"),
+        (["build", "codes.npy", "--index", "new"], "are packed integers, which do not show their length"),
         (["remove", "--index", "index"], "Give ids to remove, or --ids FILE"),
         (["remove", "a", "--index", "index"], "The ids of this index are integers. Got a instead"),
         (["search", "codes.npy", "--index", "index", "-k", "1", "--radius", "1"], "give -k or --radius, not both"),

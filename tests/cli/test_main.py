@@ -220,7 +220,7 @@ BAD = {
     ),
     "codes of unknown length": (
         ["evaluate", "--codes", "--query", "codes.npy", "--query-labels", "names.npy"],
-        "Codes in codes.npy are packed integers, which do not tell their length; give the number of bits.",
+        "Codes in codes.npy are packed integers, which do not show their length; give the number of bits.",
     ),
     "neither model nor codes": (
         ["evaluate", "--query", "X.npy", "--query-labels", "names.npy"],

@@ -142,7 +142,7 @@ class TestCodes:
     def test_packed_integers_need_a_length(self, tmp_path):
         path = write_codes(tmp_path / "c.npy", [[1, -1, 1]])
         with pytest.raises(
-            InvalidInput, match=r"c\.npy are packed integers, which do not tell their length; give the number of bits"
+            InvalidInput, match=r"c\.npy are packed integers, which do not show their length; give the number of bits"
         ):
             read_codes(path)
 

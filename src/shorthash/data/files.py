@@ -138,7 +138,7 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     values = _not_empty(values, path)
     if values.ndim == 1 and n_bits is None:
         raise InvalidInput(
-            f"Codes in {path} are packed integers, which do not tell their length; give the number of bits."
+            f"Codes in {path} are packed integers, which do not show their length; give the number of bits."
         )
     try:
         return unpack(values, int(n_bits or 0)) if values.ndim == 1 else as_codes(values, n_bits)
@@ -405,7 +405,7 @@ def _text_hint(cell: str, line: int) -> str:
         return "separate the numbers by commas"
     if line == 1:
         return "give a header line names only, or drop this column"
-    return "drop this column or turn it into numbers (labels belong in a file of their own)"
+    return "drop this column or turn it into numbers (labels belong in a separate file)"
 
 
 def _is_number(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Streams: rows that need not fit in memory. They are counted, picked by number, and read in blocks.
 
-A :class:`Stream` offers five things, wherever its rows are; :func:`as_stream` makes one of almost anything:
+A :class:`Stream` offers the same things wherever its rows are; :func:`as_stream` makes one of almost anything:
 
 ======================  ============================================================================================
 ``n_columns``           features per row
@@ -53,7 +53,24 @@ class Block(NamedTuple):
 
 
 class Stream(ABC):
-    """Rows that can be counted, picked by number, and read in blocks."""
+    """Rows that can be counted, picked by number, and read in blocks; a subclass defines these three.
+
+    Examples
+    --------
+    >>> class Ones(Stream):
+    ...     n_columns = 2
+    ...
+    ...     def __len__(self):
+    ...         return 6
+    ...
+    ...     def blocks(self, start=0):
+    ...         for first in range(start, 6, 3):
+    ...             yield Block(first, np.ones((3, 2)), None)
+    >>> Ones().total(lambda block: block.X.sum(), lambda a, b: a + b)
+    np.float64(12.0)
+    >>> Ones().take(np.array([5, 0])).shape
+    (2, 2)
+    """
 
     distributed = False  # whether ``total`` and ``mapped`` run on other machines
 
@@ -156,7 +173,7 @@ class BatchStream(Stream):
     """Batches (X, y), or X alone, from an iterable, or from a function that returns a new iterator at every call.
 
     An iterator can be read only once. That is enough for a hasher whose kernel is fitted already; otherwise anchors
-    must be drawn first, which is a reading of its own, and counting the rows is another, unless ``n_rows`` is given.
+    must be drawn first, which takes a separate reading, and counting the rows another, unless ``n_rows`` is given.
 
     Parameters
     ----------
@@ -198,7 +215,7 @@ class BatchStream(Stream):
 
     @property
     def known_length(self) -> int | None:
-        """Number of rows; None if nobody has given or counted it."""
+        """Number of rows; None if it was neither given nor counted."""
         return self._n_rows
 
     def blocks(self, start: int = 0) -> Iterator[Block]:
@@ -491,7 +508,7 @@ def _features_and_labels(batch: Any) -> tuple[Any, Any]:
 
 
 def _joined_blocks(batches: Iterable[tuple[Any, Any]], first: int) -> Iterator[Block]:
-    """Blocks of BLOCK_ROWS rows or more: small batches are put together, large ones are blocks of their own."""
+    """Blocks of BLOCK_ROWS rows or more: small batches are put together, large ones are not cut."""
     held: list[tuple[Any, Any]] = []
     n = 0
     for batch in batches:
@@ -513,7 +530,7 @@ def _concatenated(batches: list[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def _transposed(columns: list[NDArray[Any]]) -> Features:
-    """Columns as a matrix of rows; a few rows at a time, so that what is written stays in the cache."""
+    """Columns as a matrix of rows, written a few rows at a time, which fit in the cache."""
     n = len(columns[0])
     matrix = np.empty((n, len(columns)), dtype=np.result_type(*columns))
     for low in range(0, n, CACHED_ROWS):

@@ -33,6 +33,12 @@ class Convention:
     k : list lengths to report by default
     family : whose code computes it so
     divisor_at_radius : what average precision inside the radius is divided by
+
+    Examples
+    --------
+    >>> own = replace(CONVENTIONS["hashnet"], name="own", no_hit="zero")
+    >>> own.ties, own.no_hit
+    ('stable', 'zero')
     """
 
     name: str

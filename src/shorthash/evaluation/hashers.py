@@ -1,4 +1,4 @@
-"""Score a fitted hasher: on queries and a database, or inside scikit-learn's searches."""
+"""Scores of a fitted hasher: on queries and a database, or as a scorer for scikit-learn."""
 
 from __future__ import annotations
 
@@ -62,6 +62,17 @@ def evaluate_hasher(
     database_codes : "encoded" by the hash function (symmetric), or "learned" while fitting (asymmetric; the database
         is then the training rows, in their order, and the score mostly measures classification accuracy)
     options : passed on to :func:`evaluate`
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shorthash import RSLH
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hasher = RSLH(n_bits=4, random_state=0).fit(X[::2], y[::2])
+    >>> evaluate_hasher(hasher, X[1::2], y[1::2], X[::2], y[::2]).n_database
+    75
+    >>> evaluate_hasher(hasher, X[1::2], y[1::2], None, y[::2], database_codes="learned").n_database
+    75
     """
     check_choice(database_codes, "database_codes", "evaluate_hasher", DATABASE_CODES)
     if database_codes == "learned":
@@ -79,7 +90,7 @@ def evaluate_hasher(
 
 
 def learned_codes(hasher: Any) -> Codes:
-    """The codes of the training rows as they were learned, not as the hash function would encode them."""
+    """The codes that were learned for the training rows; the hash function may encode the same rows differently."""
     learner = hasher[-1] if hasattr(hasher, "steps") else hasher
     if not hasattr(learner, "codes_"):
         raise InvalidInput(

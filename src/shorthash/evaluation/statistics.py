@@ -1,4 +1,4 @@
-"""How sure a score is: repeated seeds, bootstrap intervals, paired comparisons on the same queries."""
+"""Uncertainty of scores: means over seeds, bootstrap intervals, paired comparisons on the same queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shorthash.evaluation.scores import BY_QUERY, Scores
 
 __all__ = ["Comparison", "Summary", "compare", "summarise"]
 
-EXACT_PAIRS = 14  # up to here all 2**n signs are tried: 16 384
+EXACT_PAIRS = 14  # up to this many pairs all 2**n signs are tried: 16 384
 CHUNK = 1 << 22  # resampled values held at once: 32 MB
 
 
@@ -107,8 +107,8 @@ def compare(
 ) -> Comparison:
     """Compare two methods on the same queries, or on the same seeds.
 
-    Queries that either leaves out (nan) are left out of both. The interval and the p-value speak about other queries
-    of the same kind, not about other training sets; for those compare means over seeds.
+    Queries without a score (nan) in either are left out. The interval and the p-value apply to other queries of the
+    same kind, not to other training sets; for those compare means over seeds.
 
     Parameters
     ----------

@@ -47,6 +47,13 @@ def encoded(hasher: Any, source: Any, *, progress: Progress | None = None) -> It
     hasher : any fitted hasher
     source : a stream, or anything that ``as_stream`` accepts
     progress : called with (what is being done, rows done, rows in all or 0)
+
+    Examples
+    --------
+    >>> from shorthash import RSLH
+    >>> hasher = RSLH(n_bits=4, random_state=0).fit(np.eye(3)[np.arange(60) % 3], np.arange(60) % 3)
+    >>> [codes.shape for codes in encoded(hasher, np.eye(3))]
+    [(3, 4)]
     """
     stream = as_stream(source)
     if stream.n_columns != hasher.n_features_in_:
@@ -72,6 +79,14 @@ def encode_to_file(hasher: Any, source: Any, path: str | Path, *, progress: Prog
     source : a stream, or anything that ``as_stream`` accepts
     path : a .parquet file (one column, ``code``) or a .npy file
     progress : called with (what is being done, rows done, rows in all or 0)
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash import RSLH
+    >>> hasher = RSLH(n_bits=4, random_state=0).fit(np.eye(3)[np.arange(60) % 3], np.arange(60) % 3)
+    >>> encode_to_file(hasher, np.eye(3), Path(tempfile.mkdtemp()) / "codes.npy")
+    EncodedFile(n_rows=3, n_bits=4, distinct=3)
     """
     target = Path(path)
     check_target(target)
@@ -125,6 +140,12 @@ def evaluate_collection(
     query_codes, query_labels : the queries, in memory
     codes, labels, n_bits : the database, as for :func:`code_histogram`
     **options : as in :func:`shorthash.evaluation.evaluate`; ``ties="stable"`` is not possible
+
+    Examples
+    --------
+    >>> codes = np.array([[1, 1], [1, 1], [1, -1]])
+    >>> evaluate_collection([[1, 1]], ["a"], codes, ["a", "a", "b"]).map
+    1.0
     """
     return evaluate_histogram(query_codes, query_labels, code_histogram(codes, labels, n_bits), **options)
 

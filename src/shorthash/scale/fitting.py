@@ -170,6 +170,13 @@ def collect(
     drop_unlabelled : drop rows without any label instead of raising
     classes : every class that may occur; None if any may
     checkpoint, checkpoint_seconds, progress : as in :func:`fit_stream`
+
+    Examples
+    --------
+    >>> y = np.arange(60) % 3
+    >>> monday, tuesday = collect([(np.eye(3)[y], y)]), collect([(np.eye(3)[y[:5]], y[:5])])
+    >>> monday.merge(tuesday).n_rows, monday.subtract(tuesday).n_rows
+    (65, 55)
     """
     stream = as_stream(source)
     report = progress or (lambda _what, _done, _total: None)
@@ -219,7 +226,15 @@ def fit_collected(hasher: Hasher, collected: Collected) -> Hasher:
 
 
 def save_collected(collected: Collected, path: str | Path) -> Path:
-    """Write sums and kernel to one file; an existing file is replaced in one step."""
+    """Write sums and kernel to one file; an existing file is replaced in one step.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> sums = collect([(np.eye(3), ["a", "b", "c"])])
+    >>> load_collected(save_collected(sums, Path(tempfile.mkdtemp()) / "three.sums")).n_rows
+    3
+    """
     encoder = Encoder()
     fields = {
         "front": collected.kernel,
