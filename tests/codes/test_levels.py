@@ -73,8 +73,8 @@ def test_level_blocks_count_by_distance_and_shared_labels(problem, graded, engin
                 assert block.total[row, t] == apart.count(t)
                 assert block.relevant[row, t] == sum(1 for d, g in zip(apart, grades, strict=True) if d == t and g)
                 for grade in range(len(block.graded)):
-                    wanted = sum(1 for d, g in zip(apart, grades, strict=True) if (d, g) == (t, grade + 1))
-                    assert block.graded[grade, row, t] == wanted
+                    expected = sum(1 for d, g in zip(apart, grades, strict=True) if (d, g) == (t, grade + 1))
+                    assert block.graded[grade, row, t] == expected
 
 
 @pytest.mark.parametrize(("engine", "n_bits"), [("table", 5), ("count", 5), ("count", 40)])

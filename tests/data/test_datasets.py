@@ -278,7 +278,7 @@ def test_label_sets_are_multilabel():
     assert data.take([1]).y.tolist() == [[1, 1]]
 
 
-def test_a_memory_map_stays_one(tmp_path):
+def test_a_memory_map_is_not_copied(tmp_path):
     np.save(tmp_path / "x.npy", X)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert isinstance(Dataset("toy", mapped, [0, 1, 0, 1]).X, np.memmap)

@@ -1,4 +1,4 @@
-"""Files in, arrays out: what is read, and what is said about files that cannot be used."""
+"""Reading and writing files of features, labels and codes, and the errors for unusable files."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ def write_parquet(path, **columns):
 
 
 class TestFeatures:
-    def test_npy_stays_on_disk(self, tmp_path):
+    def test_npy_is_memory_mapped(self, tmp_path):
         np.save(tmp_path / "x.npy", ROWS)
         values = read_features(tmp_path / "x.npy")
         assert isinstance(values, np.memmap)
@@ -153,7 +153,7 @@ class TestCodes:
 
 
 class TestReplacing:
-    def test_a_failure_leaves_the_old_file_and_no_litter(self, tmp_path):
+    def test_a_failure_leaves_only_the_old_file(self, tmp_path):
         target = write(tmp_path, "out.txt", "old")
 
         def fail_half_way():

@@ -69,13 +69,13 @@ def test_per_class_queries_are_equally_many():
     assert np.isin(split.train, split.database).all()
 
 
-def test_training_rows_can_stay_out_of_the_database():
+def test_training_rows_can_be_left_out_of_the_database():
     split = PerClassQueries(per_class=7, n_train=100, train_in_database=False).split(LABELS)
     assert len(split.database) == 430
     assert not np.isin(split.train, split.database).any()
 
 
-def test_all_other_rows_are_learned_from_unless_fewer_are_asked_for():
+def test_all_other_rows_are_training_rows_by_default():
     split = RandomQueries(n_queries=100).split(LABELS)
     assert len(split.query) == 100
     np.testing.assert_array_equal(split.train, split.database)

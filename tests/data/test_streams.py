@@ -1,4 +1,4 @@
-"""Streams: what they are made of, which rows they give, and what they say of wrong ones."""
+"""Streams: every kind gives the same rows; what becomes a stream; errors."""
 
 import pickle
 
@@ -60,7 +60,7 @@ def test_every_stream_gives_the_same_rows(file, kind):
 
 
 @pytest.mark.parametrize("kind", ["array", "batches", "function", "table"])
-def test_reading_goes_on_where_it_stopped(file, kind):
+def test_reading_can_start_at_any_row(file, kind):
     stream = all_streams(file)[kind]
     blocks = list(stream.blocks())
     for done in range(1, len(blocks)):
@@ -108,7 +108,7 @@ def test_columns_of_lists(tmp_path):
         list(as_stream(tmp_path / "uneven.parquet").blocks())
 
 
-def test_a_stream_of_tables_can_be_sent_elsewhere(file):
+def test_a_stream_of_tables_can_be_pickled(file):
     again = pickle.loads(pickle.dumps(TableStream(file, label="label")))
     np.testing.assert_array_equal(again.take(np.array([4])), X[[4]])
 
@@ -142,7 +142,7 @@ def test_batches_that_come_once():
         BatchStream(iter(batches())).take(np.array([0]))
 
 
-def test_what_is_wrong_with_batches_is_said():
+def test_errors_of_batches():
     with pytest.raises(InvalidInput, match="said to have 51 rows, but 50 came"):
         list(BatchStream(batches(), n_rows=51).blocks())
     with pytest.raises(InvalidInput, match=r"must have 4 features, like the first. Got 2 in the batch of row 30"):
@@ -157,7 +157,7 @@ def test_what_is_wrong_with_batches_is_said():
         as_stream(lambda: iter(batches()), y)
 
 
-def test_what_is_wrong_with_arrays_and_tables_is_said(tmp_path, file):
+def test_errors_of_arrays_and_tables(tmp_path, file):
     with pytest.raises(InvalidInput, match=r"50 rows needs as many labels. Got 3"):
         ArrayStream(X, y[:3])
     with pytest.raises(InvalidInput, match=r"\(n_rows, n_columns\)"):

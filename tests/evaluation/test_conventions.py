@@ -140,9 +140,9 @@ def test_the_conventions_differ_on_one_set_of_codes():
 
 
 def test_a_convention_of_your_own():
-    mine = replace(CONVENTIONS["shorthash"], name="mine", divisor_at_radius="all")
+    own = replace(CONVENTIONS["shorthash"], name="own", divisor_at_radius="all")
     codes, labels = np.array([[1, 1, 1], [-1, -1, -1], [1, 1, -1]]), [0, 0, 0]
-    assert evaluate(codes, labels, convention=mine, radius=1).map_at_radius == pytest.approx((0.5 + 0.0 + 0.5) / 3)
+    assert evaluate(codes, labels, convention=own, radius=1).map_at_radius == pytest.approx((0.5 + 0.0 + 0.5) / 3)
     assert evaluate(codes, labels, radius=1).map_at_radius == pytest.approx((1 + 0 + 1) / 3)
 
 
@@ -156,6 +156,6 @@ def test_list_lengths_are_ascending_and_distinct():
 
 
 def test_a_wrong_rule_in_a_convention_is_named():
-    wrong = Convention("mine", "map", "expected", "drop", "keep", "all", "all", (), "")
+    wrong = Convention("own", "map", "expected", "drop", "keep", "all", (), "")
     with pytest.raises(InvalidInput, match="'no_hit' parameter of evaluate must be one of 'drop', 'zero'"):
         convention_rules(wrong)

@@ -55,8 +55,8 @@ def test_asymmetric_evaluation_uses_the_learned_codes(data, wrap):
     X, y = data
     hasher = wrap(SignHasher()).fit(X[30:], y[30:])
     scores = evaluate_hasher(hasher, X[:30], y[:30], None, y[30:], database_codes="learned")
-    wanted = evaluate(hasher.transform(X[:30]), y[:30], np.where(np.eye(3)[y[30:]] > 0, 1, -1), y[30:])
-    assert scores.to_dict() == wanted.to_dict()
+    expected = evaluate(hasher.transform(X[:30]), y[:30], np.where(np.eye(3)[y[30:]] > 0, 1, -1), y[30:])
+    assert scores.to_dict() == expected.to_dict()
     assert scores.map > evaluate_hasher(hasher, X[:30], y[:30], X[30:], y[30:]).map
 
 

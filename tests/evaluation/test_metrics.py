@@ -59,10 +59,10 @@ CUTS = st.integers(1, 9)
 def test_average_precision_equals_the_mean_over_tie_orders(items, ties, cut, divisor):
     ranking = ranked(items, ties, np.ones(N_GRADES))
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
-    wanted = references.under_policy(
+    expected = references.under_policy(
         distances, gains, ties, lambda order: references.average_precision(order, cut, divisor)
     )
-    assert average_precision(ranking, cut, divisor)[0] == pytest.approx(wanted, abs=1e-13)
+    assert average_precision(ranking, cut, divisor)[0] == pytest.approx(expected, abs=1e-13)
 
 
 @EVERY_POLICY
@@ -70,8 +70,8 @@ def test_average_precision_equals_the_mean_over_tie_orders(items, ties, cut, div
 @given(items=lists(), cut=CUTS)
 def test_precision_equals_the_mean_over_tie_orders(items, ties, cut):
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
-    wanted = references.under_policy(distances, gains, ties, lambda order: references.precision(order, cut))
-    assert precision(ranked(items, ties, np.ones(N_GRADES)), cut)[0] == pytest.approx(wanted, abs=1e-13)
+    expected = references.under_policy(distances, gains, ties, lambda order: references.precision(order, cut))
+    assert precision(ranked(items, ties, np.ones(N_GRADES)), cut)[0] == pytest.approx(expected, abs=1e-13)
 
 
 @EVERY_POLICY
@@ -79,8 +79,8 @@ def test_precision_equals_the_mean_over_tie_orders(items, ties, cut):
 @given(items=lists(), cut=CUTS)
 def test_recall_equals_the_mean_over_tie_orders(items, ties, cut):
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
-    wanted = references.under_policy(distances, gains, ties, lambda order: references.recall(order, cut))
-    assert recall(ranked(items, ties, np.ones(N_GRADES)), cut)[0] == pytest.approx(wanted, abs=1e-13)
+    expected = references.under_policy(distances, gains, ties, lambda order: references.recall(order, cut))
+    assert recall(ranked(items, ties, np.ones(N_GRADES)), cut)[0] == pytest.approx(expected, abs=1e-13)
 
 
 @pytest.mark.parametrize("rule", ["shared", "exponential", "binary"])
@@ -91,9 +91,9 @@ def test_ndcg_equals_the_mean_over_tie_orders(items, ties, cut, rule):
     gains = gains_by_grade(rule, N_GRADES)
     worth = {"shared": lambda g: g, "exponential": lambda g: 2**g - 1, "binary": lambda g: min(g, 1)}[rule]
     distances, values = [d for d, _ in items], [worth(g) for _, g in items]
-    wanted = references.under_policy(distances, values, ties, lambda order: references.ndcg(order, cut))
+    expected = references.under_policy(distances, values, ties, lambda order: references.ndcg(order, cut))
     found = ndcg(ranked(items, ties, gains), ideal_ranking(counted(items)[1], gains), cut)
-    assert found[0] == pytest.approx(wanted, abs=1e-13)
+    assert found[0] == pytest.approx(expected, abs=1e-13)
 
 
 @given(lists(), st.none() | CUTS)
@@ -122,10 +122,10 @@ def test_every_cut_through_every_small_tie(divisor, before):
             hits = np.array([[*before, relevant]])
             ranking = Ranking(np.array([groups]), hits, hits.astype(float))
             for cut in range(1, len(gains) + 2):
-                wanted = references.over_ties(
+                expected = references.over_ties(
                     distances, gains, lambda order, k=cut: references.average_precision(order, k, divisor)
                 )
-                assert average_precision(ranking, cut, divisor)[0] == pytest.approx(wanted, abs=1e-13)
+                assert average_precision(ranking, cut, divisor)[0] == pytest.approx(expected, abs=1e-13)
 
 
 @pytest.mark.parametrize("shown", [1, 40, 500, 999])

@@ -101,7 +101,7 @@ def test_equal_vectors_leave_the_ties_of_the_codes(data):
     assert tied.recall_at_radius == pytest.approx(plain.recall_at_radius)
 
 
-def test_it_stays_within_the_bounds_of_the_ties(data):
+def test_reranked_scores_lie_within_the_bounds_of_ties(data):
     X, y, codes = data
     plain = evaluate(codes[:20], y[:20], codes[20:], y[20:])
     scores = evaluate_reranked(codes[:20], y[:20], X[:20], codes[20:], y[20:], X[20:])

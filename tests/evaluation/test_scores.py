@@ -50,12 +50,12 @@ def check_against_loops(scores, queries, ties, radius):
     slow = [slow_scores(distances, gains, ties, radius) for distances, gains in queries]
     assert scores.n_without_relevant == slow.count(None)
     for name, values in scores.per_query.items():
-        for value, wanted in zip(values, slow, strict=True):
-            if wanted is None:
+        for value, expected in zip(values, slow, strict=True):
+            if expected is None:
                 assert np.isnan(value).all()
             else:
-                np.testing.assert_allclose(value, wanted[name], atol=1e-12, rtol=0)
-        kept = [wanted[name] for wanted in slow if wanted is not None]
+                np.testing.assert_allclose(value, expected[name], atol=1e-12, rtol=0)
+        kept = [expected[name] for expected in slow if expected is not None]
         mean = getattr(scores, name)
         if not kept:
             assert all(np.isnan(v) for v in (mean.values() if isinstance(mean, dict) else [mean]))
@@ -392,9 +392,11 @@ def test_gains_of_shared_labels_and_leaving_oneself_out(gain, worth, ties):
             if not any(shared):
                 assert np.isnan(scores.per_query["map"][i])
                 continue
-            wanted = references.under_policy(distances, [min(g, 1) for g in shared], ties, references.average_precision)
-            assert scores.per_query["map"][i] == pytest.approx(wanted, abs=1e-12)
+            expected = references.under_policy(
+                distances, [min(g, 1) for g in shared], ties, references.average_precision
+            )
+            assert scores.per_query["map"][i] == pytest.approx(expected, abs=1e-12)
             gains = [worth(g) for g in shared]
             for column, k in enumerate(K):
-                wanted = references.under_policy(distances, gains, ties, lambda order, k=k: references.ndcg(order, k))
-                assert scores.per_query["ndcg_at_k"][i, column] == pytest.approx(wanted, abs=1e-12)
+                expected = references.under_policy(distances, gains, ties, lambda order, k=k: references.ndcg(order, k))
+                assert scores.per_query["ndcg_at_k"][i, column] == pytest.approx(expected, abs=1e-12)

@@ -54,16 +54,16 @@ def test_p_value_of_few_pairs_tries_every_sign(differences):
         abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
         for signs in product((1, -1), repeat=len(differences))
     ]
-    wanted = sum(1 for value in flips if value >= observed) / len(flips)
-    assert compare(differences, np.zeros(len(differences)), n_resamples=10).p_value == pytest.approx(wanted)
+    expected = sum(1 for value in flips if value >= observed) / len(flips)
+    assert compare(differences, np.zeros(len(differences)), n_resamples=10).p_value == pytest.approx(expected)
 
 
 def test_p_value_of_many_pairs_is_close_to_the_normal_one():
     rng = np.random.default_rng(1)
     differences = rng.normal(0.2, 1.0, 400)
     z = differences.sum() / np.sqrt((differences**2).sum())
-    wanted = erfc(abs(z) / sqrt(2))
-    assert compare(differences, np.zeros(400), n_resamples=20_000).p_value == pytest.approx(wanted, rel=0.3)
+    expected = erfc(abs(z) / sqrt(2))
+    assert compare(differences, np.zeros(400), n_resamples=20_000).p_value == pytest.approx(expected, rel=0.3)
 
 
 def test_swapping_the_methods_turns_the_signs():
@@ -85,8 +85,8 @@ def test_scores_are_compared_query_by_query_without_those_left_out():
     second = evaluate(bad[:20], labels[:20], bad[20:], labels[20:])
     result = compare(first, second, score="precision_at_radius")
     assert result.n == 19
-    wanted = np.nanmean(first.per_query["precision_at_radius"] - second.per_query["precision_at_radius"])
-    assert result.difference == pytest.approx(wanted)
+    expected = np.nanmean(first.per_query["precision_at_radius"] - second.per_query["precision_at_radius"])
+    assert result.difference == pytest.approx(expected)
     better = compare(first, second)
     assert better.difference > 0.3
     assert better.p_value < 0.01

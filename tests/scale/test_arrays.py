@@ -19,15 +19,15 @@ XT, YT = torch.asarray(X.copy()), torch.asarray(y.copy())
 
 
 def test_a_pipeline_on_tensors():
-    here, there = hasher().fit(X, y), hasher().fit(XT, YT)
-    assert isinstance(there[-1].projection_, np.ndarray)
-    assert_same(here, there, X, tolerance=1e-5)
-    codes = there.transform(XT)
+    on_numpy, on_torch = hasher().fit(X, y), hasher().fit(XT, YT)
+    assert isinstance(on_torch[-1].projection_, np.ndarray)
+    assert_same(on_numpy, on_torch, X, tolerance=1e-5)
+    codes = on_torch.transform(XT)
     assert isinstance(codes, torch.Tensor)
     assert codes.dtype == torch.int8
-    np.testing.assert_array_equal(codes.numpy(), here.transform(X))
-    np.testing.assert_array_equal(there[-1].codes_, here[-1].codes_)
-    assert here.transform(XT).shape == there.transform(X).shape  # either takes what the other was fitted on
+    np.testing.assert_array_equal(codes.numpy(), on_numpy.transform(X))
+    np.testing.assert_array_equal(on_torch[-1].codes_, on_numpy[-1].codes_)
+    assert on_numpy.transform(XT).shape == on_torch.transform(X).shape  # either takes what the other was fitted on
 
 
 def test_streams_of_tensors():

@@ -69,12 +69,12 @@ def test_labels_in_memory_and_other_ways_in(in_memory):
 def test_a_learner_alone():
     centred = X - X.mean(axis=0)
     collection = da.from_array(centred, chunks=(430, 12))
-    here, there = RSLH(6, random_state=0).fit(centred, y), RSLH(6, random_state=0).fit(collection, DY)
-    np.testing.assert_allclose(there.projection_, here.projection_, rtol=1e-8, atol=1e-12)
-    codes, scores = there.transform(collection), there.project(collection)
+    in_numpy, on_dask = RSLH(6, random_state=0).fit(centred, y), RSLH(6, random_state=0).fit(collection, DY)
+    np.testing.assert_allclose(on_dask.projection_, in_numpy.projection_, rtol=1e-8, atol=1e-12)
+    codes, scores = on_dask.transform(collection), on_dask.project(collection)
     assert isinstance(codes, da.Array)
-    np.testing.assert_array_equal(codes.compute(), here.transform(centred))
-    np.testing.assert_allclose(scores.compute(), here.project(centred), rtol=1e-8, atol=1e-10)
+    np.testing.assert_array_equal(codes.compute(), in_numpy.transform(centred))
+    np.testing.assert_allclose(scores.compute(), in_numpy.project(centred), rtol=1e-8, atol=1e-10)
 
 
 def test_blocks_can_be_read_here():
@@ -103,9 +103,9 @@ def test_errors():
 def test_codes_are_scored_where_they_are(in_memory):
     codes = in_memory.transform(DX)
     queries = in_memory.transform(X[:50])
-    there = evaluate_collection(queries, y[:50], codes, DY, k=[10])
-    here = evaluate(queries, y[:50], in_memory.transform(X), y, k=[10])
-    assert there.to_dict() == here.to_dict()
+    on_dask = evaluate_collection(queries, y[:50], codes, DY, k=[10])
+    in_numpy = evaluate(queries, y[:50], in_memory.transform(X), y, k=[10])
+    assert on_dask.to_dict() == in_numpy.to_dict()
     histogram = code_histogram(codes, pd.Series(y))
     assert histogram.n_items == 3000
     with pytest.raises(InvalidInput, match="X has 3000 rows and y has 2999; give one label per row"):
@@ -114,13 +114,15 @@ def test_codes_are_scored_where_they_are(in_memory):
 
 def test_an_index_of_all(in_memory):
     codes = in_memory.transform(DX)
-    there, here = bucket_index(codes), BucketIndex(6).add(in_memory.transform(X))
-    np.testing.assert_array_equal(there.codes, here.codes)
-    np.testing.assert_array_equal(there.search(codes[:3].compute(), 5).ids, here.search(codes[:3].compute(), 5).ids)
+    on_dask, in_numpy = bucket_index(codes), BucketIndex(6).add(in_memory.transform(X))
+    np.testing.assert_array_equal(on_dask.codes, in_numpy.codes)
+    np.testing.assert_array_equal(
+        on_dask.search(codes[:3].compute(), 5).ids, in_numpy.search(codes[:3].compute(), 5).ids
+    )
 
 
 def _block(block, marker=None):
-    """Rows as they are; the worker that first gets here dies."""
+    """Rows as they are; the worker that first gets in_numpy dies."""
     if marker is not None and block.size:
         try:
             Path(marker).touch(exist_ok=False)

@@ -237,10 +237,10 @@ def test_a_failed_fit_leaves_the_fitted_hasher_alone():
     assert fitted.transform(X).shape == (3000, 6)
 
 
-def test_the_guard_speaks_where_the_rows_are_gone():
-    loud = hasher().set_params(hasher__beta=1e3, hasher__mu=1e3)
+def test_the_guard_warns_when_rows_are_not_available():
+    unsafe = hasher().set_params(hasher__beta=1e3, hasher__mu=1e3)
     with pytest.warns(GuardWarning, match="cannot prove its codes"):
-        fit_stream(loud, X, y)
+        fit_stream(unsafe, X, y)
 
 
 def test_the_kernel_may_be_fitted_on_a_sample():
