@@ -1,6 +1,8 @@
 """docs/cli.md says what the commands say."""
 
 import importlib.util
+import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,9 @@ def text(reference):
 
 
 def test_the_page_is_up_to_date(text):
+    locked = re.search(r"^typer==(\S+)", (DOCS.parent / "requirements.lock").read_text(), re.M).group(1)
+    if version("typer") != locked:
+        pytest.skip(f"the page has the words of typer {locked}")
     assert text in (DOCS / "cli.md").read_text(encoding="utf-8"), "run: make docs"
 
 
