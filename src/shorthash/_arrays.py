@@ -23,7 +23,6 @@ __all__ = [
     "is_foreign",
     "like",
     "namespace",
-    "product",
     "to_numpy",
 ]
 
@@ -96,19 +95,6 @@ def as_floats(X: Any) -> Any:
     xp = namespace(X)
     plain = X.detach() if hasattr(X, "detach") else X
     return plain if plain.dtype in (xp.float32, xp.float64) else xp.astype(plain, xp.float64)
-
-
-def product(A: Any, B: Any) -> Any:
-    """A @ B of foreign float32 arrays, in float32 throughout, even where torch is told to round factors to 10 bits."""
-    torch = sys.modules.get("torch")
-    if torch is None or not _is_torch(A) or torch.get_float32_matmul_precision() == "highest":
-        return A @ B
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        return A @ B
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def capped_exp(exponent: Any) -> Any:

@@ -13,21 +13,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import is_foreign, like, namespace, to_numpy
+from shorthash._arrays import is_foreign, namespace, to_numpy
 from shorthash._labels import group_labels
+from shorthash._rounding import UNIT, Rounded, Scored, by_itself, norms, product, settled
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_same_length
+from shorthash._validation import check_choice, check_finite, check_same_length
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
 from shorthash.data.rows import BATCH_ROWS, Rows, validated
 from shorthash.data.streams import Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
+from shorthash.kernels.bias import Bias
 from shorthash.kernels.fused import FusedScores, remembered
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.base import BaseHasher, LinearScores
+from shorthash.learners.base import BaseHasher
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher
 from shorthash.methods import RECIPES, Recipe, import_class
@@ -130,10 +133,14 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         stream = known_stream(X)
         if stream is not None:
             return stream.mapped(self.project, self._learner.n_bits, np.float64)  # type: ignore[no-any-return]
-        scores = self._scores_of_features()
-        if scores is not None:
-            return self._scored(self._rows(X), scores)  # type: ignore[no-any-return]
-        parts = [learner.project(batch) for batch in self._mapped_batches(X)]
+        if len(self.steps) == 1:
+            return learner.project(X)
+        if type(learner).project is not BaseHasher.project:
+            parts = [learner.project(self._mapped(batch, exact=False).values) for batch in self._batches(X)]
+        else:
+            fused = self._fused(X)
+            batches = self._batches(X, None if fused is None else fused.batch_rows())
+            parts = [settled(batch, self._scores_of, fused) for batch in batches]
         return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike) -> Codes:
@@ -143,6 +150,8 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         stream = known_stream(X)
         if stream is not None:
             return stream.mapped(self.transform, self._learner.n_bits, np.int8)  # type: ignore[no-any-return]
+        if len(self.steps) == 1:
+            return self._learner.transform(X)
         codes = sign(self.project(X))
         if is_foreign(codes):
             return codes
@@ -156,50 +165,51 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         """Tie-aware mean average precision on ``X``: every row queries all the others."""
         return leave_one_out_map(sign(self.project(X)), y)
 
-    def _mapped_batches(self, X: ArrayLike) -> Iterator[Any]:
-        """What the front end makes of the rows, batch by batch; the whole is validated first, names included."""
-        first = self.steps[0][1]
-        if not isinstance(first, AnchorRBF):
-            rest = self.steps[:-1]
-            whole: Any = X if hasattr(X, "iloc") else to_numpy(X)
-            take = whole.iloc if hasattr(whole, "iloc") else whole
-            batches = (take[start : start + BATCH_ROWS] for start in range(0, max(len(whole), 1), BATCH_ROWS))
-        else:
-            rest = self.steps[1:-1]
-            batches = (batch - like(first.mean_, batch) for _, batch in self._rows(X).through(first.features()))
-        for batch in batches:
-            for _, step in rest:
-                batch = step.transform(batch)
-            yield batch
+    def _batches(self, X: Any, size: int | None = None) -> Iterator[Any]:
+        """Rows in batches: validated, where the first step is ours, or left for the first step to validate."""
+        if isinstance(self.steps[0][1], AnchorRBF):
+            rows = self._rows(X)
+            for _, batch in rows if size is None else rows.by(size):
+                yield batch
+            return
+        whole = X if hasattr(X, "iloc") else to_numpy(X)
+        place = whole.iloc if hasattr(whole, "iloc") else whole
+        for start in range(0, max(len(whole), 1), BATCH_ROWS):
+            yield place[start : start + BATCH_ROWS]
 
-    def _scored(self, rows: Rows, scores: LinearScores) -> Any:
-        """Rows through the kernel to scores; in one go, where that is possible."""
-        if not FusedScores.usable(rows.X):
-            parts = [batch for _, batch in rows.through(self._front.features()).through(scores)]
-            return namespace(parts[0]).concat(parts)
-        features, fused = self._fused(scores)
-        parts = [batch for _, batch in rows.through(fused).by(fused.batch_rows())]
-        return fused.settled(namespace(parts[0]).concat(parts), rows.X, lambda batch: scores(features(batch)))
+    def _mapped(self, rows: Any, *, exact: bool) -> Rounded:
+        """What reaches the learner, with a bound of its rounding error."""
+        X = Rounded(rows)
+        for _, step in self.steps[:-1]:
+            X = _mapped(step, X, exact=exact)
+        if isinstance(self.steps[0][1], AnchorRBF) and isinstance(self.steps[-2][1], AnchorRBF | Bias):
+            return X  # the rows were validated
+        values = validated(self._learner, X.values, reset=False)
+        check_finite(values, type(self._learner).__name__)
+        return Rounded(values, X.error)
 
-    def _fused(self, scores: LinearScores) -> Any:
-        """The kernel map, and the same with scores in one go."""
-        front = self._front
+    def _scores_of(self, rows: Any, *, exact: bool) -> Scored:
+        X = self._mapped(rows, exact=exact)
+        if is_foreign(X.values) and not self._learner._is_linear():
+            X = Rounded(to_numpy(X.values), to_numpy(X.error))
+        return self._learner._scores(X, exact=exact)
 
-        def make() -> Any:
+    def _fused(self, X: Any) -> FusedScores | None:
+        """Kernel and linear learner in one go, where the rows are on a GPU that can."""
+        front, learner = self._front, self._learner
+        if len(self.steps) != 2 or not isinstance(front, AnchorRBF) or not learner._is_linear():
+            return None
+        if not FusedScores.usable(X):
+            return None
+        P = learner.projection_
+        intercept = learner.intercept_ - product(front.mean_[None], P, exact=True)[0]
+
+        def make() -> FusedScores:
             features = front.features()
-            rest = (front.mean_, scores.projection, scores.intercept)
-            return features, FusedScores(features.shift, features.weights, *rest)
+            return FusedScores(features.shift, features.weights, front.mean_, P, intercept)
 
-        return remembered((front.anchors_, front.bandwidth_, front.mean_, scores.projection, scores.intercept), make)
-
-    def _scores_of_features(self) -> LinearScores | None:
-        """The map of uncentred kernel features to scores, where a linear learner follows the kernel directly."""
-        learner = self.steps[-1][1]
-        if len(self.steps) != 2 or not isinstance(self.steps[0][1], AnchorRBF):
-            return None
-        if type(learner).project is not BaseHasher.project:
-            return None
-        return LinearScores(learner.projection_, learner.intercept_ - self._front.mean_ @ learner.projection_)
+        parts = (front.anchors_, front.bandwidth_, front.mean_, P, intercept)
+        return remembered(parts, make)  # type: ignore[no-any-return]
 
     @property
     def _front(self) -> AnchorRBF:
@@ -247,6 +257,21 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         offset = self._learner.offset_
         self._front.mean_ = np.zeros(len(self._front.anchors_)) if offset is None else offset
         return self
+
+
+def _mapped(step: Any, X: Rounded, *, exact: bool) -> Rounded:
+    """Rows passed through a step, with a bound of their rounding error."""
+    if step is None or (isinstance(step, str) and step == "passthrough"):
+        return X
+    if isinstance(step, AnchorRBF | Bias):
+        return step.rounded(X, exact=exact)
+    rows = to_numpy(X.values) if is_foreign(X.values) else X.values
+    if isinstance(rows, np.ndarray) and rows.dtype == np.float32:
+        rows = rows.astype(np.float64)  # most transformers compute in the precision of their rows
+    if not isinstance(step, StandardScaler) or not isinstance(rows, np.ndarray):
+        return by_itself(step.transform, rows, exact=exact)
+    error = to_numpy(X.error) + 3 * UNIT * (norms(rows) + (0.0 if step.mean_ is None else np.linalg.norm(step.mean_)))
+    return Rounded(step.transform(rows), error / (1.0 if step.scale_ is None else step.scale_.min()))
 
 
 # what a front end is made of; only the kernel has parameters to set

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shorthash import make_hasher
+from shorthash._rounding import SURE, Scored
 from shorthash.kernels import fused
 from shorthash.kernels.fused import FusedScores, remembered
 
@@ -21,8 +22,9 @@ def fitted(columns=37, anchors=150, bits=12, center=True, n=3000):
 
 
 def parts_of(hasher):
-    features, scores = hasher[0].features(), hasher._scores_of_features()
-    return FusedScores(features.shift, features.weights, hasher[0].mean_, scores.projection, scores.intercept)
+    features, learner = hasher[0].features(), hasher[-1]
+    intercept = learner.intercept_ - hasher[0].mean_ @ learner.projection_
+    return FusedScores(features.shift, features.weights, hasher[0].mean_, learner.projection_, intercept)
 
 
 def emulated(parts, X):
@@ -60,24 +62,6 @@ def test_halves_keep_what_float32_keeps():
     assert units.tolist() == [[2.0**-12, 2.0**-14, 2.0**16]]  # a bit of its own each; columns that fill up stay 0
 
 
-def test_only_scores_in_doubt_are_computed_anew():
-    hasher, X = fitted()
-    parts = parts_of(hasher)
-    scores = torch.full((6, 12), 1.0, dtype=torch.float64)
-    scores[1, 3], scores[2, 0], scores[4, 11] = parts.doubt[3] * 0.9, -parts.doubt[0] * 1.1, torch.nan
-    asked = []
-
-    def exact(rows):
-        asked.append(rows)
-        return np.full((len(rows), 12), 7.0)
-
-    found = parts.settled(scores, torch.asarray(X[:6]), exact)
-    assert [rows.tolist() for rows in asked] == [X[[1, 4]].tolist()]
-    assert (found == 7.0).all(dim=1).tolist() == [False, True, False, False, True, False]
-    assert found[2, 0] == -parts.doubt[0] * 1.1
-    parts.settled(torch.ones((6, 12), dtype=torch.float64), torch.asarray(X[:6]), None)  # none in doubt, none asked for
-
-
 def test_a_pipeline_takes_this_way_and_gives_the_codes_of_the_cpu(monkeypatch):
     hasher, X = fitted()
     expected = hasher.transform(X)
@@ -86,7 +70,8 @@ def test_a_pipeline_takes_this_way_and_gives_the_codes_of_the_cpu(monkeypatch):
 
     def noisy(parts, batch):
         sizes.append(len(batch))
-        return torch.asarray(emulated(parts, batch.numpy()) + 0.2 * parts.doubt * noise[: len(batch)])
+        off = torch.asarray(emulated(parts, batch.numpy()) + 0.2 * parts.doubt * noise[: len(batch)])
+        return Scored(off, torch.asarray(parts.doubt) / SURE)
 
     monkeypatch.setattr(FusedScores, "usable", staticmethod(lambda X: isinstance(X, torch.Tensor)))
     monkeypatch.setattr(FusedScores, "__call__", noisy)
@@ -94,7 +79,7 @@ def test_a_pipeline_takes_this_way_and_gives_the_codes_of_the_cpu(monkeypatch):
     codes = hasher.transform(torch.asarray(X))
     assert sizes == [2000, 1000]
     np.testing.assert_array_equal(codes.numpy(), expected)
-    assert hasher._fused(hasher._scores_of_features())[1] is hasher._fused(hasher._scores_of_features())[1]
+    assert hasher._fused(torch.asarray(X)) is hasher._fused(torch.asarray(X))
     hasher[-1].projection_ *= -1.0  # written over: seen nevertheless
     np.testing.assert_array_equal(hasher.transform(torch.asarray(X)).numpy(), -expected)
 
@@ -124,5 +109,5 @@ def test_the_kernels(shape):
     hasher, X = fitted(*shape)
     there = torch.asarray(X).cuda()
     parts = parts_of(hasher)
-    assert (np.abs(parts(there).cpu().numpy() - hasher.project(X)) < parts.doubt).all()
+    assert (np.abs(parts(there).values.cpu().numpy() - hasher.project(X)) < parts.doubt).all()
     np.testing.assert_array_equal(hasher.transform(there).cpu().numpy(), hasher.transform(X))

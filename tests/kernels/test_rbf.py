@@ -26,15 +26,15 @@ def test_features_equal_a_loop(blobs, dtype):
     X = (10 * blobs[0]).astype(dtype)
     kernel = AnchorRBF(n_anchors=20, random_state=0).fit(X)
     expected = loop_features(X.astype(np.float64), kernel.anchors_, kernel.bandwidth_)
-    assert np.allclose(kernel.transform(X), expected - expected.mean(axis=0), atol=2e-6)
-    assert np.allclose(kernel.mean_, expected.mean(axis=0), atol=2e-6)
-    assert kernel.transform(X).dtype == np.float32
+    assert np.allclose(kernel.transform(X), expected - expected.mean(axis=0), atol=1e-13)
+    assert np.allclose(kernel.mean_, expected.mean(axis=0), atol=1e-13)
+    assert kernel.transform(X).dtype == np.float64
 
 
 def test_without_centring(blobs):
     X, _ = blobs
     kernel = AnchorRBF(n_anchors=20, center=False, random_state=0).fit(X)
-    assert np.allclose(kernel.transform(X), loop_features(X, kernel.anchors_, kernel.bandwidth_), atol=2e-6)
+    assert np.allclose(kernel.transform(X), loop_features(X, kernel.anchors_, kernel.bandwidth_), atol=1e-13)
     assert not kernel.mean_.any()
 
 
@@ -93,11 +93,11 @@ def test_twins_everywhere_do_not_make_the_bandwidth_zero():
 
 
 def test_far_from_the_origin_nothing_is_lost(blobs):
-    """Squared norms of 1e12 would eat every digit of a float32 distance."""
+    """Squared norms of 1e12 would leave 4 digits of a squared distance."""
     X, _ = blobs
     near = AnchorRBF(n_anchors=30, random_state=0).fit(X)
     far = AnchorRBF(n_anchors=30, random_state=0).fit(X + 1e6)
-    assert np.allclose(near.transform(X), far.transform(X + 1e6), atol=1e-5)
+    assert np.allclose(near.transform(X), far.transform(X + 1e6), atol=1e-9)
 
 
 def test_more_anchors_than_rows_is_a_warning(blobs):

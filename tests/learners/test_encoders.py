@@ -7,14 +7,14 @@ from sklearn.preprocessing import StandardScaler
 
 from shorthash import RSLH, AnchorRBF, load, save
 from shorthash._labels import group_labels
+from shorthash._rounding import Scored, best_word
 from shorthash.codes.levels import leave_one_out_map
-from shorthash.codes.signs import pack
+from shorthash.codes.signs import pack, sign
 from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
 from shorthash.learners import encoders
 from shorthash.learners.class_scores import fit_logistic, fit_ridge
 from shorthash.learners.classifier import ClassifierCode
-from shorthash.learners.eaph.encoding import margins
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.encoders import ENCODERS, CodewordHasher
 from shorthash.learners.fsdh import FSDH
@@ -94,15 +94,18 @@ def test_nearest_is_the_codeword_of_the_largest_score(centred):
 
 def test_words_that_tie_give_the_first_of_them_and_no_third():
     words = np.array([[1, -1], [-1, 1]], dtype=np.int8)
-    assert np.array_equal(np.sign(margins(np.ones((1, 2)), np.eye(2), words)), [[1, -1]])
+    tied = Scored(np.ones((1, 2)), 0.0)
+    for exact in (False, True):
+        assert np.array_equal(np.sign(best_word(tied, words, exact=exact).values), [[1, -1]])
 
 
 def test_bits_that_all_codewords_share_stay(centred):
     C = np.array([[1, -1, 1], [-1, -1, 1]], dtype=np.int8)
-    S = np.random.default_rng(0).normal(size=(9, 2))
-    for bits in (encoders._linear(S, C), encoders._soft(S, C, 2.0), margins(S, np.eye(2), C)):
-        assert (bits[:, 1] < 0).all()
-        assert (bits[:, 2] > 0).all()
+    S = Scored(np.random.default_rng(0).normal(size=(9, 2)), 0.1)
+    soft = encoders._soft(S, C, 2.0, exact=False)
+    for bits in (encoders._linear(S, C, exact=False), soft, best_word(S, C, exact=False)):
+        assert (bits.values[:, 1] < 0).all()
+        assert (bits.values[:, 2] > 0).all()
 
 
 def test_held_out_ridge_scores_equal_refits_without_the_row(centred):
@@ -137,10 +140,10 @@ def test_logistic_scores_sum_to_zero(centred):
 def test_the_chosen_temperature_retrieves_best_out_of_sample(centred):
     X, y = centred
     hasher = CodewordHasher(rslh(5, init="balanced", boosting=None), random_state=0).fit(X, y)
-    held_out = fit_ridge(Rows(X, "test"), group_labels(y, owner="test"), 1e-5, None).of_training_rows()
-    start = encoders._calibrated(held_out, y)
+    scores = fit_ridge(Rows(X, "test"), group_labels(y, owner="test"), 1e-5, None).of_training_rows()
+    start, held_out = encoders._calibrated(scores, y), Scored(scores, 0.0)
     value = {
-        tau: leave_one_out_map(np.where(encoders._soft(held_out, hasher.codewords_, tau) >= 0, 1, -1), y)
+        tau: leave_one_out_map(sign(encoders._soft(held_out, hasher.codewords_, tau, exact=False).values), y)
         for tau in start * encoders.FACTORS
     }
     assert value[hasher.temperature_] == max(value.values())

@@ -95,6 +95,13 @@ TRACED = {  # (page, number) -> how it comes about
 }
 STATED = {  # (page, number) -> why it is no measurement
     ("docs/paper/eaph.md", "95 %"): "coverage of an interval, chosen",
+    ("docs/numerics.md", "1e-5"): "a tolerance, SINGLE_ERROR in _rounding.py",
+    ("docs/numerics.md", "1e-8"): "the tolerance of tests/scale",
+    ("docs/numerics.md", "1e-9"): "an order of magnitude",
+    ("docs/numerics.md", "1e-10"): "a tolerance, DOUBLE_ERROR in _rounding.py, and an order of magnitude",
+    ("docs/numerics.md", "1e-12"): "a tolerance of the tests of metrics",
+    ("docs/numerics.md", "1e-13"): "an order of magnitude, from tests/test_rounding.py",
+    ("docs/numerics.md", "1e-15"): "rounding of float64",
     (RSLH_PAGE, "2.2"): "a section of the paper",
     (RSLH_PAGE, "1e-16"): "rounding of float64",
     (RSLH_PAGE, "1e-9"): "an order of magnitude; test_a_failing_guard_falls_back_and_says_so holds the rule",

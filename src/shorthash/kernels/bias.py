@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from shorthash._arrays import to_numpy
+from shorthash._rounding import Rounded
+
 __all__ = ["Bias"]
 
 
@@ -31,6 +34,11 @@ class Bias(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         values = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return np.hstack([values, np.ones((len(values), 1), dtype=values.dtype)])
+
+    def rounded(self, X: Rounded, *, exact: bool) -> Rounded:  # noqa: ARG002
+        """The same with a bound of the rounding error (see ``_rounding``)."""
+        values = to_numpy(X.values)
+        return Rounded(np.hstack([values, np.ones((len(values), 1))]), to_numpy(X.error))
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
         """Names of the columns, the last one "bias"."""

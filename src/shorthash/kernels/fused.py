@@ -9,7 +9,8 @@ and what it keeps of the rest, together as exact as float32. A product is then t
 is below what float32 rounds off. Powers of two (one per row, per matrix, per bit) bring all factors into the range of
 float16, and cost nothing. Sums over tiles of anchors are float64.
 
-Scores so near to 0 that rounding could turn them are few, and ``settled`` on the CPU: codes are those of the CPU.
+Rows with a score so near to 0 that rounding could turn it are few, and settled on the CPU (``_rounding``), so codes are
+those of the CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Beside, like, to_numpy
+from shorthash._arrays import Beside
+from shorthash._rounding import SURE, Scored
 from shorthash._types import Floats
 
 __all__ = ["FusedScores", "remembered"]
@@ -34,7 +36,6 @@ BATCH_NUMBERS = 1 << 26  # numbers of a batch of rows: 256 MiB of halves; fewer 
 NOWHERE = -1e30  # exponent of the anchors that fill up the last tile
 TOP = 15  # features, at most 1, are multiplied by 2^TOP; float16 ends at 2^16
 DOUBT = 24.0  # deviations by rounding within which the sign of a score is in doubt
-EXACT_ROWS = 4096  # computed anew at once
 
 
 class FusedScores:
@@ -87,11 +88,11 @@ class FusedScores:
         """How many rows to give at once."""
         return max(ROWS, BATCH_NUMBERS // len(self.beside.arrays[0]))
 
-    def __call__(self, batch: Any) -> Any:
-        """Scores of a batch, float64, (n, n_bits)."""
+    def __call__(self, batch: Any) -> Scored:
+        """Scores of a batch, float64, (n, n_bits), and how near to 0 their signs are in doubt."""
         torch = importlib.import_module("torch")
         rows = batch.contiguous()
-        shift, *factors, bias, middle, p, p_rest, unit, constant, _ = self.beside.of(rows)
+        shift, *factors, bias, middle, p, p_rest, unit, constant, doubt = self.beside.of(rows)
         n, d, padded = len(rows), rows.shape[1], len(shift)
         x, x_rest = torch.empty((2, n, padded), dtype=torch.float16, device=rows.device)
         units, norms = torch.empty((2, n), dtype=torch.float32, device=rows.device)
@@ -106,15 +107,7 @@ class FusedScores:
                 x, x_rest, units, norms, *factors, bias, middle, p, p_rest, unit, constant, out, n, len(bias),
                 padded, ROWS, ANCHORS, COLUMNS, self.n_bits, len(unit), 2.0**TOP, num_warps=WARPS, num_stages=STAGES,
             )  # fmt: skip
-        return out
-
-    def settled(self, scores: Any, X: Any, exact: Callable[[NDArray[Any]], Floats]) -> Any:
-        """Scores, of rows that have one in doubt as ``exact`` computes them from NumPy rows; overwritten."""
-        *_, doubt = self.beside.of(X)
-        (doubtful,) = (~(abs(scores) >= doubt).all(dim=1)).nonzero(as_tuple=True)  # not a number is in doubt, too
-        for some in doubtful.split(EXACT_ROWS) if len(doubtful) else ():
-            scores[some] = like(exact(to_numpy(X[some])), scores)
-        return scores
+        return Scored(out, doubt / SURE)
 
 
 _last: list[tuple[list[NDArray[Any]], Any]] = []

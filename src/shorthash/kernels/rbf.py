@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import Beside, capped_exp, is_foreign, like, namespace, product, to_numpy
+from shorthash._arrays import Beside, capped_exp, is_foreign, like, namespace, to_numpy
+from shorthash._rounding import FEW, UNIT, Rounded, norms
 from shorthash._types import Features, Floats
 from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.data.rows import Rows, validated
@@ -21,7 +23,6 @@ from shorthash.errors import AnchorWarning, InvalidInput
 
 __all__ = ["AnchorRBF", "ExponentialMap", "RowSource"]
 
-ALIGNED = 8  # a GPU multiplies faster where rows begin at multiples of so many numbers
 SAMPLE_ROWS = 10_000  # rows on which the bandwidth is estimated
 
 
@@ -46,8 +47,9 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     - :math:`\sigma` is the bandwidth,
     - :math:`m_j` is the training mean of the j-th feature (0 with ``center=False``).
 
-    Arithmetic is float32 on rows shifted by the mean anchor (distances do not change, rounding does), sums are
-    float64, and rows are read in batches, so memory stays bounded whatever the size of a memory map.
+    Arithmetic is float64, on rows shifted by the median anchor (distances do not change, rounding does), so features do
+    not depend on the batch beyond a relative error of about 1e-13. Rows are read in batches, so memory stays bounded
+    whatever the size of a memory map.
 
     Parameters
     ----------
@@ -171,67 +173,109 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.anchors_, self.bandwidth_, self.mean_ = anchors, bandwidth, np.zeros(m)
         self._n_features_out = m
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Kernel features of ``X``, (n_samples, n_anchors), float32."""
+    def transform(self, X: ArrayLike) -> Floats:
+        """Kernel features of ``X``, (n_samples, n_anchors), float64."""
         check_is_fitted(self)
         values = validated(self, X, reset=False, keep_device=True)
+        rows = Rows(values, "AnchorRBF").through(self.features())
         if is_foreign(values):
-            rows = Rows(values, "AnchorRBF").through(self.features())
-            moved = [batch - like(self.mean_.astype(np.float32), batch) for _, batch in rows]
-            return namespace(values).concat(moved)  # type: ignore[no-any-return]
-        out = np.empty((len(values), len(self.anchors_)), dtype=np.float32)
-        mean = self.mean_.astype(np.float32)
-        for part, batch in Rows(values, "AnchorRBF").through(self.features()):
-            np.subtract(batch, mean, out=out[part])
+            mean = like(self.mean_, values)
+            return namespace(values).concat([batch - mean for _, batch in rows])  # type: ignore[no-any-return]
+        out = np.empty((len(values), len(self.anchors_)))
+        for part, batch in rows:
+            np.subtract(batch, self.mean_, out=out[part])
         return out
 
     def features(self) -> ExponentialMap:
-        """The map of a batch of rows to uncentred kernel features, float32."""
-        shift = self.anchors_.mean(axis=0)
-        scale = 1.0 / (2.0 * self.bandwidth_**2)
-        anchors = np.asarray(self.anchors_, dtype=np.float64) - shift
-        # [x, |x|^2, 1] times this is -|x - p|^2 / 2 sigma^2: one matrix product, no further pass over the result
-        weights = np.vstack([2 * scale * anchors.T, np.full(len(anchors), -scale), -scale * (anchors**2).sum(axis=1)])
-        return ExponentialMap(shift, weights.astype(np.float32))
+        """The map of a batch of rows to uncentred kernel features, float64; made once per fit."""
+        made = _maps.get(self)
+        if made is None or made.anchors is not self.anchors_ or made.bandwidth != self.bandwidth_:
+            made = _maps[self] = ExponentialMap(self.anchors_, self.bandwidth_)
+        return made
+
+    def rounded(self, X: Rounded, *, exact: bool) -> Rounded:
+        """Features with a bound of their rounding error (see ``_rounding``)."""
+        values, error = self.features().rounded(X, exact=exact)
+        values -= like(self.mean_, values)
+        return Rounded(values, error + UNIT * (norms(values) + 2 * float(np.linalg.norm(self.mean_))))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # always float32
+        tags.transformer_tags.preserves_dtype = []  # always float64
         return tags
 
 
 class ExponentialMap:
-    """exp of a product with [x, |x|^2, 1], in float32, wherever the rows are."""
+    """exp(-|x - p|^2 / 2 sigma^2) for all anchors p, as exp of one matrix product, in float64, wherever the rows are.
 
-    def __init__(self, shift: Features, weights: NDArray[np.float32]) -> None:
-        self.shift = shift
-        self.weights = weights
-        self.spare = -len(weights) % ALIGNED
-        padding = np.zeros((self.spare, weights.shape[1]), dtype=np.float32)
-        self.beside = Beside(shift, np.concatenate([weights, padding]))
+    Parameters
+    ----------
+    anchors : (m, d) the anchors
+    bandwidth : sigma
+
+    Attributes
+    ----------
+    shift : (d,) the median of the anchors, subtracted from rows and anchors
+    weights : (d + 2, m) factors of x, |x|^2 and 1 in the exponent, x being shifted
+    """
+
+    def __init__(self, anchors: Features, bandwidth: float) -> None:
+        self.anchors = anchors
+        self.bandwidth = bandwidth
+        self.scale = 1.0 / (2.0 * bandwidth**2)
+        self.shift: Floats = np.median(np.asarray(anchors, dtype=np.float64), axis=0)
+        moved = np.asarray(anchors, dtype=np.float64) - self.shift
+        squares = (moved**2).sum(axis=1)
+        # [x, |x|^2, 1] times this is -|x - p|^2 / 2 sigma^2: one matrix product, no further pass over the result
+        self.weights: Floats = np.vstack(
+            [2 * self.scale * moved.T, np.full(len(moved), -self.scale), -self.scale * squares]
+        )
+        self.radius = float(np.sqrt(squares.max()))
+        self.beside = Beside(self.shift, self.weights)
 
     def __call__(self, batch: Any) -> Any:
         """Kernel features of a batch, (n, m), not centred."""
-        if is_foreign(batch):
-            return self._elsewhere(batch)
-        if len(batch) == 1:  # as a vector it would be multiplied, and rounded, in another way than among other rows
-            return self(np.concatenate([batch, batch]))[:1]
-        moved = np.subtract(batch, self.shift, order="C")  # in the precision of the rows
-        n, d = moved.shape
-        left = np.empty((n, d + 2), dtype=np.float32)
-        left[:, :d] = moved
-        left[:, d] = np.einsum("ij,ij->i", moved, moved)
-        left[:, d + 1] = 1
-        return capped_exp(left @ self.weights)  # rounding may leave a squared distance below 0
+        return self._with_norms(batch)[0]
 
-    def _elsewhere(self, batch: Any) -> Any:
+    def rounded(self, X: Rounded, *, exact: bool) -> Rounded:
+        """The same with a bound of the rounding error.
+
+        The terms of an exponent are at most (|x| + |p|)^2 / 2 sigma^2 together, x and p being shifted; each of some
+        2 d roundings is relative to that, and a feature is off by what its exponent is off, relative to itself. An
+        anchor with |p| > 3 |x| is so far away that its feature, and the error of it, vanish whatever |p| is. One row
+        alone is computed from its differences to the anchors, whose terms are no larger than the exponent.
+        """
+        m, d = self.anchors.shape
+        if exact:
+            T = ((np.asarray(self.anchors, dtype=np.float64) - X.values) ** 2).sum(axis=1)[None] * self.scale
+            values: Any = np.exp(-T)
+            error = norms(values * ((d + FEW) * T + FEW) * UNIT)
+        else:
+            values, squares = self._with_norms(X.values)
+            roundings = (2 * d + 4 * FEW) * UNIT
+            length = squares**0.5
+            reach = namespace(values).minimum(4 * length, length + self.radius)
+            exponent = roundings * self.scale * reach**2
+            error = (2 * exponent + FEW * UNIT) * norms(values) + 2 * roundings * m**0.5
+            error[exponent > 1] = np.inf  # too far away for this way of computing
+        # the slope of a feature is at most 0.61 / sigma
+        steepest = 0.61 * (2 * self.scale * m) ** 0.5
+        return Rounded(values, error + steepest * X.error)
+
+    def _with_norms(self, batch: Any) -> tuple[Any, Any]:
+        """Features, and squared norms of the shifted rows, (n, 1)."""
         xp = namespace(batch)
         shift, weights = self.beside.of(batch)
-        moved = batch - xp.astype(shift, batch.dtype)
-        norms = xp.sum(moved * moved, axis=1, keepdims=True)
-        ones = xp.ones((len(moved), 1 + self.spare), dtype=moved.dtype, device=batch.device)
-        left = xp.astype(xp.concat([moved, norms, ones], axis=1), xp.float32, copy=False)
-        return capped_exp(product(left, weights))
+        n, d = batch.shape
+        left = xp.empty((n, d + 2), dtype=xp.float64, **({"device": batch.device} if is_foreign(batch) else {}))
+        left[:, :d] = batch
+        left[:, :d] -= shift
+        left[:, d] = xp.sum(left[:, :d] ** 2, axis=1)
+        left[:, d + 1] = 1
+        return capped_exp(left @ weights), left[:, d : d + 1]  # rounding may leave a squared distance below 0
+
+
+_maps: WeakKeyDictionary[AnchorRBF, ExponentialMap] = WeakKeyDictionary()  # of every fitted kernel that was used
 
 
 def _squared_distances(A: Features, B: Features) -> Floats:

@@ -35,7 +35,7 @@ from shorthash.recipes import HasherPipeline, make_hasher
 
 __all__ = ["FittedRun", "SharedSplit", "make_run_hasher"]
 
-Maps = NDArray[np.float32]
+Maps = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class SharedSplit:
             front.mean_ = np.zeros_like(held.mean) if learner.offset_ is None else learner.offset_
             saved += held.statistics_seconds
         else:
-            values: Any = held.train - front.mean_.astype(np.float32)
+            values: Any = held.train - front.mean_
             for _, step in made.steps[1:-1]:
                 values = step.fit_transform(values)
             learner.fit(values, self.y_train)
@@ -202,7 +202,7 @@ def make_run_hasher(spec: RunSpec) -> HasherPipeline:
 
 def _map(front: AnchorRBF, rows: Rows, n: int) -> Maps:
     """Kernel features without centring, batch by batch as the pipeline computes them."""
-    out = np.empty((n, len(front.anchors_)), dtype=np.float32)
+    out = np.empty((n, len(front.anchors_)))
     for part, batch in rows.through(front.features()):
         out[part] = batch
     return out
@@ -210,9 +210,6 @@ def _map(front: AnchorRBF, rows: Rows, n: int) -> Maps:
 
 def _encode(made: HasherPipeline, maps: Maps) -> Codes:
     """Codes of rows whose kernel features are at hand, batch by batch as the pipeline computes them."""
-    linear = made._scores_of_features()
-    if linear is not None:
-        return sign(np.concatenate([batch for _, batch in Rows(maps, "AnchorRBF").through(linear)]))
     front, learner = made[0], made[-1]
     scores = []
     for batch in _batches(maps):

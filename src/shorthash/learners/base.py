@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,8 +11,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import is_foreign, like, namespace
+from shorthash._arrays import namespace
 from shorthash._labels import LabelGroups, group_labels
+from shorthash._rounding import Rounded, Scored, linear, settled
 from shorthash._types import Codes, Floats
 from shorthash._validation import MAX_BITS, check_n_bits
 from shorthash.codes.levels import leave_one_out_map
@@ -22,23 +22,7 @@ from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import known_stream
 from shorthash.errors import CollisionWarning, InvalidInput
 
-__all__ = ["BaseHasher", "LinearScores", "SupervisedHasher"]
-
-
-@dataclass(frozen=True)
-class LinearScores:
-    """``x @ projection + intercept`` in float64, wherever the rows are."""
-
-    projection: Floats  # (d, L)
-    intercept: Floats | float
-
-    def __call__(self, batch: Any) -> Any:
-        """Scores of a batch of rows, (n, L)."""
-        if not is_foreign(batch):
-            return batch @ self.projection + self.intercept
-        xp = namespace(batch)
-        intercept = like(np.asarray(self.intercept, dtype=np.float64), batch)
-        return xp.astype(batch, xp.float64, copy=False) @ like(self.projection, batch) + intercept
+__all__ = ["BaseHasher", "SupervisedHasher"]
 
 
 class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -46,8 +30,11 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     A learner supplies ``fit`` and the attribute ``projection_`` of shape (n_features_in, n_bits), and ``intercept_`` of
     shape (n_bits,) where its hash functions do not pass through the origin; everything here follows from them. One
-    with another kind of hash function overrides ``project`` and ``_n_features_out``; one that is not defined for every
+    with another kind of hash function overrides ``_scores`` and ``_n_features_out``; one that is not defined for every
     code length overrides ``max_bits`` and says in ``_limit`` why, and what to use instead.
+
+    The code of a row depends on the row and the model alone, not on the rows around it, the number of threads or the
+    size of the batch: signs that rounding could turn are decided row by row (``shorthash._rounding``).
     """
 
     n_bits: int
@@ -71,15 +58,20 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         stream = known_stream(X)
         if stream is not None:
             return stream.mapped(self.project, self._n_features_out, np.float64)  # type: ignore[no-any-return]
-        values = validated(self, X, reset=False, keep_device=True)
-        function = LinearScores(self.projection_, self.intercept_)
-        rows = Rows(values, type(self).__name__).through(function)
-        if is_foreign(values):
-            return namespace(values).concat([batch for _, batch in rows])  # type: ignore[no-any-return]
-        scores = np.empty((len(values), self.projection_.shape[1]))
-        for part, batch in rows:
-            scores[part] = batch
-        return scores
+        values = validated(self, X, reset=False, keep_device=self._is_linear())
+        parts = [settled(batch, self._scores_of) for _, batch in Rows(values, type(self).__name__)]
+        return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
+
+    def _is_linear(self) -> bool:
+        """Whether the hash function is the one of this class."""
+        return type(self)._scores is BaseHasher._scores and type(self).project is BaseHasher.project
+
+    def _scores_of(self, rows: Any, *, exact: bool) -> Scored:
+        return self._scores(Rounded(rows), exact=exact)
+
+    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
+        """Scores with a bound of their rounding error; ``exact`` is for one row, in a fixed order of summation."""
+        return linear(X, self.projection_, self.intercept_, exact=exact)
 
     def transform(self, X: ArrayLike) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1; of an array on a GPU, there; of a Dask collection, as one."""

@@ -15,19 +15,29 @@ from scipy import sparse, special
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.validation import check_is_fitted
 
 from shorthash._labels import LabelGroups, shared_label
+from shorthash._rounding import (
+    FEW,
+    SINGLE_ERROR,
+    UNIT,
+    Rounded,
+    Scored,
+    best_word,
+    by_itself,
+    linear,
+    product,
+    softmax,
+    table_gains,
+)
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_weight
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import pack, sign, unpack
-from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.boosting import seeded_clone
-from shorthash.learners.class_scores import SCORES
-from shorthash.learners.eaph.encoding import margins
+from shorthash.learners.class_scores import SCORES, RidgeScores
 from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.table import ap_table
 
@@ -173,26 +183,28 @@ class CodewordHasher(BaseHasher):
         self.codes_ = self.codewords_[groups.ids]
         return self
 
-    def project(self, X: ArrayLike) -> Floats:
-        """Scores of the bits, (n_samples, n_bits).
+    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
+        """Scores of the bits, (n_samples, n_bits), whose signs are the code.
 
-        Their signs are the code. For "nearest" and "expected-ap", the magnitude is what the best codeword, or code,
-        with the other bit would lose.
+        For "nearest" and "expected-ap", the magnitude is what the best codeword, or code, with the other bit would
+        lose.
         """
-        check_is_fitted(self)
-        values = validated(self, X, reset=False)
-        bits = np.empty((len(values), self.codewords_.shape[1]))
-        for part, batch in Rows(values, "CodewordHasher"):
-            S = self.scores_.predict(batch)
-            if self.encoder == "linear":
-                bits[part] = _linear(S, self.codewords_)
-            elif self.encoder == "soft":
-                bits[part] = _soft(S, self.codewords_, self.temperature_)
-            elif self.encoder == "nearest":
-                bits[part] = margins(S, np.eye(S.shape[1]), self.codewords_)
-            else:
-                bits[part] = margins(special.softmax(self.temperature_ * S, axis=1), self.table_, self.cells_)
-        return bits
+        S = self._class_scores(X, exact=exact)
+        if self.encoder == "linear":
+            return _linear(S, self.codewords_, exact=exact)
+        if self.encoder == "soft":
+            return _soft(S, self.codewords_, self.temperature_, exact=exact)
+        if self.encoder == "nearest":
+            return best_word(S, self.codewords_, exact=exact)
+        gains = table_gains(softmax(S, self.temperature_), self.table_, exact=exact)
+        return best_word(gains, self.cells_, exact=exact)
+
+    def _class_scores(self, X: Rounded, *, exact: bool) -> Scored:
+        """Scores of the label sets, (n, u)."""
+        if isinstance(self.scores_, RidgeScores):
+            return linear(X, self.scores_.weights, 0.0, exact=exact)
+        values, error = by_itself(self.scores_.predict, X.values, exact=exact, relative_error=SINGLE_ERROR)
+        return Scored(np.asarray(values, dtype=np.float64), error)
 
     def _prepare(self, S: Floats, groups: LabelGroups, rng: np.random.RandomState) -> None:
         """Temperature and, for "expected-ap", the table; from held-out scores of the training rows."""
@@ -249,15 +261,19 @@ def _label_sets_of(learner: Any, y: ArrayLike, n_samples: int) -> LabelGroups:
     return groups
 
 
-def _linear(S: Floats, C: Codes) -> Floats:
+def _linear(S: Scored, C: Codes, *, exact: bool) -> Scored:
     """Score-weighted sums of the codewords; a bit that all of them share stays that bit."""
-    return np.where(_shared(C), C[0], S @ C)
+    shared = _shared(C)
+    sums = product(S.values, C.astype(np.float64), exact=exact)
+    size = np.abs(S.values).sum(axis=1, keepdims=True)
+    bound = np.broadcast_to(S.bound, S.values.shape).sum(axis=1, keepdims=True) + (len(C) + FEW) * UNIT * size
+    return Scored(np.where(shared, C[0], sums), np.where(shared, 0.0, bound))
 
 
-def _soft(S: Floats, C: Codes, tau: float) -> Floats:
+def _soft(S: Scored, C: Codes, tau: float, *, exact: bool) -> Scored:
     """Posterior-weighted sums of the codewords, about their mean; a bit that all of them share stays that bit."""
     center = np.where(_shared(C), 0.0, C.mean(axis=0))
-    return np.asarray(special.softmax(tau * S, axis=1) @ (C - center))
+    return table_gains(softmax(S, tau), (C - center).T, exact=exact)
 
 
 def _shared(C: Codes) -> NDArray[np.bool_]:
@@ -281,7 +297,8 @@ def _best_temperature(tau: float, S: Floats, C: Codes, groups: LabelGroups, rng:
     """Of some temperatures around ``tau`` the one whose codes retrieve best among the training rows."""
     tried = np.sort(rng.permutation(len(S))[:TRIED_ROWS])
     Y = groups.rows[groups.ids[tried]]
-    values = [leave_one_out_map(sign(_soft(S[tried], C, tau * factor)), Y) for factor in FACTORS]
+    held_out = Scored(S[tried], 0.0)
+    values = [leave_one_out_map(sign(_soft(held_out, C, tau * factor, exact=False).values), Y) for factor in FACTORS]
     return tau * float(FACTORS[int(np.nanargmax(values))]) if np.isfinite(values).any() else tau
 
 

@@ -11,10 +11,10 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 
+from shorthash._rounding import FEW, UNIT, Rounded, Scored, linear, product
 from shorthash._types import Floats
-from shorthash.data.rows import Rows, validated
+from shorthash.data.rows import Rows
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, principal_directions
 
@@ -90,17 +90,15 @@ class SH(BaseHasher):
         self.modes_ = _smoothest_modes(self.width_, n_bits)
         return self
 
-    def project(self, X: ArrayLike) -> Floats:
-        """The cosines, (n_samples, n_bits), whose signs are the code; rows outside the box continue the wave."""
-        check_is_fitted(self)
-        values = validated(self, X, reset=False)
+    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
+        """The cosines, (n_samples, n_bits); rows outside the box continue the wave."""
         axes = self.modes_.argmax(axis=1)  # (L,)
         frequencies = np.pi * self.modes_.max(axis=1) / self.width_[axes]
-        scores = np.empty((len(values), len(axes)))
-        for part, batch in Rows(values, "SH"):
-            Z = (batch - self.mean_) @ self.directions_  # (b, p)
-            scores[part] = np.cos(frequencies * (Z[:, axes] - self.lower_[axes]))
-        return scores
+        Z = linear(X, self.directions_, -product(self.mean_[None], self.directions_, exact=True), exact=exact)
+        place = Z.values[:, axes] - self.lower_[axes]
+        phase = frequencies * place
+        rounding = FEW * UNIT * (1 + np.abs(phase) + frequencies * np.abs(self.lower_[axes]))
+        return Scored(np.cos(phase), frequencies * np.broadcast_to(Z.bound, Z.values.shape)[:, axes] + rounding)
 
     @property
     def _n_features_out(self) -> int:

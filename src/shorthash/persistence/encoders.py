@@ -104,7 +104,7 @@ def _kernel(step: AnchorRBF) -> tuple[list[str], Arrays]:
     features: Any = step.features()
     lines = [
         "X = X - {shift}",
-        "X = np.hstack([X, (X * X).sum(axis=1, keepdims=True), np.ones((len(X), 1))]).astype(np.float32)",
+        "X = np.hstack([X, (X * X).sum(axis=1, keepdims=True), np.ones((len(X), 1))])",
         "X = np.exp(np.minimum(X @ {weights}, 0)) - {mean}",
     ]
     return lines, {"shift": features.shift, "weights": features.weights, "mean": step.mean_}
@@ -135,7 +135,7 @@ def _translator(step: Any) -> Callable[[Any], tuple[list[str], Arrays]]:
     for kind, translate in kinds.items():
         if isinstance(step, kind):
             return translate
-    if isinstance(step, BaseHasher) and type(step).project is BaseHasher.project:
+    if isinstance(step, BaseHasher) and step._is_linear():
         return _linear
     known = ", ".join(kind.__name__ for kind in kinds)
     raise InvalidInput(

@@ -1,0 +1,199 @@
+r"""Codes that rounding cannot change: the one mechanism behind ``project`` and ``transform`` of every hasher.
+
+A bit is the sign of a score, and a score is a long sum. Another batch size, number of threads or CPU adds it up in
+another order, rounds it another way, and may turn the sign of a score near 0. So every score is computed together with
+a bound of its rounding error, one that holds for every order of summation:
+
+1. All rows of a batch are scored at once (``exact=False``). Where every score of a row is larger than three times its
+   bound, its signs are those of the exact scores, whoever computed them.
+2. The few other rows are scored again one by one (``exact=True``): sums in a fixed order, no BLAS, one thread. What
+   remains within its bound even then counts as 0, and the bit of 0 is +1.
+
+Three times, because the two steps must agree: a score beyond three bounds is exactly beyond two, so the second step
+finds it beyond one. In float64 the bounds are about 1e-10 of a score, so the second step is rare. docs/numerics.md says
+what follows from this.
+
+A hasher takes part by one method, ``_scores(X: Rounded, *, exact: bool) -> Scored``; ``linear``, ``softmax`` and
+``best_word`` below are the usual last steps, ``by_itself`` is for arithmetic that is not ours, and ``settled`` runs
+both steps. For a new kind of hash function, write its formula once with ``product`` in place of ``@``, and bound its
+error::
+
+    def _scores(self, X, *, exact):
+        S = linear(X, self.weights_, self.bias_, exact=exact)        # class scores and their bounds
+        P = softmax(S, self.temperature_)                            # posteriors and the bound of their 1-norm
+        return best_word(table_gains(P, self.table_, exact=exact), self.words_, exact=exact)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+from threadpoolctl import ThreadpoolController
+
+from shorthash._arrays import is_foreign, like, namespace, to_numpy
+from shorthash._types import Codes, Floats
+
+__all__ = [
+    "FEW",
+    "SINGLE_ERROR",
+    "SURE",
+    "UNIT",
+    "Rounded",
+    "Scored",
+    "best_word",
+    "by_itself",
+    "linear",
+    "norms",
+    "product",
+    "settled",
+    "softmax",
+    "table_gains",
+]
+
+UNIT = 2.0**-53  # relative rounding error of one float64 operation
+SURE = 3  # a score beyond so many bounds has the sign of the exact score, in either step
+FEW = 8  # roundings of a handful of operations, exp and log included
+DOUBLE_ERROR, SINGLE_ERROR = 1e-10, 1e-5  # assumed relative errors of arithmetic that is not ours
+CPU_ROWS = 4096  # rows that a device sends back at once
+
+
+class Rounded(NamedTuple):
+    """Rows known up to rounding."""
+
+    values: Any  # (n, d)
+    error: Any = 0.0  # (n, 1), at least the Euclidean distance of every row from its exact value
+
+
+class Scored(NamedTuple):
+    """Scores known up to rounding."""
+
+    values: Any  # (n, k)
+    bound: Any  # the same shape, or one that broadcasts to it: at least the absolute error of every score
+
+
+def product(A: Any, B: Any, *, exact: bool) -> Any:
+    """``A @ B``; with ``exact`` for a single row A, added up in the order of the columns, the same on every CPU."""
+    if not exact:
+        return A @ B
+    return np.add.reduce(A[0][:, None] * B, axis=0)[None]
+
+
+def norms(X: Any) -> Any:
+    """Euclidean norms of rows, (n, 1), rounded upwards."""
+    if is_foreign(X):
+        return namespace(X).linalg.vector_norm(X, axis=1, keepdims=True) * (1 + 1e-6)
+    return np.sqrt(np.einsum("ij,ij->i", X, X))[:, None] * (1 + 1e-6)
+
+
+def linear(X: Rounded, weights: Floats, intercept: Floats | float, *, exact: bool) -> Scored:
+    """``X @ weights + intercept`` in float64."""
+    d = len(weights)
+    constant = np.asarray(intercept, dtype=np.float64)
+    lengths = np.sqrt(np.einsum("ij,ij->j", weights, weights)) * (1 + 1e-6)
+    rounding = 2 * UNIT * np.abs(constant)
+    if is_foreign(X.values):
+        xp = namespace(X.values)
+        values = xp.astype(X.values, xp.float64, copy=False)
+        weights, constant, lengths, rounding = (like(a, values) for a in (weights, constant, lengths, rounding))
+    else:
+        values = np.asarray(X.values, dtype=np.float64)
+    bound = (X.error + (d + FEW) * UNIT * norms(values)) * lengths + rounding
+    return Scored(product(values, weights, exact=exact) + constant, bound)
+
+
+def softmax(S: Scored, temperature: float = 1.0) -> Scored:
+    """Posteriors ``softmax(temperature * S)``, (n, k), and the bound of the 1-norm of the error of each row, (n, 1)."""
+    worst = np.max(np.broadcast_to(S.bound, S.values.shape), axis=1, keepdims=True)
+    size = np.abs(S.values).max(axis=1, keepdims=True)
+    exponent = 2 * temperature * (worst + FEW * UNIT * size)
+    values = special.softmax(temperature * S.values, axis=1)
+    return Scored(values, np.expm1(np.minimum(exponent, 2.0)) + (S.values.shape[1] + FEW) * UNIT)
+
+
+def table_gains(P: Scored, table: NDArray[Any], *, exact: bool) -> Scored:
+    """``P @ table.T`` for posteriors P whose error is bounded in the 1-norm."""
+    T = np.asarray(table.T, dtype=np.float64)
+    largest = float(np.abs(T).max())
+    total = np.abs(P.values).sum(axis=1, keepdims=True)
+    return Scored(product(P.values, T, exact=exact), largest * (P.bound + (len(T) + FEW) * UNIT * total))
+
+
+def best_word(gain: Scored, words: Codes, *, exact: bool) -> Scored:
+    """Bits of the word of largest gain; the magnitude is what the best word with the other bit would lose.
+
+    Parameters
+    ----------
+    gain : (n, m) what every word would gain
+    words : (m, L) signs; words may be equal
+    exact : whether ties are to be broken: of words whose gains cannot be told apart the first is taken
+    """
+    g = gain.values
+    bound = np.max(np.broadcast_to(gain.bound, g.shape), axis=1, keepdims=True)
+    top = g.max(axis=1, keepdims=True)
+    best = words[np.argmax(g >= top - 2 * bound, axis=1)] if exact else words[g.argmax(axis=1)]
+    bits, bounds = np.empty(best.shape), np.zeros(best.shape)
+    for bit, column in enumerate(words.T):
+        other = column != column[0]
+        if other.any():
+            lead = np.abs(g[:, other].max(axis=1) - g[:, ~other].max(axis=1))
+            bounds[:, bit] = 0.0 if exact else 2 * bound[:, 0]
+        else:
+            lead = np.ptp(g, axis=1)
+        bits[:, bit] = best[:, bit] * np.maximum(lead, np.finfo(float).tiny)  # a bit keeps its sign where words tie
+    return Scored(bits, bounds)
+
+
+def by_itself(
+    function: Callable[[Any], Any], values: Any, *, exact: bool, relative_error: float | None = None
+) -> Rounded:
+    """What a function of rows gives whose arithmetic is not ours, such as a transformer of another package.
+
+    Its result for a row alone, with one thread, is taken as exact. It is an assumption that the result for the same row
+    in a batch differs by no more than ``relative_error`` times its norm; unless given, 1e-10 for float64 and 1e-5 for
+    anything else.
+    """
+    if exact:
+        with _thread_pools().limit(limits=1):
+            return Rounded(function(values))
+    out = function(values)
+    numbers = np.asarray(out)
+    if relative_error is None:
+        relative_error = DOUBLE_ERROR if numbers.dtype == np.float64 else SINGLE_ERROR
+    return Rounded(out, relative_error * norms(numbers.astype(np.float64)))
+
+
+@lru_cache(maxsize=1)
+def _thread_pools() -> ThreadpoolController:
+    """The BLAS and OpenMP libraries in use; looking for them takes milliseconds."""
+    return ThreadpoolController()
+
+
+def settled(rows: Any, scores: Callable[..., Scored], fast: Callable[[Any], Scored] | None = None) -> Any:
+    """Scores of rows, (n, L), whose signs depend on the row alone.
+
+    Parameters
+    ----------
+    rows : an array or data frame; of torch or CuPy, the rows whose scores are in doubt are settled on the CPU
+    scores : function of rows and ``exact``
+    fast : another way to the scores in the first step
+    """
+    found = scores(rows, exact=False) if fast is None else fast(rows)
+    values = found.values
+    sure = (abs(values) > SURE * found.bound) | (found.bound == 0)  # NaN is not sure
+    numbers = np.flatnonzero(~to_numpy(namespace(values).all(sure, axis=1)))
+    if is_foreign(values):
+        for start in range(0, len(numbers), CPU_ROWS):
+            some = like(numbers[start : start + CPU_ROWS], values)
+            values[some] = like(settled(to_numpy(rows[some]), scores), values)
+        return values
+    place = rows.iloc if hasattr(rows, "iloc") else rows
+    for number in numbers:
+        row = place[number : number + 1]
+        one = scores(to_numpy(row) if is_foreign(row) else row, exact=True)
+        values[number] = np.where(np.abs(one.values) > one.bound, one.values, 0.0)
+    return values
