@@ -7,7 +7,7 @@ import pytest
 
 from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
-from shorthash.index import BucketIndex, ScanIndex, planning
+from shorthash.index import BucketIndex, ScanIndex
 from shorthash.index import table as tables
 from shorthash.index.table import BucketTable
 
@@ -74,8 +74,7 @@ def test_one_call_and_many_threads_give_the_same(n_bits, removed, monkeypatch):
     asked = [(radius, ties) for radius in (0, 2, 4) for ties in ("id", "insertion", "any")]
     quick = [index.within(queries, radius, ties=ties) for radius, ties in asked]
     monkeypatch.setattr(tables, "WORTH_THREADS", 0)
-    monkeypatch.setattr(planning, "WORTH_THREADS", 1)
-    monkeypatch.setattr(planning, "_n_threads", lambda: 3)
+    monkeypatch.setattr(tables, "_n_threads", lambda: 3)
     for (radius, ties), one in zip(asked, quick, strict=True):
         many = index.within(queries, radius, ties=ties)
         same(one, many)

@@ -315,7 +315,7 @@ def test_ids_with_nul_are_refused(make, ids):
 @every_index
 def test_the_largest_id_cannot_be_followed(make):
     index = make(4).add(packed([1]), ids=[2**63 - 1])
-    with pytest.raises(InvalidInput, match="cannot be numbered on beyond the id 9223372036854775807; pass ids="):
+    with pytest.raises(InvalidInput, match="cannot be numbered beyond the id 9223372036854775807; pass ids="):
         index.add(packed([1]))
     assert index.add(packed([1]), ids=[-(2**63)]).search(packed([1]), 2).ids.tolist() == [[-(2**63), 2**63 - 1]]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shorthash.index import BucketIndex, ScanIndex
 from shorthash.index import table as tables
-from shorthash.index.parts import CodeParts, expected_looks, n_parts
+from shorthash.index.parts import CodeParts, expected_looks, fill_compared, n_parts, size_compared
 from shorthash.index.table import BucketTable
 
 
@@ -33,7 +33,7 @@ def test_parts_equal_the_scan(n_bits, clustered):
         codes = near(rng, rng.choice(codes[:6], size=8000), n_bits, 6)
     fast, slow = BucketIndex(n_bits).add(codes), ScanIndex(n_bits).add(codes)
     queries = near(rng, codes[:6], n_bits, 2)
-    table = fast._settle().settled.table
+    table = fast._settle().table
     used = [radius for radius in range(n_bits) if table._plan(radius).in_parts]
     assert used or len(table.keys) < tables.FEW_CODES
     for radius in {0, 2, 5, 9, *used[-1:]}:
@@ -60,15 +60,16 @@ def test_no_code_is_missed_or_met_twice(data, n_bits):
     codes = np.unique(np.array(data.draw(st.lists(code, min_size=1, max_size=60)), dtype=np.uint64))
     query = np.array([data.draw(code | st.sampled_from(codes.tolist()))], dtype=np.uint64)
     radius = data.draw(st.integers(0, min(n_bits, 8)))
-    parts, order = CodeParts.build(codes, n_bits), np.arange(len(codes), dtype=np.uint32)
+    m = data.draw(st.sampled_from([0, n_parts(n_bits, len(codes))]))  # 0 compares every code
+    parts, order = CodeParts.build(codes, n_bits, m).within(radius), np.arange(len(codes), dtype=np.uint32)
     bounds, everyone = np.arange(len(codes) + 1, dtype=np.uint32), np.empty(0, dtype=np.bool_)
     n_slices, n_items = np.empty(1, dtype=np.int64), np.empty(1, dtype=np.int64)
-    parts.size(query, radius, bounds, order, everyone, 10**9, n_slices, n_items)
+    size_compared(query, radius, parts, bounds, order, everyone, 10**9, n_slices, n_items)
     truth = np.bitwise_count(codes ^ query)
     inside = np.flatnonzero(truth <= radius)
     assert n_slices[0] == n_items[0] == len(inside)
     starts, stops, distances = (np.empty(len(inside), dtype=dtype) for dtype in (np.int64, np.int64, np.uint8))
-    parts.fill(query, radius, bounds, np.array([0, len(inside)]), starts, stops, distances)
+    fill_compared(query, radius, parts, bounds, (np.array([0, len(inside)]), starts, stops, distances))
     assert sorted(starts.tolist()) == inside.tolist()
     assert distances.tolist() == sorted(truth[inside].tolist())
     assert distances.tolist() == truth[starts].tolist()

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, FaissIndex, ScanIndex
-from shorthash.index.reranking import METRICS
+from shorthash.index.items import METRICS
 
 INDEXES = [ScanIndex, BucketIndex, FaissIndex]
 every_index = pytest.mark.parametrize("make", INDEXES)
@@ -146,7 +146,7 @@ def test_wrong_vectors_are_refused_and_change_nothing(make):
         (lambda: index.add(one), "Every item of this index has a vector of dimension 2; pass vectors="),
         (lambda: index.add(one, vectors=[[1, 2, 3]]), "must have the dimension of those in the index, 2. Got 3"),
         (lambda: index.add(one, vectors=np.eye(2)), r"must be numbers of shape \(1, dimension\).*Got float64 of shape"),
-        (lambda: index.add(one, vectors=[[1, np.nan]]), "must be finite, but row 0 holds NaN or infinity"),
+        (lambda: index.add(one, vectors=[[1, np.nan]]), "must be finite in float64, but row 0 holds NaN or infinity"),
         (lambda: index.add(one, vectors=[["a", "b"]]), r"must be numbers of shape \(1, dimension\)"),
         (lambda: index.update([0], one, vectors=[[1]]), "must have the dimension of those in the index, 2. Got 1"),
         (lambda: index.update([7], one), "Id 7 is not in the index"),

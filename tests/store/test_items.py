@@ -227,5 +227,5 @@ def test_vectors_go_along_into_an_index():
     assert BucketIndex(4).merge(store).vectors.tolist() == vectors.tolist()
     store.add(np.array([1]))
     assert np.isnan(store.vectors).tolist() == [[False] * 2] * 3 + [[True] * 2]
-    with pytest.raises(InvalidInput, match="Indexes with and without vectors cannot be merged"):
+    with pytest.raises(InvalidInput, match="Items with and without vectors cannot be merged"):
         BucketIndex(4).merge(store)

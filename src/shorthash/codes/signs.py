@@ -138,7 +138,8 @@ def as_packed(codes: ArrayLike, n_bits: int) -> PackedCodes:
             "Codes must be signs of shape (n_samples, n_bits) or integers of shape (n_samples,). "
             f"Got {values.dtype} of shape {values.shape} instead."
         )
-    if len(values) and (int(values.min()) < 0 or int(values.max()) >> n_bits):
+    negative = values.dtype.kind == "i" and len(values) > 0 and int(values.min()) < 0
+    if negative or (len(values) and int(values.max()) >> n_bits):
         raise InvalidInput(f"Packed codes of {n_bits} bits must lie in the range [0, 2**{n_bits} - 1].")
     return values.astype(packed_dtype(n_bits), copy=False)
 

@@ -35,7 +35,7 @@ from shorthash.images.storage import (
     write_thumbnail,
     writer_lock,
 )
-from shorthash.index.ids import AnyIds, as_ids, check_unique
+from shorthash.index.items import AnyIds, as_ids, check_unique
 from shorthash.persistence import load, save
 from shorthash.persistence.files import sync_folder, temporary_path
 

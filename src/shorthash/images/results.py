@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import Codes, Distances, Floats, PackedCodes
-from shorthash.index.ids import AnyIds
+from shorthash.index.items import AnyIds
 
 __all__ = ["AddReport", "BitExplanation", "Bucket", "Encoded", "Found", "Item", "Label", "explain_bits", "split_label"]
 

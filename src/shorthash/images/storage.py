@@ -34,7 +34,7 @@ from shorthash.codes import CodeQuality, code_quality, unpack
 from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
 from shorthash.images.results import Bucket, Label, split_label
 from shorthash.index.buckets import BucketIndex
-from shorthash.index.ids import AnyIds
+from shorthash.index.items import AnyIds
 from shorthash.persistence.files import sync_folder
 from shorthash.store.items import as_ids_array, from_signed
 from shorthash.store.sql import as_json_list

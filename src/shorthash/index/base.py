@@ -1,38 +1,61 @@
-"""The contract of every index: add, remove, update, search, within, counts, iterate."""
+"""The contract of everything that can be searched, in memory or in a database, and what indexes in memory share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import PackedCodes
+from shorthash._types import Distances, PackedCodes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
-from shorthash.index.filters import Where
-from shorthash.index.ids import TIES, AnyIds, as_ids, check_unique
-from shorthash.index.results import RadiusResult, SearchResult
+from shorthash.index.items import (
+    METRICS,
+    TIES,
+    AnyIds,
+    Vectors,
+    Where,
+    as_ids,
+    as_vectors,
+    best_order,
+    check_unique,
+    score_codes,
+    score_vectors,
+    stacked_vectors,
+)
+from shorthash.index.results import RadiusResult, RerankResult, SearchResult
 
-__all__ = ["HammingIndex", "check_k"]
+__all__ = ["HammingIndex", "Hits", "MemoryIndex", "Scored", "check_k"]
 
 LARGEST_SEED = 2**64 - 1
 MOST = 2**62  # more items than any index holds, and a number that every database takes
 
+Hits = tuple[NDArray[np.int64], Distances, NDArray[np.int64]]
+"""Positions, distances and offsets of the items within a radius of every query."""
+
+Scored = tuple[AnyIds, Distances, NDArray[np.float32]]
+"""Ids, distances and scores of the items of one query; the score of an item without a vector is -infinity."""
+
 
 class HammingIndex(ABC):
-    """Exact search among binary codes of ``n_bits`` bits, 1 to 64.
+    """Exact search among binary codes of ``n_bits`` bits, 1 to 64; the contract of every index and every store.
 
-    Codes come in as signs, int8 of shape (n, n_bits), or as packed integers of shape (n,). Every item has an id that
-    stays with it: an int64 or a string (one kind per index), unique. Items added without ids are numbered on from the
-    largest id so far, starting at 0; the number of a removed item is not given again.
+    Codes are given as signs, int8 of shape (n, n_bits), or as packed integers of shape (n,). Every item has an id that
+    never changes: an int64 or a string (one kind per index), unique. Items added without ids are numbered from the
+    largest id so far plus one, starting at 0; the number of a removed item is not used again. An item may have a
+    vector.
 
-    Distances are Hamming distances, radii are inclusive, and results are exact. Items at equal distance stand in a
-    named order, ``ties``: ``"id"`` (smallest first), ``"insertion"`` (oldest first; an updated item counts as new),
-    ``"shuffle"`` (a shuffle that depends only on the ids and ``seed``) or ``"any"`` (no promise, fastest).
+    Distances are Hamming distances, radii are inclusive, and results are exact. The order of items at equal distance is
+    chosen by ``ties``: ``"id"`` (smallest first), ``"insertion"`` (oldest first; an updated item counts as new),
+    ``"shuffle"`` (a shuffle that depends only on the ids and ``seed``), ``"any"`` (no promise, fastest) or ``"scores"``
+    (best score first, then smallest id); ``rerank`` orders a whole ball by score. The score compares the vector given
+    with a query, in the ``metric`` "cosine", "dot" or "euclidean", with those of the items; or, in the metric
+    "asymmetric", the real scores of the query (``hasher.project(X)``) with the signs of the codes, for which items need
+    no vectors.
 
     ``where`` restricts a search to some items: a boolean mask in insertion order, a collection of ids, or a function
     that takes the array of all ids and returns such a mask.
@@ -56,6 +79,11 @@ class HammingIndex(ABC):
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order, (n_items,), read-only."""
 
+    @property
+    @abstractmethod
+    def vectors(self) -> Vectors | None:
+        """Vectors of all items in insertion order, (n_items, dimension), read-only; None if items have none."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -70,75 +98,98 @@ class HammingIndex(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n_bits={self.n_bits}): {len(self)} items"
 
-    def add(self, codes: ArrayLike, ids: ArrayLike | None = None) -> Self:
+    @abstractmethod
+    def add(self, codes: ArrayLike, ids: ArrayLike | None = None, *, vectors: ArrayLike | None = None) -> Self:
         """Add items, all or none.
 
         Parameters
         ----------
         codes : signs of shape (n, n_bits) or packed integers of shape (n,)
-        ids : (n,) integers or strings not yet in the index; None numbers the items on
+        ids : (n,) integers or strings not yet in the index; None numbers the items
+        vectors : (n, dimension) numbers, for ranking by scores
         """
-        packed = as_packed(codes, self.n_bits)
-        self._add(packed, None if ids is None else self._ids_for(packed, ids))
-        return self
+
+    @abstractmethod
+    def update(self, ids: ArrayLike, codes: ArrayLike) -> Self:
+        """Give items new codes, all or none; in insertion order they become the newest."""
 
     def remove(self, ids: ArrayLike) -> Self:
         """Remove items, all or none; an id that is not in the index is an error."""
-        wanted = as_ids(ids, type(self).__name__)
-        check_unique(wanted, type(self).__name__)
-        self._remove(wanted)
+        removed = as_ids(ids, type(self).__name__)
+        check_unique(removed, type(self).__name__)
+        self._remove(removed)
         return self
 
-    def update(self, ids: ArrayLike, codes: ArrayLike) -> Self:
-        """Give items new codes, all or none; in insertion order they become the newest."""
-        packed = as_packed(codes, self.n_bits)
-        self._update(self._ids_for(packed, ids), packed)
-        return self
-
+    @abstractmethod
     def merge(self, *others: HammingIndex) -> Self:
-        """Take in all items of other indexes (shards) with their ids, all or none; ids must not collide."""
-        filled = self._mergeable(others)
-        if filled:
-            self.add(np.concatenate([o.codes for o in filled]), ids=np.concatenate([o.ids for o in filled]))
-        return self
+        """Add all items of other indexes (shards) with their ids and vectors, all or none; ids must not collide."""
 
     def search(
-        self, codes: ArrayLike, k: int, *, ties: str = "id", seed: int = 0, where: Where | None = None
+        self,
+        codes: ArrayLike,
+        k: int,
+        *,
+        ties: str = "id",
+        seed: int = 0,
+        where: Where | None = None,
+        vectors: ArrayLike | None = None,
+        metric: str = "cosine",
     ) -> SearchResult:
         """Find the k nearest items of every query; all of them if there are fewer than k.
 
         Parameters
         ----------
         codes : the queries, signs of shape (n_queries, n_bits) or packed integers of shape (n_queries,)
-        k : number of items wanted, at least 1
-        ties : order inside equal distance, which also decides who is cut off: "id", "insertion", "shuffle" or "any"
+        k : number of items to find, at least 1
+        ties : order inside equal distance, which also decides who is cut off: "id", "insertion", "shuffle", "any" or
+            "scores"
         seed : seed of ``ties="shuffle"``
         where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
+        vectors : of the queries, for ``ties="scores"``: (n_queries, dimension), or (n_queries, n_bits) real scores for
+            ``metric="asymmetric"``
+        metric : "cosine", "dot", "euclidean" or "asymmetric"
         """
         owner = f"{type(self).__name__}.search"
-        k = check_k(k, owner)
-        check_choice(ties, "ties", owner, TIES)
-        seed = check_count(seed, "seed", owner, low=0, high=LARGEST_SEED)
-        return self._search(as_packed(codes, self.n_bits), k, ties, seed, where)
+        k, seed = check_k(k, owner), _check_ties(ties, seed, vectors, owner)
+        queries = as_packed(codes, self.n_bits)
+        if ties != "scores" or not len(queries):
+            return self._search(queries, k, "any" if ties == "scores" else ties, seed, where)
+        given = _query_vectors(vectors, len(queries), metric, owner)
+        found = _best(self._scored(queries, given, metric, where, k=k), k, by_distance=True)
+        return SearchResult(np.stack([ids for ids, _, _ in found]), np.stack([d for _, d, _ in found]))
 
     def within(
-        self, codes: ArrayLike, radius: int, *, ties: str = "id", seed: int = 0, where: Where | None = None
+        self,
+        codes: ArrayLike,
+        radius: int,
+        *,
+        ties: str = "id",
+        seed: int = 0,
+        where: Where | None = None,
+        vectors: ArrayLike | None = None,
+        metric: str = "cosine",
     ) -> RadiusResult:
         """Find all items within ``radius`` (inclusive) of every query, nearest first.
 
         Parameters
         ----------
         codes : the queries, signs of shape (n_queries, n_bits) or packed integers of shape (n_queries,)
-        radius : largest distance, at least 0; from n_bits on everything is found
-        ties : order inside equal distance: "id", "insertion", "shuffle" or "any"
+        radius : largest distance, at least 0; n_bits and more find everything
+        ties : order inside equal distance: "id", "insertion", "shuffle", "any" or "scores"
         seed : seed of ``ties="shuffle"``
         where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
+        vectors : of the queries, for ``ties="scores"``; see ``search``
+        metric : "cosine", "dot", "euclidean" or "asymmetric"
         """
         owner = f"{type(self).__name__}.within"
-        radius = self._radius(radius, owner)
-        check_choice(ties, "ties", owner, TIES)
-        seed = check_count(seed, "seed", owner, low=0, high=LARGEST_SEED)
-        return self._within(as_packed(codes, self.n_bits), radius, ties, seed, where)
+        radius, seed = self._radius(radius, owner), _check_ties(ties, seed, vectors, owner)
+        queries = as_packed(codes, self.n_bits)
+        if ties != "scores" or not len(queries):
+            return self._within(queries, radius, "any" if ties == "scores" else ties, seed, where)
+        given = _query_vectors(vectors, len(queries), metric, owner)
+        found = _best(self._scored(queries, given, metric, where, radius=radius), None, by_distance=True)
+        ids, distances = np.concatenate([i for i, _, _ in found]), np.concatenate([d for _, d, _ in found])
+        return RadiusResult(ids, distances, _offsets(found))
 
     def counts(self, codes: ArrayLike, radius: int, *, where: Where | None = None) -> NDArray[np.int64]:
         """Count the items within ``radius`` (inclusive) of every query, (n_queries,)."""
@@ -161,6 +212,39 @@ class HammingIndex(ABC):
             raise InvalidInput(f"{type(self).__name__}.iterate takes one query. Got {len(packed)} instead.")
         return self._iterate(packed)
 
+    def rerank(
+        self,
+        codes: ArrayLike,
+        vectors: ArrayLike,
+        k: int,
+        *,
+        radius: int,
+        metric: str = "cosine",
+        where: Where | None = None,
+    ) -> RerankResult:
+        """Of all items within ``radius`` of every query, find the k with the best scores; exact.
+
+        Items without a vector are left out, unless ``metric`` is "asymmetric".
+
+        Parameters
+        ----------
+        codes : the queries, signs of shape (n_queries, n_bits) or packed integers of shape (n_queries,)
+        vectors : (n_queries, dimension) vectors of the queries, or (n_queries, n_bits) real scores for
+            ``metric="asymmetric"``
+        k : number of items to find, at least 1
+        radius : largest Hamming distance (inclusive)
+        metric : "cosine", "dot" or "euclidean" of vectors, or "asymmetric": real scores against the signs of the codes
+        where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
+        """
+        owner = f"{type(self).__name__}.rerank"
+        k, radius = check_k(k, owner), self._radius(radius, owner)
+        queries = as_packed(codes, self.n_bits)
+        given = _query_vectors(vectors, len(queries), metric, owner)
+        found = self._rerank(queries, given, k, radius, metric, where)
+        ids = np.concatenate([i for i, _, _ in found]) if found else self.ids[:0]
+        scores = np.concatenate([np.empty(0, dtype=np.float32), *(s for _, _, s in found)])
+        return RerankResult(ids, scores, _offsets(found))
+
     def buckets(self) -> tuple[PackedCodes, NDArray[np.int64]]:
         """The codes that occur, ascending, and how many items have each."""
         codes, counts = np.unique(self.codes, return_counts=True)
@@ -170,13 +254,7 @@ class HammingIndex(ABC):
     def _has(self, ids: AnyIds) -> bool: ...
 
     @abstractmethod
-    def _add(self, codes: PackedCodes, ids: AnyIds | None) -> None: ...
-
-    @abstractmethod
     def _remove(self, ids: AnyIds) -> None: ...
-
-    @abstractmethod
-    def _update(self, ids: AnyIds, codes: PackedCodes) -> None: ...
 
     @abstractmethod
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult: ...
@@ -191,16 +269,38 @@ class HammingIndex(ABC):
     def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]: ...
 
     @abstractmethod
-    def export_state(self) -> dict[str, Any]:
-        """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
+    def _scored(
+        self,
+        queries: PackedCodes,
+        vectors: Vectors,
+        metric: str,
+        where: Where | None,
+        *,
+        k: int | None = None,
+        radius: int = 0,
+    ) -> list[Scored]:
+        """Items of every query with their scores: those within ``radius``, or all up to the distance of the k-th."""
 
-    @classmethod
-    @abstractmethod
-    def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+    def _rerank(
+        self, queries: PackedCodes, vectors: Vectors, k: int, radius: int, metric: str, where: Where | None
+    ) -> list[Scored]:
+        return _best(self._scored(queries, vectors, metric, where, radius=radius), k, by_distance=False)
 
-        ``thorough`` looks at every entry; otherwise only at sizes and types.
-        """
+    def _check_columns(self, vectors: Vectors, metric: str, dimension: int | None) -> None:
+        """Raise unless vectors of queries fit the metric and the ``dimension`` of the items (None: they have none)."""
+        owner = type(self).__name__
+        if metric == "asymmetric":
+            dimension = self.n_bits
+        if dimension is None:
+            raise InvalidInput(
+                f"metric={metric!r} of {owner} needs items with vectors, and this one has none; add them with "
+                "add(codes, vectors=...), or use metric='asymmetric'."
+            )
+        if vectors.shape[1] != dimension:
+            raise InvalidInput(
+                f"The 'vectors' of {owner} must have {dimension} columns for metric={metric!r}. "
+                f"Got {vectors.shape[1]} instead."
+            )
 
     def _mergeable(self, others: Sequence[HammingIndex]) -> list[HammingIndex]:
         """Those that hold items; raises unless codes and ids are of one kind."""
@@ -216,7 +316,7 @@ class HammingIndex(ABC):
         return filled
 
     def _ids_for(self, codes: PackedCodes, ids: ArrayLike) -> AnyIds:
-        """User ids, checked against the codes they belong to."""
+        """Ids given by a user, checked against the codes they belong to."""
         owner = type(self).__name__
         values = as_ids(ids, owner)
         if len(values) != len(codes):
@@ -230,6 +330,182 @@ class HammingIndex(ABC):
         return min(check_count(radius, "radius", owner, low=0), self.n_bits)
 
 
+class MemoryIndex(HammingIndex):
+    """An index in memory, which can be saved to a file.
+
+    Either every item has a vector or none has; all have the dimension and the type of the first.
+    """
+
+    _check_source: Callable[[], None] | None = None
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int | None:
+        """Columns of the vectors; None if items have none."""
+
+    def add(self, codes: ArrayLike, ids: ArrayLike | None = None, *, vectors: ArrayLike | None = None) -> Self:
+        """Add items, all or none.
+
+        Parameters
+        ----------
+        codes : signs of shape (n, n_bits) or packed integers of shape (n,)
+        ids : (n,) integers or strings not yet in the index; None numbers the items
+        vectors : (n, dimension) numbers, for ranking by scores
+        """
+        packed = as_packed(codes, self.n_bits)
+        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{type(self).__name__}.add")
+        self._add(packed, None if ids is None else self._ids_for(packed, ids), rows)
+        return self
+
+    def update(self, ids: ArrayLike, codes: ArrayLike, *, vectors: ArrayLike | None = None) -> Self:
+        """Give items new codes, all or none; in insertion order they become the newest.
+
+        Parameters
+        ----------
+        ids : (n,) ids that are in the index
+        codes : signs of shape (n, n_bits) or packed integers of shape (n,)
+        vectors : (n, dimension) new vectors; None keeps those they have
+        """
+        packed = as_packed(codes, self.n_bits)
+        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{type(self).__name__}.update")
+        self._update(self._ids_for(packed, ids), packed, rows)
+        return self
+
+    def merge(self, *others: HammingIndex) -> Self:
+        """Add all items of other indexes (shards) with their ids and vectors, all or none; ids must not collide.
+
+        Indexes opened from files with ``mmap=True`` are checked against their checksums first.
+        """
+        for index in (self, *others):
+            if isinstance(index, MemoryIndex):
+                index.verify()
+        filled = self._mergeable(others)
+        if not filled:
+            return self
+        vectors = stacked_vectors([other.vectors for other in filled])
+        codes, ids = np.concatenate([o.codes for o in filled]), np.concatenate([o.ids for o in filled])
+        return self.add(codes, ids, vectors=vectors)
+
+    def verify(self) -> None:
+        """Check every byte of the file this index was opened from with ``mmap=True``; raises DamagedFile.
+
+        An index in memory has nothing to check. What was checked once is not checked again.
+        """
+        if self._check_source is not None:
+            self._check_source()
+            self._check_source = None
+
+    @abstractmethod
+    def export_state(self) -> dict[str, Any]:
+        """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+
+        ``thorough`` looks at every entry; otherwise only at sizes and types.
+        """
+
+    @abstractmethod
+    def _add(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None: ...
+
+    @abstractmethod
+    def _update(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None: ...
+
+    @abstractmethod
+    def _frozen(self, n_queries: int) -> Self:
+        """An index with the present items, which later changes to this one do not affect."""
+
+    @abstractmethod
+    def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
+        """Everything within ``radius``, by distance and in no particular order inside it."""
+
+    @abstractmethod
+    def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds: ...
+
+    @abstractmethod
+    def _take_codes(self, positions: NDArray[np.int64]) -> PackedCodes: ...
+
+    @abstractmethod
+    def _take_vectors(self, positions: NDArray[np.int64]) -> Vectors: ...
+
+    def _check_vectors(self, vectors: Vectors | None) -> None:
+        """Raise unless new items have vectors like those of the present items, or none where these have none."""
+        if not len(self) or (vectors is None and self.dimension is None):
+            return
+        if vectors is None:
+            raise InvalidInput(
+                f"Every item of this index has a vector of dimension {self.dimension}; pass vectors=... for new ones."
+            )
+        if vectors.shape[1] != self.dimension:
+            raise InvalidInput(
+                f"The 'vectors' of {type(self).__name__} must have the dimension of those in the index, "
+                f"{self.dimension or 'none at all'}. Got {vectors.shape[1]} instead; put them into another index."
+            )
+
+    def _scored(
+        self,
+        queries: PackedCodes,
+        vectors: Vectors,
+        metric: str,
+        where: Where | None,
+        *,
+        k: int | None = None,
+        radius: int = 0,
+    ) -> list[Scored]:
+        view = self._frozen(len(queries))
+        if len(view):
+            view._check_columns(vectors, metric, view.dimension)
+        radii = np.full(len(queries), radius)
+        if k is not None:
+            radii = view._search(queries, k, "any", 0, where).distances.max(axis=1, initial=0)
+        found: list[Any] = [None] * len(queries)
+        for reach in np.unique(radii).tolist():
+            rows = np.flatnonzero(radii == reach)
+            positions, distances, offsets = view._hits(queries[rows], reach, where)
+            for i, row in enumerate(rows.tolist()):
+                owned = slice(offsets[i], offsets[i + 1])
+                if metric == "asymmetric":
+                    scores = score_codes(view._take_codes(positions[owned]), vectors[row], self.n_bits)
+                else:
+                    scores = score_vectors(view._take_vectors, positions[owned], vectors[row], metric)
+                found[row] = view._take_ids(positions[owned]), distances[owned], scores
+        return found
+
+
+def _query_vectors(vectors: ArrayLike | None, n_queries: int, metric: str, owner: str) -> Vectors:
+    check_choice(metric, "metric", owner, METRICS)
+    return as_vectors(np.empty((0, 1)) if vectors is None else vectors, n_queries, owner)
+
+
+def _best(found: list[Scored], k: int | None, *, by_distance: bool) -> list[Scored]:
+    """The k best items of every query, in order; ``by_distance`` first, or items without a score left out."""
+    best = []
+    for ids, distances, scores in found:
+        if by_distance:
+            order = best_order(scores, ids, k, distances)
+        else:
+            scored = np.flatnonzero(scores > -np.inf)
+            order = scored[best_order(scores[scored], ids[scored], k)]
+        best.append((ids[order], distances[order], scores[order]))
+    return best
+
+
+def _offsets(found: list[Scored]) -> NDArray[np.int64]:
+    return np.cumsum([0, *(len(ids) for ids, _, _ in found)], dtype=np.int64)
+
+
+def _check_ties(ties: str, seed: int, vectors: ArrayLike | None, owner: str) -> int:
+    """The checked seed; raises if ``ties`` is unknown, or vectors of the queries are missing or would not be used."""
+    check_choice(ties, "ties", owner, (*TIES, "scores"))
+    if ties == "scores" and vectors is None:
+        raise InvalidInput(f"ties='scores' of {owner} needs the vectors of the queries; pass vectors=... too.")
+    if ties != "scores" and vectors is not None:
+        raise InvalidInput(f"The 'vectors' of {owner} are used with ties='scores' only; pass that, or leave them out.")
+    return check_count(seed, "seed", owner, low=0, high=LARGEST_SEED)
+
+
 def check_k(k: object, owner: str) -> int:
-    """Return the number of items wanted, at least 1; a huge one means all."""
+    """Return the number of items to find, at least 1; a huge one means all."""
     return min(check_count(k, "k", owner), MOST)

@@ -5,45 +5,54 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import PackedCodes
+from shorthash._types import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
-from shorthash.index.filters import Where, allowed_items
-from shorthash.index.ids import AnyIds, check_same_kind, number_on
-from shorthash.index.memory import Hits, MemoryIndex
+from shorthash.index.base import Hits, MemoryIndex
+from shorthash.index.items import (
+    AnyIds,
+    VectorRows,
+    Vectors,
+    Where,
+    allowed_items,
+    check_same_kind,
+    grown,
+    next_ids,
+    read_only,
+    saved_vectors,
+    tie_order,
+)
 from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
-from shorthash.index.snapshot import Findable, Settled, Snapshot, empty_snapshot
-from shorthash.index.table import ALL_ALIVE, BucketTable
-from shorthash.index.vectors import VectorRows, Vectors, saved_vectors
+from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
 
 __all__ = ["BucketIndex"]
 
-FEW_PENDING = 1024  # pending items that are always cheap to look at
-PENDING_SHARE = 64  # one pending item per so many settled ones is left alone
-REMOVED_SHARE = 4  # more than one removed item in so many: rebuild without them
-SMALL_BUFFER = 64
+FEW_PENDING = 1024  # pending items that are always cheap to compare
+PENDING_SHARE = 64  # one pending item per so many in the table is accepted
+REMOVED_SHARE = 4  # with more than one removed item in so many, the table is rebuilt without them
+NEVER = 255  # a distance beyond every radius
 
 
 class BucketIndex(MemoryIndex):
     """Exact search by bucket: the items around a query are the buckets of the codes around it.
 
-    Items are kept sorted by code (a counting sort). Up to about 24 bits a table tells where each bucket begins; beyond
+    Items are kept sorted by code (a counting sort). Up to about 24 bits an array says where each bucket begins; beyond
     that the codes that occur are kept sorted and found by bisection. A search probes the codes of the query's Hamming
-    ball, nearest first, or looks at every code that occurs where these are fewer. Batches of queries share the
-    processors.
+    ball, nearest first, or compares every code that occurs where these are fewer. Batches of queries are shared among
+    the processors.
 
-    Added items wait in a list that searches look through; when it gets long, the next search sorts it in. So single
-    adds are cheap, and so is loading in batches. Removed items are masked, and dropped when they become many.
+    Added items wait in a list that every search compares; when it gets long, the next search sorts it into the table.
+    So single adds are cheap, and so is loading in batches. Removed items are masked, and dropped when they are many.
 
     Threads may search while one thread adds, removes or updates. A search sees the state between two such calls, never
-    half of one: whatever was added before the search began is found, and what is added during it is not. Several
-    writers are served one after another.
+    half of one: it finds whatever was added before the search began, and nothing that is added during it. Several
+    writers wait for each other.
 
     Parameters
     ----------
@@ -65,18 +74,18 @@ class BucketIndex(MemoryIndex):
     def __init__(self, n_bits: int) -> None:
         super().__init__(n_bits)
         self._writing = threading.RLock()
-        self._snapshot = empty_snapshot(self.n_bits)
+        self._snapshot = _empty_snapshot(self.n_bits)
         self._reset_buffers()
 
     @property
     def codes(self) -> PackedCodes:
         """Packed codes of all items in insertion order, (n_items,), read-only."""
-        return _read_only(self._snapshot.codes())
+        return read_only(self._snapshot.codes())
 
     @property
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order, (n_items,), read-only."""
-        return _read_only(self._snapshot.ids())
+        return read_only(self._snapshot.ids())
 
     @property
     def vectors(self) -> Vectors | None:
@@ -85,7 +94,7 @@ class BucketIndex(MemoryIndex):
         if state.vectors is None or not state.n_alive:
             return None
         whole = state.n_alive == state.n_positions
-        return _read_only(state.vectors.all_rows() if whole else state.vectors.take(state.positions()))
+        return read_only(state.vectors.all_rows() if whole else state.vectors.take(state.positions()))
 
     @property
     def dimension(self) -> int | None:
@@ -97,19 +106,10 @@ class BucketIndex(MemoryIndex):
     def nbytes(self) -> int:
         """Bytes held for the items."""
         state = self._snapshot
-        table = state.settled.table
-        parts = (
-            table.keys,
-            table.bounds,
-            table.order,
-            state.settled.ids,
-            state.alive,
-            self._codes,
-            self._ids,
-            self._alive,
-            state.vectors,
-        )
-        return sum(part.nbytes for part in parts if part is not None)
+        table = state.table
+        held = (table.keys, table.bounds, table.order, table.ids, state.alive, state.vectors)
+        buffers = (self._codes, self._ids, self._alive)
+        return sum(part.nbytes for part in (*held, *buffers) if part is not None)
 
     def __len__(self) -> int:
         return self._snapshot.n_alive
@@ -117,7 +117,8 @@ class BucketIndex(MemoryIndex):
     def slices(self, codes: ArrayLike, radius: int) -> BucketSlices:
         """The occupied buckets within ``radius`` (inclusive) of every query, as ranges: no item is copied.
 
-        Pending and removed items are settled first. The ranges belong to the state at the time of the call.
+        Pending items are sorted in and removed ones dropped first. The ranges belong to the state at the time of the
+        call.
 
         Examples
         --------
@@ -127,46 +128,52 @@ class BucketIndex(MemoryIndex):
         """
         radius = self._radius(radius, "BucketIndex.slices")
         queries = as_packed(codes, self.n_bits)
-        table = self._settle().settled.table
+        table = self._settle().table
         offsets, buckets, distances = table.slices(queries.astype(np.uint64), radius)
-        return BucketSlices(_read_only(table.order), _read_only(table.bounds), buckets, distances, offsets)
+        return BucketSlices(read_only(table.order), read_only(table.bounds), buckets, distances, offsets)
 
     def buckets(self) -> tuple[PackedCodes, NDArray[np.int64]]:
-        """The codes that occur, ascending, and how many items have each; pending and removed items are settled."""
-        codes, bounds = self._settle().settled.table.occupied
+        """The codes that occur, ascending, and how many items have each."""
+        codes, bounds = self._settle().table.occupied
         return codes.astype(packed_dtype(self.n_bits)), bounds[1:].astype(np.int64) - bounds[:-1]
 
     def _has(self, ids: AnyIds) -> bool:
         return bool(np.all(self._find(ids) >= 0))
 
-    def _add_rows(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
+    def _add(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
         if not len(codes):
             return
         with self._writing:
             self._check_vectors(vectors)
-            if ids is not None:
-                self._check_new(ids)
+            if ids is not None and len(self):
+                check_same_kind(ids, self._snapshot.id_dtype.kind, "BucketIndex")
+                known = ids[self._find(ids) >= 0]
+                if len(known):
+                    raise InvalidInput(
+                        f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another "
+                        "id."
+                    )
             self._snapshot = self._with(self._snapshot, codes, ids, vectors)
 
     def _remove(self, ids: AnyIds) -> None:
         with self._writing:
-            self._snapshot = self._without(self._snapshot, ids)
+            self._snapshot = self._without(self._snapshot, ids, "remove")
 
-    def _update_rows(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
+    def _update(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
         if not len(codes):
             return
         with self._writing:
             known = self._snapshot.vectors
-            if vectors is None and known is not None:
+            if vectors is not None:
+                self._check_vectors(vectors)
+            elif known is not None:
                 positions = self._find(ids)
                 vectors = known.take(positions[positions >= 0])  # a missing id is an error below
-            elif vectors is not None:
-                self._check_vectors(vectors)
             self._snapshot = self._with(self._without(self._snapshot, ids, "update"), codes, ids, vectors)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         state = self._state_for(len(queries))
-        only = self._may_find(state, where)
+        only = state.may_find(where)
         k = min(k, only.n_items)
         if not len(queries) or not k:
             shape = (len(queries), k)
@@ -175,15 +182,15 @@ class BucketIndex(MemoryIndex):
 
     def _within(self, queries: PackedCodes, radius: int, ties: str, seed: int, where: Where | None) -> RadiusResult:
         state = self._state_for(len(queries))
-        return RadiusResult(*state.within(queries, radius, self._may_find(state, where), ties, seed))
+        return RadiusResult(*state.within(queries, radius, state.may_find(where), ties, seed))
 
     def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
         state = self._state_for(len(queries))
-        return state.counts(queries, radius, self._may_find(state, where))
+        return state.counts(queries, radius, state.may_find(where))
 
     def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
         state = self._settle()
-        rings = state.settled.table.rings(query.astype(np.uint64))
+        rings = state.table.rings(query.astype(np.uint64))
         return ((distance, np.sort(state.take_ids(positions.astype(np.int64)))) for distance, positions in rings)
 
     def _frozen(self, n_queries: int) -> Self:
@@ -193,8 +200,7 @@ class BucketIndex(MemoryIndex):
         return view
 
     def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
-        state = self._snapshot
-        return state.hits(queries, radius, self._may_find(state, where))
+        return self._snapshot.hits(queries, radius, self._snapshot.may_find(where))
 
     def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
         return self._snapshot.take_ids(positions)
@@ -209,12 +215,11 @@ class BucketIndex(MemoryIndex):
     def export_state(self) -> dict[str, Any]:
         """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
         state = self._settle()
-        table = state.settled.table
         return {
-            "keys": table.keys,
-            "bounds": table.bounds,
-            "order": table.order,
-            "ids": state.settled.ids,
+            "keys": state.table.keys,
+            "bounds": state.table.bounds,
+            "order": state.table.order,
+            "ids": state.table.ids,
             "next_id": state.next_id,
             "vectors": None if state.vectors is None or not state.n_alive else state.vectors.all_rows(),
         }
@@ -226,22 +231,21 @@ class BucketIndex(MemoryIndex):
         ``thorough`` looks at every entry; otherwise only at sizes and types.
         """
         index = cls(n_bits)
-        table = BucketTable(index.n_bits, state["keys"], state["bounds"], state["order"])
+        table = BucketTable(index.n_bits, state["keys"], state["bounds"], state["order"], state["ids"])
         table.check(every_entry=thorough)
-        ids = state["ids"]
-        if ids is not None and len(ids) != len(table):
-            raise InvalidInput(f"A saved index of {len(table)} items has {len(ids)} ids; build it again.")
+        if table.ids is not None and len(table.ids) != len(table):
+            raise InvalidInput(f"A saved index of {len(table)} items has {len(table.ids)} ids; build it again.")
         vectors = saved_vectors(state, len(table))
-        empty = empty_snapshot(index.n_bits, int(state["next_id"]))
         rows = None if vectors is None else VectorRows.of(vectors)
-        index._snapshot = replace(empty, settled=Settled(table, ids), n_alive=len(table), vectors=rows)
+        empty = _empty_snapshot(index.n_bits, int(state["next_id"]))
+        index._snapshot = replace(empty, table=table, n_alive=len(table), vectors=rows)
         return index
 
     def _reset_buffers(self) -> None:
-        """Fresh buffers for pending items; what readers hold of the old ones stays as it is."""
+        """New buffers for pending items; readers keep what they hold of the old ones."""
         self._codes: PackedCodes = np.empty(0, dtype=packed_dtype(self.n_bits))
         self._ids: AnyIds = np.empty(0, dtype=np.int64)
-        self._alive: NDArray[np.bool_] = ALL_ALIVE
+        self._alive: Mask = ALL_ALIVE
         self._pending_position: dict[Any, int] = {}
 
     def _settle(self) -> Snapshot:
@@ -254,18 +258,15 @@ class BucketIndex(MemoryIndex):
         return state
 
     def _state_for(self, n_queries: int) -> Snapshot:
-        """The current state, settled if that costs less than looking past pending and removed items."""
+        """The current state, settled if that costs less than searching beside pending and removed items."""
         state = self._snapshot
-        n, pending, removed = len(state.settled.table), len(state.pending), state.n_positions - state.n_alive
+        n, pending, removed = len(state.table), len(state.pending), state.n_positions - state.n_alive
         many = pending > max(FEW_PENDING, n // PENDING_SHARE) or removed * REMOVED_SHARE > state.n_positions
         if many or n_queries * pending > max(n, FEW_PENDING):
             return self._settle()
         return state
 
-    def _may_find(self, state: Snapshot, where: Where | None) -> Findable:
-        return state.may_find(None if where is None else allowed_items(where, state.ids(), "BucketIndex"))
-
-    def _find(self, ids: AnyIds) -> NDArray[np.int64]:
+    def _find(self, ids: AnyIds) -> Counts:
         """Positions of ids, -1 where absent or removed."""
         with self._writing:
             state = self._snapshot
@@ -274,21 +275,21 @@ class BucketIndex(MemoryIndex):
             if state.implicit:
                 positions = np.where((ids >= 0) & (ids < state.n_positions), ids, -1)
             else:
-                positions = state.settled.find(ids)
+                positions = state.table.find(ids)
             positions[~state.is_alive(positions)] = -1
             for row, item in enumerate(ids.tolist() if self._pending_position else ()):
                 positions[row] = self._pending_position.get(item, positions[row])
             return positions
 
-    def _without(self, state: Snapshot, ids: AnyIds, verb: str = "remove") -> Snapshot:
+    def _without(self, state: Snapshot, ids: AnyIds, verb: str) -> Snapshot:
         """The current state less some items."""
         if state.n_alive:
-            check_same_kind(ids, np.empty(0, dtype=state.id_dtype), "BucketIndex")
+            check_same_kind(ids, state.id_dtype.kind, "BucketIndex")
         positions = self._find(ids)
         if np.any(positions < 0):
             missing = ids[positions < 0][0].item()
             raise InvalidInput(f"Id {missing!r} is not in the index; {verb} only ids that were added.")
-        n = len(state.settled.table)
+        n = len(state.table)
         alive, late = state.alive, positions[positions >= n] - n
         if len(late) < len(positions):
             alive = alive.copy() if len(alive) else np.ones(n, dtype=np.bool_)
@@ -303,24 +304,28 @@ class BucketIndex(MemoryIndex):
 
     def _with(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> Snapshot:
         """``state`` with new items at its end; None numbers them."""
-        if not state.n_alive:  # begin anew, perhaps with other ids and vectors
+        if not state.n_alive:  # an empty index may get another kind of ids, and other vectors
             self._reset_buffers()
-            state = empty_snapshot(self.n_bits, state.next_id)
+            state = _empty_snapshot(self.n_bits, state.next_id)
         if ids is None:
             ids = self._new_ids(state, len(codes))
         if ids is not None and state.implicit and state.n_positions:
             self._reset_buffers()
-            state = state.explicit()
+            state = state.merged()
+            state = replace(state, table=replace(state.table, ids=state.ids()))
         p, m = len(state.pending), len(codes)
         next_id = state.next_id + m
         if ids is not None:
-            self._ids = _grown(self._ids, p, ids)
+            self._ids = grown(self._ids, p, ids)
             self._pending_position.update(
                 zip(ids.tolist(), range(state.n_positions, state.n_positions + m), strict=True)
             )
             next_id = max(state.next_id, int(ids.max()) + 1) if ids.dtype.kind == "i" else state.next_id
-        self._codes = _grown(self._codes, p, codes)
-        self._alive = _grown(self._alive, p, np.ones(m, dtype=np.bool_))
+        self._codes = grown(self._codes, p, codes)
+        self._alive = grown(self._alive, p, np.ones(m, dtype=np.bool_))
+        rows = None
+        if vectors is not None:
+            rows = VectorRows.of(vectors.copy()) if state.vectors is None else state.vectors.appended(vectors)
         return replace(
             state,
             pending=self._codes[: p + m],
@@ -328,7 +333,7 @@ class BucketIndex(MemoryIndex):
             pending_alive=self._alive[: p + m],
             n_alive=state.n_alive + m,
             next_id=next_id,
-            vectors=_more_vectors(state.vectors, vectors),
+            vectors=rows,
         )
 
     def _new_ids(self, state: Snapshot, n: int) -> AnyIds | None:
@@ -337,37 +342,211 @@ class BucketIndex(MemoryIndex):
             raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
         if state.implicit and state.next_id == state.n_positions:
             return None
-        return number_on(state.next_id, n)
-
-    def _check_new(self, ids: AnyIds) -> None:
-        if not len(self):
-            return
-        check_same_kind(ids, np.empty(0, dtype=self._snapshot.id_dtype), "BucketIndex")
-        known = ids[self._find(ids) >= 0]
-        if len(known):
-            raise InvalidInput(
-                f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another id."
-            )
+        return next_ids(state.next_id, n)
 
 
-def _grown(buffer: NDArray[Any], used: int, values: NDArray[Any]) -> NDArray[Any]:
-    """Append to a buffer, in place if it has room; what readers hold, ``buffer[:used]``, never changes."""
-    dtype = np.result_type(buffer.dtype, values.dtype) if used else values.dtype
-    if dtype != buffer.dtype or used + len(values) > len(buffer):
-        grown = np.empty(max(SMALL_BUFFER, 2 * (used + len(values))), dtype=dtype)
-        grown[:used] = buffer[:used]
-        buffer = grown
-    buffer[used : used + len(values)] = values
-    return buffer
+@dataclass(frozen=True)
+class Findable:
+    """Masks of the items in the table (empty: all of them) and of the pending items that a search may find."""
+
+    settled: Mask
+    pending: Mask
+    n_items: int
 
 
-def _more_vectors(known: VectorRows | None, vectors: Vectors | None) -> VectorRows | None:
-    if vectors is None:
-        return None
-    return VectorRows.of(vectors.copy()) if known is None else known.appended(vectors)
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One immutable state of a bucket index: items in the table, pending items in a list, removed items masked.
+
+    A reader takes one snapshot and works on it; a writer publishes a new one. Positions number the items in insertion
+    order, removed ones included: those of the table first, pending ones after them.
+
+    Attributes
+    ----------
+    table : positions from 0, and their ids
+    pending : (p,) packed codes added since the table was built; positions follow those of the table
+    pending_ids : (p,) their ids; None: the id is the position
+    alive : (n,) mask of the items in the table that were not removed; empty: all of them
+    pending_alive : (p,) mask of the pending items that were not removed
+    n_alive : number of items
+    next_id : the next number for an item without id
+    vectors : the vectors of all positions; None: items have none
+    """
+
+    table: BucketTable
+    pending: PackedCodes
+    pending_ids: AnyIds | None
+    alive: Mask
+    pending_alive: Mask
+    n_alive: int
+    next_id: int
+    vectors: VectorRows | None = None
+
+    @property
+    def n_positions(self) -> int:
+        """Items, removed ones included."""
+        return len(self.table) + len(self.pending)
+
+    @property
+    def implicit(self) -> bool:
+        """Whether every id is its position."""
+        return self.table.ids is None and self.pending_ids is None
+
+    @property
+    def id_dtype(self) -> np.dtype[Any]:
+        """Type that holds every id."""
+        known = [ids.dtype for ids in (self.table.ids, self.pending_ids) if ids is not None and len(ids)]
+        return np.result_type(*known) if known else np.dtype(np.int64)
+
+    def positions(self) -> NDArray[np.int64]:
+        """Positions of the items that were not removed, ascending."""
+        n = len(self.table)
+        settled = np.flatnonzero(self.alive) if len(self.alive) else np.arange(n)
+        return np.concatenate([settled, np.flatnonzero(self.pending_alive) + n])
+
+    def is_alive(self, positions: NDArray[np.int64]) -> Mask:
+        """Which positions hold an item that was not removed; -1 holds none."""
+        n = len(self.table)
+        alive = positions >= 0
+        if len(self.alive):
+            settled = alive & (positions < n)
+            alive[settled] = self.alive[positions[settled]]
+        late = positions >= n
+        alive[late] = self.pending_alive[positions[late] - n]
+        return alive
+
+    def take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
+        """Ids of positions of any shape."""
+        if self.implicit:
+            return positions
+        n = len(self.table)
+        if not len(self.pending):
+            assert self.table.ids is not None
+            return self.table.ids[positions]
+        late = positions >= n
+        ids = np.empty(positions.shape, dtype=self.id_dtype)
+        ids[~late] = positions[~late] if self.table.ids is None else self.table.ids[positions[~late]]
+        ids[late] = positions[late] if self.pending_ids is None else self.pending_ids[positions[late] - n]
+        return ids
+
+    def take_codes(self, positions: NDArray[np.int64]) -> PackedCodes:
+        """Packed codes of some positions, (m,)."""
+        n = len(self.table)
+        late = positions >= n
+        codes = np.empty(len(positions), dtype=packed_dtype(self.table.n_bits))
+        codes[~late] = self.table.codes_by_position[positions[~late]]
+        codes[late] = self.pending[positions[late] - n]
+        return codes
+
+    def ids(self) -> AnyIds:
+        """Ids of all items in insertion order."""
+        return self.take_ids(self.positions())
+
+    def codes(self) -> PackedCodes:
+        """Packed codes of all items in insertion order."""
+        settled = self.table.codes()
+        if len(self.alive):
+            settled = settled[self.alive]
+        return np.concatenate([settled, self.pending[self.pending_alive]])
+
+    def merged(self) -> Snapshot:
+        """The same items, all of them in the table."""
+        n_bits = self.table.n_bits
+        if not len(self.pending) and not len(self.alive):
+            return self
+        ids = None if self.implicit and self.n_alive == self.n_positions else self.ids()
+        table = BucketTable.build(self.codes(), n_bits, ids)
+        vectors = None if self.vectors is None else self.vectors.renumbered(self.positions())
+        return replace(_empty_snapshot(n_bits, self.next_id), table=table, n_alive=self.n_alive, vectors=vectors)
+
+    def may_find(self, where: Where | None) -> Findable:
+        """What a search restricted by ``where`` may find."""
+        if where is None:
+            return Findable(self.alive, self.pending_alive, self.n_alive)
+        allowed = allowed_items(where, self.ids(), "BucketIndex")
+        mask = np.zeros(self.n_positions, dtype=np.bool_)
+        mask[self.positions()] = allowed
+        n = len(self.table)
+        return Findable(mask[:n], mask[n:], int(np.count_nonzero(allowed)))
+
+    def counts(self, queries: PackedCodes, radius: int, only: Findable) -> Counts:
+        """Items within ``radius`` of every query."""
+        counts = self.table.counts(queries.astype(np.uint64), radius, only.settled)
+        if len(self.pending):
+            counts += np.count_nonzero(self._pending_distances(queries, only) <= radius, axis=1)
+        return counts
+
+    def within(
+        self, queries: PackedCodes, radius: int, only: Findable, ties: str, seed: int
+    ) -> tuple[AnyIds, Distances, Counts]:
+        """Ids, distances and offsets of all items within ``radius`` of every query."""
+        if not len(self.pending) and self._by_position(ties):
+            words, ordered = queries.astype(np.uint64), ties != "any"
+            positions, distances, offsets = self.table.within(words, radius, only.settled, ordered=ordered)
+            return self.take_ids(positions), distances, offsets
+        positions, distances, offsets = self.hits(queries, radius, only)
+        ids = self.take_ids(positions)
+        rows = np.repeat(np.arange(len(queries)), np.diff(offsets))
+        order = tie_order(rows, distances, positions, ids, ties, seed)
+        return ids[order], distances[order], offsets
+
+    def hits(self, queries: PackedCodes, radius: int, only: Findable) -> Hits:
+        """Positions, distances and offsets of all items within ``radius``, by distance, in no order inside it."""
+        found = self.table.within(queries.astype(np.uint64), radius, only.settled, ordered=False)
+        if not len(self.pending):
+            return found
+        rows = np.repeat(np.arange(len(queries)), np.diff(found[2]))
+        late = self._pending_distances(queries, only)
+        rows, positions, distances = self._with_pending(rows, found[0], found[1], late, late <= radius)
+        order = np.lexsort((distances, rows))
+        offsets = np.searchsorted(rows[order], np.arange(len(queries) + 1)).astype(np.int64)
+        return positions[order], distances[order], offsets
+
+    def nearest(self, queries: PackedCodes, k: int, only: Findable, ties: str, seed: int) -> tuple[AnyIds, Distances]:
+        """Ids and distances, (m, k), of the k nearest items of every query; there must be k items to find."""
+        table, m, words = self.table, len(queries), queries.astype(np.uint64)
+        settled_k = min(k, int(np.count_nonzero(only.settled)) if len(only.settled) else len(table))
+        if self._by_position(ties):
+            found, d = table.nearest(words, settled_k, only.settled)
+            if not len(self.pending):
+                return self.take_ids(found), d
+            rows, positions, distances = np.repeat(np.arange(m), settled_k), found.ravel(), d.ravel()
+        else:
+            rows, positions, distances = table.candidates(words, settled_k, only.settled)
+        late = self._pending_distances(queries, only)
+        farthest = np.full(m, table.n_bits, dtype=np.uint8)
+        if settled_k == k:  # what is farther than the k-th item of the table is not among the k nearest
+            farthest[:] = 0
+            np.maximum.at(farthest, rows, distances)
+        rows, positions, distances = self._with_pending(rows, positions, distances, late, late <= farthest[:, None])
+        ids = self.take_ids(positions)
+        order = tie_order(rows, distances, positions, ids, ties, seed)
+        first = np.searchsorted(rows[order], np.arange(m))[:, None] + np.arange(k)
+        return ids[order[first]], distances[order[first]]
+
+    def _by_position(self, ties: str) -> bool:
+        """Whether an order of ties needs nothing but the order of the positions in the table."""
+        return ties in ("insertion", "any") or (ties == "id" and self.table.ids_ascend)
+
+    def _pending_distances(self, queries: PackedCodes, only: Findable) -> Distances:
+        """Distances of the pending items from every query, (m, p); NEVER for those that may not be found."""
+        distances: Distances = np.bitwise_count(queries[:, None] ^ self.pending[None, :])
+        distances[:, ~only.pending] = NEVER
+        return distances
+
+    def _with_pending(
+        self, rows: NDArray[np.intp], positions: Counts, distances: Distances, late: Distances, hits: Mask
+    ) -> tuple[NDArray[np.intp], Counts, Distances]:
+        """Queries, positions and distances of hits in the table, then those of the pending ``hits``, (m, p)."""
+        late_rows, late_items = np.nonzero(hits)
+        return (
+            np.concatenate([rows, late_rows]),
+            np.concatenate([positions, late_items + len(self.table)]),
+            np.concatenate([distances, late[hits]]),
+        )
 
 
-def _read_only(values: NDArray[Any]) -> NDArray[Any]:
-    view = values.view()
-    view.flags.writeable = False
-    return view
+def _empty_snapshot(n_bits: int, next_id: int = 0) -> Snapshot:
+    """A state without items."""
+    none = np.empty(0, dtype=packed_dtype(n_bits))
+    return Snapshot(BucketTable.build(none, n_bits), none, None, ALL_ALIVE, ALL_ALIVE, 0, next_id)

@@ -1,19 +1,21 @@
-"""Multi-index hashing: long codes cut into parts, each part short enough to be an address.
+"""Find codes near a query by comparing codes in full: all of them, or (multi-index hashing) those that share a part.
 
-Two codes within distance r of each other agree to within r // m in at least one of m parts. So the codes that can be
-near a query are those that share a part with it, nearly or fully; only these are compared in full. Every such code is
-kept by the first part that finds it, so none is met twice.
+Long codes are cut into parts, each part short enough to be an address. Two codes within distance r of each other agree
+to within r // m in at least one of m parts. So the codes that can be near a query are those that share a part with it,
+nearly or fully; only these are compared in full. Every such code is kept by the first part that finds it, so none is
+found twice.
 
-Legend, shared by all kernels:
+Legend, shared by all functions:
 
 =======  ==========================================================================================================
+parts    the tuple (keys, shifts, widths, bounds, order, masks, rings, reach)
 keys     (u,) uint64, the occupied codes
 shifts   (m,) uint64, part j of a code begins at bit ``shifts[j]``
 widths   (m,) uint64, and has so many bits
 bounds   (m, 2**b + 1) the codes whose part j is v are ``order[j, bounds[j, v]:bounds[j, v + 1]]``
 order    (m, u) places in ``keys``
 masks    the ball around zero over b bits, by distance; ``masks[:rings[t + 1]]`` have at most t set bits
-reach    (m,) how far a code may be from the query in part j to be found there; -1: not looked for there
+reach    (m,) how far a code may be from the query in part j to be found there; -1: part j is not looked at
 =======  ==========================================================================================================
 """
 
@@ -28,10 +30,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from shorthash.codes import ball_size
-from shorthash.index.planning import ball
-from shorthash.index.probing import counting_sort, n_alive, popcount
+from shorthash.index.kernels import ball, counting_sort, n_alive, popcount
 
-__all__ = ["CodeParts", "expected_looks", "n_parts"]
+__all__ = ["CodeParts", "expected_looks", "fill_compared", "n_parts", "size_compared"]
 
 Array = np.ndarray[Any, Any]
 
@@ -56,10 +57,9 @@ class CodeParts:
     order: NDArray[np.uint32]
 
     @classmethod
-    def build(cls, keys: NDArray[np.uint64], n_bits: int) -> CodeParts:
-        """Cut codes into parts with about one code per value."""
-        m = n_parts(n_bits, len(keys))
-        b = -(-n_bits // m)
+    def build(cls, keys: NDArray[np.uint64], n_bits: int, m: int) -> CodeParts:
+        """Cut codes into m parts; with 0 parts every search compares all codes."""
+        b = -(-n_bits // m) if m else 0
         shifts = np.arange(m, dtype=np.uint64) * np.uint64(b)
         widths = np.minimum(np.uint64(b), np.uint64(n_bits) - shifts)
         bounds = np.zeros((m, (1 << b) + 1), dtype=np.uint32)
@@ -69,35 +69,9 @@ class CodeParts:
             counting_sort(values, bounds[j], order[j])
         return cls(keys, shifts, widths, bounds, order)
 
-    def size(
-        self,
-        queries: Array,
-        radius: int,
-        bounds: Array,
-        order: Array,
-        alive: Array,
-        k: int,
-        n_slices: Array,
-        n_items: Array,
-    ) -> None:
-        """Occupied buckets and items within ``radius`` of every query, up to the distance that finishes it."""
-        _size(queries, radius, self._arguments(radius), bounds, order, alive, k, n_slices, n_items)
-
-    def fill(
-        self,
-        queries: Array,
-        radius: int,
-        bounds: Array,
-        offsets: Array,
-        starts: Array,
-        stops: Array,
-        distances: Array,
-    ) -> None:
-        """Write the ``offsets[q + 1] - offsets[q]`` nearest occupied buckets of every query, by distance."""
-        _fill(queries, radius, self._arguments(radius), bounds, offsets, starts, stops, distances)
-
-    def _arguments(self, radius: int) -> tuple[Array, ...]:
-        reach, masks, rings = _reach(len(self.shifts), int(self.widths[0]), radius)
+    def within(self, radius: int) -> tuple[Array, ...]:
+        """The tuple ``parts`` that the compiled loops take, for a search within ``radius``."""
+        reach, masks, rings = _reach(len(self.shifts), int(self.widths.max(initial=0)), radius)
         return self.keys, self.shifts, self.widths, self.bounds, self.order, masks, rings, reach
 
 
@@ -119,12 +93,12 @@ def expected_looks(n_bits: int, n_codes: int, radius: int) -> float:
 def _reach(m: int, b: int, radius: int) -> tuple[Array, Array, Array]:
     """How far to look in every part, and the masks for that.
 
-    With r = s m + a, not every one of the first a + 1 parts can be farther than s while every other part is farther
-    than s - 1: that would make (a + 1)(s + 1) + (m - a - 1) s = r + 1 in all.
+    With r = s m + a, it cannot be that each of the first a + 1 parts differs by more than s and every other part by
+    more than s - 1: that would make (a + 1)(s + 1) + (m - a - 1) s = r + 1 in all.
     """
-    s, a = divmod(radius, m)
+    s, a = divmod(radius, max(1, m))
     reach = np.array([s if j <= a else s - 1 for j in range(m)], dtype=np.int64)
-    return reach, *ball(b, min(s, b))
+    return reach, *ball(max(1, b), min(s, b))
 
 
 @njit(nogil=True, cache=True)
@@ -153,15 +127,16 @@ def _found_before(different: Any, j: int, shifts: Array, widths: Array, reach: A
 
 
 @njit(nogil=True, cache=True)
-def _collect(query: Any, radius: int, arguments: Any, found: Array) -> Any:
-    """Write the places of all codes within ``radius`` to ``found``; how many there are."""
-    keys, shifts, widths, bounds, order, masks, rings, reach = arguments
-    n = 0
-    if SCATTERED * _n_candidates(query, shifts, widths, bounds, masks, rings, reach) > len(keys):
+def _collect(query: Any, radius: int, parts: Any, found: Array, distances: Array) -> Any:
+    """Write places and distances of all codes within ``radius``, and return how many there are."""
+    keys, shifts, widths, bounds, order, masks, rings, reach = parts
+    n = np.int64(0)
+    if len(shifts) == 0 or SCATTERED * _n_candidates(query, shifts, widths, bounds, masks, rings, reach) > len(keys):
         for i in range(len(keys)):
-            if np.int64(popcount(keys[i] ^ query)) <= radius:
-                found[n] = i
-                n += 1
+            distance = np.int64(popcount(keys[i] ^ query))
+            found[n] = i  # overwritten by the next code if this one is too far
+            distances[n] = distance
+            n += distance <= radius
         return n
     for j in range(len(shifts)):
         part = (query >> shifts[j]) & ((np.uint64(1) << widths[j]) - np.uint64(1))
@@ -171,18 +146,19 @@ def _collect(query: Any, radius: int, arguments: Any, found: Array) -> Any:
                 continue
             for place in range(bounds[j, value], bounds[j, value + np.uint64(1)]):
                 different = keys[order[j, place]] ^ query
-                near = np.int64(popcount(different)) <= radius
-                if near and not _found_before(different, j, shifts, widths, reach):
+                distance = np.int64(popcount(different))
+                if distance <= radius and not _found_before(different, j, shifts, widths, reach):
                     found[n] = order[j, place]
+                    distances[n] = distance
                     n += 1
     return n
 
 
 @njit(nogil=True, cache=True)
-def _size(
+def size_compared(
     queries: Array,
     radius: int,
-    arguments: Any,
+    parts: Any,
     bounds: Array,
     order: Array,
     alive: Array,
@@ -190,19 +166,22 @@ def _size(
     n_slices: Array,
     n_items: Array,
 ) -> None:
-    """Count buckets and items; see ``CodeParts.size``."""
-    keys = arguments[0]
-    found = np.empty(len(keys), dtype=np.uint32)
+    """Count buckets and items as ``size_probed`` does; ``bounds`` are those of the buckets of ``keys``."""
+    found = np.empty(len(parts[0]) + 1, dtype=np.uint32)
+    distances = np.empty(len(parts[0]) + 1, dtype=np.uint8)
     slices = np.zeros(MAX_RINGS, dtype=np.int64)
     items = np.zeros(MAX_RINGS, dtype=np.int64)
     for q in range(len(queries)):
-        n = _collect(queries[q], radius, arguments, found)
+        n = _collect(queries[q], radius, parts, found, distances)
         slices[:] = 0
         items[:] = 0
-        for i in found[:n]:
-            t = popcount(keys[i] ^ queries[q])
-            slices[t] += 1
-            items[t] += n_alive(np.int64(bounds[i]), np.int64(bounds[i + 1]), order, alive)
+        for j in range(n):
+            i = found[j]
+            slices[distances[j]] += 1
+            if len(alive) == 0:  # no call: it would cost more than all the rest
+                items[distances[j]] += np.int64(bounds[i + 1]) - np.int64(bounds[i])
+            else:
+                items[distances[j]] += n_alive(np.int64(bounds[i]), np.int64(bounds[i + 1]), order, alive)
         n_slices[q] = 0
         n_items[q] = 0
         for ring in range(radius + 1):
@@ -213,33 +192,24 @@ def _size(
 
 
 @njit(nogil=True, cache=True)
-def _fill(
-    queries: Array,
-    radius: int,
-    arguments: Any,
-    bounds: Array,
-    offsets: Array,
-    starts: Array,
-    stops: Array,
-    distances: Array,
-) -> None:
-    """Write buckets; see ``CodeParts.fill``."""
-    keys = arguments[0]
-    found = np.empty(len(keys), dtype=np.uint32)
+def fill_compared(queries: Array, radius: int, parts: Any, bounds: Array, result: Any) -> None:
+    """Write the nearest occupied buckets of every query as ``fill_probed`` does."""
+    offsets, starts, stops, slice_distances = result
+    found = np.empty(len(parts[0]) + 1, dtype=np.uint32)
+    distances = np.empty(len(parts[0]) + 1, dtype=np.uint8)
     cursors = np.zeros(MAX_RINGS + 1, dtype=np.int64)
     for q in range(len(queries)):
-        n = _collect(queries[q], radius, arguments, found)
+        n = _collect(queries[q], radius, parts, found, distances)
         cursors[:] = 0
-        for i in found[:n]:
-            cursors[np.int64(popcount(keys[i] ^ queries[q])) + 1] += 1
+        for j in range(n):
+            cursors[distances[j] + 1] += 1
         cursors[0] = offsets[q]
         for ring in range(1, MAX_RINGS + 1):
             cursors[ring] += cursors[ring - 1]
-        for i in found[:n]:
-            t = np.int64(popcount(keys[i] ^ queries[q]))
-            at = cursors[t]
+        for j in range(n):
+            at = cursors[distances[j]]
             if at < offsets[q + 1]:
-                starts[at] = bounds[i]
-                stops[at] = bounds[i + 1]
-                distances[at] = t
-                cursors[t] += 1
+                starts[at] = bounds[found[j]]
+                stops[at] = bounds[found[j] + 1]
+                slice_distances[at] = distances[j]
+                cursors[distances[j]] += 1

@@ -1,4 +1,4 @@
-"""What a search hands over."""
+"""Results of searches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class RadiusResult:
-    """All items within a radius of every query; ragged, so flat arrays and where each query starts.
+    """All items within a radius of every query, in flat arrays, because queries differ in their number of items.
 
     Attributes
     ----------
@@ -64,9 +64,8 @@ class RadiusResult:
 
     def __getitem__(self, query: int) -> tuple[NDArray[Any], Distances]:
         """Ids and distances of one query, as views."""
-        row = range(len(self))[query]
-        start, stop = self.offsets[row], self.offsets[row + 1]
-        return self.ids[start:stop], self.distances[start:stop]
+        rows = _rows_of(query, self.offsets)
+        return self.ids[rows], self.distances[rows]
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], Distances]]:
         return (self[query] for query in range(len(self)))
@@ -74,7 +73,7 @@ class RadiusResult:
 
 @dataclass(frozen=True)
 class RerankResult:
-    """The items with the best scores of every query, best first; ragged, because a ball may hold fewer than k items.
+    """The items with the best scores of every query, best first, in flat arrays, because a ball may hold fewer than k.
 
     Attributes
     ----------
@@ -92,9 +91,8 @@ class RerankResult:
 
     def __getitem__(self, query: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Ids and scores of one query, as views."""
-        row = range(len(self))[query]
-        start, stop = self.offsets[row], self.offsets[row + 1]
-        return self.ids[start:stop], self.scores[start:stop]
+        rows = _rows_of(query, self.offsets)
+        return self.ids[rows], self.scores[rows]
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
         return (self[query] for query in range(len(self)))
@@ -134,11 +132,16 @@ class BucketSlices:
 
     def __getitem__(self, query: int) -> list[tuple[int, NDArray[Any]]]:
         """(distance, positions) of every bucket of one query, as views, nearest first."""
-        row = range(len(self))[query]
-        here = slice(self.offsets[row], self.offsets[row + 1])
-        buckets = self.buckets[here].astype(np.int64)
-        ranges = zip(self.distances[here].tolist(), self.bounds[buckets], self.bounds[buckets + 1], strict=True)
+        rows = _rows_of(query, self.offsets)
+        buckets = self.buckets[rows].astype(np.int64)
+        ranges = zip(self.distances[rows].tolist(), self.bounds[buckets], self.bounds[buckets + 1], strict=True)
         return [(distance, self.positions[start:stop]) for distance, start, stop in ranges]
 
     def __iter__(self) -> Iterator[list[tuple[int, NDArray[Any]]]]:
         return (self[query] for query in range(len(self)))
+
+
+def _rows_of(query: int, offsets: NDArray[np.int64]) -> slice:
+    """The range that one query owns; negative numbers count from the end."""
+    row = range(len(offsets) - 1)[query]
+    return slice(offsets[row], offsets[row + 1])

@@ -1,4 +1,4 @@
-"""Exhaustive scan: small, obvious, and the truth the other indexes are tested against."""
+"""Exhaustive scan: short, plain NumPy, and the reference that the other indexes are tested against."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ from numpy.typing import NDArray
 from shorthash._types import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
-from shorthash.index.filters import Where, allowed_items
-from shorthash.index.ids import AnyIds, check_same_kind, number_on, shuffle_keys
-from shorthash.index.memory import Hits, MemoryIndex
+from shorthash.index.base import Hits, MemoryIndex
+from shorthash.index.items import (
+    AnyIds,
+    Vectors,
+    Where,
+    allowed_items,
+    check_same_kind,
+    next_ids,
+    read_only,
+    saved_vectors,
+    shuffle_keys,
+)
 from shorthash.index.results import RadiusResult, SearchResult
-from shorthash.index.vectors import Vectors, saved_vectors
 
 __all__ = ["ScanIndex"]
 
@@ -48,17 +56,17 @@ class ScanIndex(MemoryIndex):
     @property
     def codes(self) -> PackedCodes:
         """Packed codes of all items in insertion order, (n_items,), read-only."""
-        return _read_only(self._codes)
+        return read_only(self._codes)
 
     @property
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order, (n_items,), read-only."""
-        return _read_only(self._ids)
+        return read_only(self._ids)
 
     @property
     def vectors(self) -> Vectors | None:
         """Vectors of all items in insertion order, (n_items, dimension), read-only; None if items have none."""
-        return None if self._vectors is None else _read_only(self._vectors)
+        return None if self._vectors is None else read_only(self._vectors)
 
     @property
     def dimension(self) -> int | None:
@@ -71,14 +79,16 @@ class ScanIndex(MemoryIndex):
     def _has(self, ids: AnyIds) -> bool:
         return ids.dtype.kind == self._ids.dtype.kind and bool(np.isin(ids, self._ids).all())
 
-    def _add_rows(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
+    def _add(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
         if not len(codes):
             return
         self._check_vectors(vectors)
         if ids is None:
-            ids = self._new_ids(len(codes))
+            if len(self) and self._ids.dtype.kind == "U":
+                raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
+            ids = next_ids(self._next_id, len(codes))
         if len(self):
-            check_same_kind(ids, self._ids, type(self).__name__)
+            check_same_kind(ids, self._ids.dtype.kind, type(self).__name__)
             twice = ids[np.isin(ids, self._ids)]
             if len(twice):
                 raise InvalidInput(
@@ -93,12 +103,9 @@ class ScanIndex(MemoryIndex):
         if ids.dtype.kind == "i":
             self._next_id = max(self._next_id, int(ids.max()) + 1)
 
-    def _remove(self, ids: AnyIds) -> None:
-        self._leave_out(ids, "remove")
-
-    def _leave_out(self, ids: AnyIds, verb: str) -> None:
+    def _remove(self, ids: AnyIds, verb: str = "remove") -> None:
         if len(self):
-            check_same_kind(ids, self._ids, type(self).__name__)
+            check_same_kind(ids, self._ids.dtype.kind, type(self).__name__)
         missing = ids[~np.isin(ids, self._ids)]
         if len(missing):
             raise InvalidInput(f"Id {missing[0].item()!r} is not in the index; {verb} only ids that were added.")
@@ -106,14 +113,14 @@ class ScanIndex(MemoryIndex):
         self._ids, self._codes = self._ids[kept], self._codes[kept]
         self._vectors = None if self._vectors is None or not kept.any() else self._vectors[kept]
 
-    def _update_rows(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
+    def _update(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
         if vectors is not None:
             self._check_vectors(vectors)
-        before = self._ids, self._vectors
-        self._leave_out(ids, "update")
-        if vectors is None and before[1] is not None:
-            vectors = before[1][[np.flatnonzero(before[0] == i)[0] for i in ids]]
-        self._add_rows(codes, ids, vectors)
+        old_ids, old_vectors = self._ids, self._vectors
+        self._remove(ids, "update")
+        if vectors is None and old_vectors is not None:
+            vectors = old_vectors[[np.flatnonzero(old_ids == i)[0] for i in ids]]
+        self._add(codes, ids, vectors)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         items = self._items(ties, seed, where)
@@ -126,15 +133,8 @@ class ScanIndex(MemoryIndex):
         return SearchResult(ids, distances)
 
     def _within(self, queries: PackedCodes, radius: int, ties: str, seed: int, where: Where | None) -> RadiusResult:
-        items = self._items(ties, seed, where)
-        ids, distances, counts = [self._ids[:0]], [np.empty(0, dtype=np.uint8)], [0]
-        for _, d in self._rows(queries, items):
-            hits = np.flatnonzero(d <= radius)
-            hits = hits[np.argsort(d[hits], kind="stable")]
-            ids.append(self._ids[items[hits]])
-            distances.append(d[hits])
-            counts.append(len(hits))
-        return RadiusResult(np.concatenate(ids), np.concatenate(distances), np.cumsum(counts, dtype=np.int64))
+        positions, distances, offsets = self._near(queries, radius, self._items(ties, seed, where))
+        return RadiusResult(self._ids[positions], distances, offsets)
 
     def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
         counts = np.zeros(len(queries), dtype=np.int64)
@@ -151,14 +151,7 @@ class ScanIndex(MemoryIndex):
         return copy.copy(self)  # writing replaces arrays and changes none
 
     def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
-        items = self._items("insertion", 0, where)
-        positions, distances, counts = [items[:0]], [np.empty(0, dtype=np.uint8)], [0]
-        for _, d in self._rows(queries, items):
-            hits = np.flatnonzero(d <= radius)
-            positions.append(items[hits])
-            distances.append(d[hits])
-            counts.append(len(hits))
-        return np.concatenate(positions), np.concatenate(distances), np.cumsum(counts, dtype=np.int64)
+        return self._near(queries, radius, self._items("any", 0, where))
 
     def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
         return self._ids[positions]
@@ -168,10 +161,21 @@ class ScanIndex(MemoryIndex):
 
     def _take_vectors(self, positions: NDArray[np.int64]) -> Vectors:
         assert self._vectors is not None
-        return self._vectors[positions]
+        return np.asarray(self._vectors[positions])
+
+    def _near(self, queries: PackedCodes, radius: int, items: NDArray[np.intp]) -> Hits:
+        """Those of ``items`` within ``radius`` of every query, by distance, and in the given order inside it."""
+        positions, distances, counts = [items[:0]], [np.empty(0, dtype=np.uint8)], [0]
+        for _, d in self._rows(queries, items):
+            hits = np.flatnonzero(d <= radius)
+            hits = hits[np.argsort(d[hits], kind="stable")]
+            positions.append(items[hits])
+            distances.append(d[hits])
+            counts.append(len(hits))
+        return np.concatenate(positions), np.concatenate(distances), np.cumsum(counts, dtype=np.int64)
 
     def _items(self, ties: str, seed: int, where: Where | None) -> NDArray[np.intp]:
-        """Positions of the items that may be found, the preferred ones first."""
+        """Positions of the items that may be found, in the order of ``ties``."""
         items = np.arange(len(self))
         if where is not None:
             items = np.flatnonzero(allowed_items(where, self.ids, type(self).__name__))
@@ -190,11 +194,6 @@ class ScanIndex(MemoryIndex):
             block = np.bitwise_count(queries[start : start + step, None] ^ codes[None, :])
             for i, d in enumerate(block):
                 yield start + i, d
-
-    def _new_ids(self, n: int) -> AnyIds:
-        if len(self) and self._ids.dtype.kind == "U":
-            raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
-        return number_on(self._next_id, n)
 
     def export_state(self) -> dict[str, Any]:
         """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
@@ -216,9 +215,3 @@ class ScanIndex(MemoryIndex):
         index._next_id = int(state["next_id"])
         index._vectors = saved_vectors(state, len(codes))
         return index
-
-
-def _read_only(values: NDArray[Any]) -> NDArray[Any]:
-    view = values.view()
-    view.flags.writeable = False
-    return view

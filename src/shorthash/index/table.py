@@ -1,16 +1,18 @@
 """An immutable bucket table: positions sorted by code, and where the bucket of every code begins.
 
-With few bits a code is an address: bucket ``c`` is ``order[bounds[c]:bounds[c + 1]]`` and finding it costs one look.
-With many bits most codes do not occur: the occupied ones are kept sorted and found by bisection. Either way the items
-around a query are found by probing the codes of its Hamming ball, nearest first, or, where the ball holds more codes
-than occur, by looking at every code that occurs.
+With few bits a code is an address: bucket ``c`` is ``order[bounds[c]:bounds[c + 1]]``, found by one lookup. With many
+bits most codes do not occur: the occupied ones are kept sorted and found by bisection. Either way the items around a
+query are found by probing the codes of its Hamming ball, nearest first, or, where that takes fewer steps, by comparing
+the query with the codes that occur.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from math import comb
 from typing import Any
 
@@ -18,33 +20,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import Distances, PackedCodes
-from shorthash.codes import ball_size, packed_dtype
+from shorthash.codes import ball_size, packed_dtype, ring_masks
 from shorthash.errors import InvalidInput
-from shorthash.index import gathering, parts, probing
-from shorthash.index.planning import EVERYTHING, PROBE, WORTH_THREADS, Plan, ball, chunks, in_chunks, mean, offsets_of
+from shorthash.index import kernels, parts
+from shorthash.index.items import AnyIds, find_ids
+from shorthash.index.kernels import ball
 
-__all__ = ["ALL_ALIVE", "BucketTable", "Words"]
+__all__ = ["ALL_ALIVE", "BucketTable", "Counts", "Mask", "Words"]
 
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 ALL_ALIVE: Mask = np.empty(0, dtype=np.bool_)
-"""What the kernels take for "every item may be found"."""
+"""What the compiled loops take for "every item may be found"."""
 
 MAX_DIRECT_BITS = 24  # 2**24 bounds of 4 bytes: 64 MiB at most
 SPARSEST = 4  # direct addressing may keep this many bounds per item ...
 ALWAYS_DIRECT = 4096  # ... or this many in all
-BISECTION = 8  # one bisection costs about as much as looking at this many codes
-MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it looks at every code instead
-MERGE = 64  # steps that one item of a top-k search costs
+BISECTION = 8  # one bisection costs about as much as comparing this many codes
+MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it compares every code instead
+FEW_CODES = 4096  # up to this many occupied codes are compared one by one rather than in parts
 QUICKLY_READ = (1 << 16) + 1  # bounds that are checked even where opening must be quick
-FEW_CODES = 4096  # up to this many occupied codes are looked at one by one rather than in parts
+
+EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
+PROBE = 8  # steps (items copied) that one probe of a bucket costs
+MERGE = 64  # steps that one item of a top-k search costs
+MAX_SLICES = 1 << 20  # bucket ranges held at once by one thread
+WORTH_THREADS = 1 << 21  # steps below which starting threads costs more than it saves
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to find the buckets within ``radius``: compare ``codes`` or, if None, probe ``masks``, ring by ring."""
+
+    radius: int
+    masks: Words = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    rings: Counts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    codes: parts.CodeParts | None = None
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether only codes that share a part with the query are compared."""
+        return self.codes is not None and len(self.codes.shifts) > 0
 
 
 @dataclass(frozen=True, eq=False)
 class BucketTable:
-    """Positions 0..n-1 in bucket order.
+    """Positions 0..n-1 in bucket order, and the ids of the positions.
 
     Attributes
     ----------
@@ -52,60 +75,57 @@ class BucketTable:
     keys : (u,) uint64, the occupied codes, ascending; empty when codes are addressed directly
     bounds : bucket i is ``order[bounds[i]:bounds[i + 1]]``, i the code or its place in ``keys``
     order : (n,) positions, bucket by bucket, ascending inside a bucket
+    ids : (n,) by position; None: the id is the position
     """
 
     n_bits: int
     keys: Words
     bounds: NDArray[Any]
     order: NDArray[Any]
+    ids: AnyIds | None = None
 
     @classmethod
-    def build(cls, codes: PackedCodes, n_bits: int) -> BucketTable:
+    def build(cls, codes: PackedCodes, n_bits: int, ids: AnyIds | None = None) -> BucketTable:
         """Sort positions by code: by counting if codes are addressed directly, else by comparing."""
         n = len(codes)
         dtype = np.dtype(np.uint32 if n < 1 << 32 else np.int64)
-        if _address_directly(n_bits, n):
+        if n_bits <= MAX_DIRECT_BITS and 1 << n_bits <= max(ALWAYS_DIRECT, SPARSEST * n):
             bounds = np.zeros((1 << n_bits) + 1, dtype=dtype)
             order = np.empty(n, dtype=dtype)
-            probing.counting_sort(codes, bounds, order)
-            return cls(n_bits, np.empty(0, dtype=np.uint64), bounds, order)
+            kernels.counting_sort(codes, bounds, order)
+            return cls(n_bits, np.empty(0, dtype=np.uint64), bounds, order, ids)
         order = np.argsort(codes, kind="stable").astype(dtype)
         keys, first = np.unique(codes[order], return_index=True)
-        return cls(n_bits, keys.astype(np.uint64), np.append(first, n).astype(dtype), order)
+        return cls(n_bits, keys.astype(np.uint64), np.append(first, n).astype(dtype), order, ids)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def check(self, *, every_entry: bool = True) -> None:
+        """Raise InvalidInput if the arrays, which may come from a file, contradict each other."""
+        keys, bounds, order = self.keys, self.bounds, self.order
+        n_buckets = len(keys) if len(keys) or len(bounds) == 1 else 1 << self.n_bits
+        fits = (
+            keys.dtype == np.uint64
+            and order.dtype == bounds.dtype
+            and order.dtype in (np.dtype(np.uint32), np.dtype(np.int64))
+            and keys.ndim == bounds.ndim == order.ndim == 1
+            and len(bounds) == n_buckets + 1
+            and bounds[0] == 0
+            and bounds[-1] == len(order)
+        )
+        if fits and (every_entry or len(bounds) <= QUICKLY_READ):  # with rising bounds no search leaves the arrays
+            fits = bool(np.all(bounds[1:] >= bounds[:-1]))
+        if fits and every_entry:
+            fits = bool(np.all(keys[1:] > keys[:-1])) and (not len(keys) or int(keys[-1]) >> self.n_bits == 0)
+            fits = fits and (not len(order) or (int(order.min()) >= 0 and int(order.max()) < len(order)))
+        if not fits:
+            raise InvalidInput("The arrays of a bucket table contradict each other; build the index again.")
 
     @cached_property
     def direct(self) -> bool:
         """Whether ``bounds`` is indexed by the code itself."""
         return len(self.keys) == 0 and len(self.bounds) > 1
-
-    def check(self, *, every_entry: bool = True) -> None:
-        """Raise InvalidInput if the arrays contradict each other; they may come from a file."""
-        n_buckets = len(self.keys) if len(self.keys) or len(self.bounds) == 1 else 1 << self.n_bits
-        fits = (
-            self.keys.dtype == np.uint64
-            and self.order.dtype == self.bounds.dtype
-            and self.order.dtype in (np.dtype(np.uint32), np.dtype(np.int64))
-            and self.keys.ndim == self.bounds.ndim == self.order.ndim == 1
-            and len(self.bounds) == n_buckets + 1
-            and self.bounds[0] == 0
-            and self.bounds[-1] == len(self.order)
-        )
-        if fits and every_entry:
-            fits = self._check_entries()
-        elif fits and len(self.bounds) <= QUICKLY_READ:  # then no search leaves the arrays, whatever else is damaged
-            fits = bool(np.all(self.bounds[1:] >= self.bounds[:-1]))
-        if not fits:
-            raise InvalidInput("The arrays of a bucket table contradict each other; build the index again.")
-
-    def _check_entries(self) -> bool:
-        """Whether bounds and keys rise, codes have no more bits than they may, and positions exist."""
-        keys, bounds, order = self.keys, self.bounds, self.order
-        rising = bool(np.all(bounds[1:] >= bounds[:-1])) and bool(np.all(keys[1:] > keys[:-1]))
-        in_range = not len(keys) or int(keys[-1]) >> self.n_bits == 0
-        return rising and in_range and (not len(order) or (int(order.min()) >= 0 and int(order.max()) < len(order)))
-
-    def __len__(self) -> int:
-        return len(self.order)
 
     @cached_property
     def occupied(self) -> tuple[Words, NDArray[Any]]:
@@ -117,7 +137,7 @@ class BucketTable:
 
     @cached_property
     def codes_by_position(self) -> PackedCodes:
-        """The code of every position, (n,), kept once it was asked for."""
+        """The code of every position, (n,), kept after the first use."""
         return self.codes()
 
     def codes(self) -> PackedCodes:
@@ -126,6 +146,19 @@ class BucketTable:
         codes = np.empty(len(self), dtype=packed_dtype(self.n_bits))
         codes[self.order] = np.repeat(keys.astype(codes.dtype), bounds[1:] - bounds[:-1])
         return codes
+
+    @cached_property
+    def ids_ascend(self) -> bool:
+        """Whether ids rise with position, so that both give the same order."""
+        return self.ids is None or bool(np.all(self.ids[1:] > self.ids[:-1]))
+
+    @cached_property
+    def _id_order(self) -> NDArray[np.intp] | None:
+        return None if self.ids is None or self.ids_ascend else np.argsort(self.ids, kind="stable")
+
+    def find(self, ids: AnyIds) -> Counts:
+        """Positions of ids, -1 where absent; the table has ids or is empty."""
+        return find_ids(ids, self.order[:0] if self.ids is None else self.ids, self._id_order)
 
     def counts(self, queries: Words, radius: int, alive: Mask = ALL_ALIVE) -> Counts:
         """Items within ``radius`` of every query."""
@@ -136,9 +169,9 @@ class BucketTable:
         return self._sizes(queries, self._plan(radius), alive, EVERYTHING)[1]
 
     def ball_counts(self, radius: int) -> Counts:
-        """Items within ``radius`` of every code there is, (2**n_bits,); only with direct addressing.
+        """Items within ``radius`` of every possible code, (2**n_bits,); only with direct addressing.
 
-        One bit at a time: at distance t from a code over some bits lie the items at distance t over the bits before,
+        One bit at a time: at distance t from a code over some bits are the items at distance t over the bits before,
         and those at distance t - 1 from the code with the new bit flipped.
         """
         if radius not in self._ball_counts:
@@ -157,20 +190,22 @@ class BucketTable:
     def slices(self, queries: Words, radius: int) -> tuple[Counts, NDArray[Any], Distances]:
         """Offsets of the queries, and the occupied buckets of their balls (places in ``bounds``) with distances."""
         plan = self._plan(radius)
-        if plan.masks is None or not self.direct:
-            found = self._slices(queries, plan, self._sizes(queries, plan, ALL_ALIVE, EVERYTHING)[0])
-            return found[0], np.searchsorted(self.bounds, found[1], side="right") - 1, found[3]
-        masks, full = plan.masks, len(self.occupied[0]) == 1 << self.n_bits
-        rings = np.repeat(np.arange(radius + 1, dtype=np.uint8), np.diff(plan.rings))
-        if full:
+        if plan.codes is not None or not self.direct:
+            offsets, starts, _, distances = self._slices(
+                queries, plan, self._sizes(queries, plan, ALL_ALIVE, EVERYTHING)[0]
+            )
+            return offsets, np.searchsorted(self.bounds, starts, side="right") - 1, distances
+        masks = plan.masks
+        if len(self.occupied[0]) == 1 << self.n_bits:
             buckets = (queries.astype(np.uint32)[:, None] ^ masks.astype(np.uint32)).reshape(-1)
-            offsets = np.arange(len(queries) + 1) * len(masks)
-            return offsets, buckets, np.broadcast_to(rings, (len(queries), len(masks))).reshape(-1)
-        most = len(queries) * len(masks) + 1  # pages that stay empty cost nothing
+            rings = np.repeat(np.arange(radius + 1, dtype=np.uint8), np.diff(plan.rings))
+            distances = np.broadcast_to(rings, (len(queries), len(masks))).reshape(-1)
+            return np.arange(len(queries) + 1) * len(masks), buckets, distances
+        most = len(queries) * len(masks) + 1  # memory that is never written to costs nothing
         buckets, distances = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint8)
         n_slices = np.empty(len(queries), dtype=np.int64)
-        probing.list_probed(queries, masks, plan.rings, self.bounds, n_slices, buckets, distances)
-        offsets = offsets_of(n_slices)
+        kernels.list_probed(queries, masks, plan.rings, self.bounds, n_slices, buckets, distances)
+        offsets = _offsets(n_slices)
         return offsets, buckets[: offsets[-1]], distances[: offsets[-1]]
 
     def within(
@@ -178,9 +213,10 @@ class BucketTable:
     ) -> tuple[Counts, Distances, Counts]:
         """Positions, distances and offsets of all items within ``radius``, by distance and (``ordered``) position."""
         plan = self._plan(radius)
-        if plan.masks is not None and PROBE * len(queries) * len(plan.masks) < WORTH_THREADS:
-            where = (plan.masks, plan.rings, self.direct, self.keys, self.bounds, self.order, alive)
-            positions, distances, offsets = gathering.gather_probed(queries, *where, ordered, WORTH_THREADS)
+        if plan.codes is None and PROBE * len(queries) * len(plan.masks) < WORTH_THREADS:
+            positions, distances, offsets = kernels.gather_probed(
+                queries, plan.masks, plan.rings, self._table, alive, ordered, WORTH_THREADS
+            )
             if len(positions) == offsets[-1]:
                 return positions, distances, offsets
         n_slices, n_items = self._sizes(queries, plan, alive, EVERYTHING)
@@ -190,186 +226,198 @@ class BucketTable:
         """Positions and distances, (m, k), of the k nearest items by distance and position; k items must be alive."""
         positions = np.empty((len(queries), k), dtype=np.int64)
         distances = np.empty((len(queries), k), dtype=np.uint8)
-        rows = np.arange(len(queries))
-        for plan in self._search_plans:
-            n_slices, n_items = self._sizes(queries[rows], plan, alive, k)
-            done = n_items >= k
-            self._take(queries, rows[done], plan, n_slices[done], alive, positions, distances)
-            rows = rows[~done]
-            if not len(rows):
-                break
+        for rows, plan, n_slices, _ in self._finished(queries, k, alive):
+            positions[rows], distances[rows] = self._take(queries[rows], plan, n_slices, k, alive)
         return positions, distances
 
     def candidates(self, queries: Words, k: int, alive: Mask = ALL_ALIVE) -> tuple[NDArray[np.intp], Counts, Distances]:
         """Queries, positions and distances, flat, of all items up to the distance at which a query has k of them."""
         found = []
+        for rows, plan, n_slices, n_items in self._finished(queries, k, alive):
+            positions, distances, _ = self._copy(queries[rows], plan, n_slices, n_items, alive, ordered=False)
+            found.append((np.repeat(rows, n_items), positions, distances))
+        owners, positions, distances = (np.concatenate(column) for column in zip(*found, strict=True))
+        return owners, positions, distances
+
+    def rings(self, query: Words) -> Iterator[tuple[int, NDArray[Any]]]:
+        """(distance, positions) of one query by increasing distance, lazily; only distances that occur."""
+        keys, bounds = self.occupied
+        distances = None
+        left = len(self)
+        for t in range(self.n_bits + 1):
+            if self._worth_probing(comb(self.n_bits, t)):
+                ring = ring_masks(self.n_bits, t).astype(np.uint64) ^ query[0]
+                places = find_ids(np.sort(ring), keys, None)
+            else:
+                distances = np.bitwise_count(keys ^ query[0]) if distances is None else distances
+                places = np.flatnonzero(distances == t)
+            buckets = [self.order[bounds[i] : bounds[i + 1]] for i in places if i >= 0]
+            if buckets:
+                positions = np.sort(np.concatenate(buckets))
+                yield t, positions
+                left -= len(positions)
+            if not left:
+                return
+
+    def _finished(self, queries: Words, k: int, alive: Mask) -> Iterator[tuple[NDArray[np.intp], Plan, Counts, Counts]]:
+        """(queries, plan, slices, items): in turn, the queries for which a plan finds k items, and what it finds."""
         rows = np.arange(len(queries))
         for plan in self._search_plans:
             n_slices, n_items = self._sizes(queries[rows], plan, alive, k)
             done = n_items >= k
-            hits = self._copy(queries[rows[done]], plan, n_slices[done], n_items[done], alive, ordered=False)
-            found.append((np.repeat(rows[done], n_items[done]), hits[0], hits[1]))
+            yield rows[done], plan, n_slices[done], n_items[done]
             rows = rows[~done]
             if not len(rows):
-                break
-        owners, positions, distances = zip(*found, strict=True)
-        return np.concatenate(owners), np.concatenate(positions), np.concatenate(distances)
-
-    def rings(self, query: Words) -> Iterator[tuple[int, NDArray[Any]]]:
-        """(distance, positions) of one query by increasing distance, lazily; only distances that occur."""
-        left = len(self)
-        for t in range(self.n_bits + 1):
-            if not left:
                 return
-            if not self._worth_probing(comb(self.n_bits, t)):
-                yield from self._scanned_rings(query, t)
-                return
-            masks, rings = ball(self.n_bits, t)
-            ring = Plan(t, masks, np.array([rings[t], rings[t + 1]]))
-            n_slices, n_items = self._sizes(query, ring, ALL_ALIVE, EVERYTHING)
-            if n_items[0]:
-                _, starts, stops, _ = self._slices(query, ring, n_slices)
-                yield t, np.sort(np.concatenate([self.order[a:b] for a, b in zip(starts, stops, strict=True)]))
-                left -= int(n_items[0])
-
-    def _scanned_rings(self, query: Words, first: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The rings from distance ``first`` on, by looking at every occupied code."""
-        keys, bounds = self.occupied
-        distances = np.bitwise_count(keys ^ query[0])
-        for t in range(first, self.n_bits + 1):
-            hits = np.flatnonzero(distances == t)
-            if len(hits):
-                yield t, np.sort(np.concatenate([self.order[bounds[i] : bounds[i + 1]] for i in hits]))
 
     def _copy(
         self, queries: Words, plan: Plan, n_slices: Counts, n_items: Counts, alive: Mask, *, ordered: bool
     ) -> tuple[Counts, Distances, Counts]:
         """Positions, distances and offsets of the items counted before."""
-        offsets = offsets_of(n_items)
+        offsets = _offsets(n_items)
         positions = np.empty(offsets[-1], dtype=np.int64)
         distances = np.empty(offsets[-1], dtype=np.uint8)
 
         def work(a: int, b: int) -> None:
             slices = self._slices(queries[a:b], plan, n_slices[a:b])
-            out = (offsets[a : b + 1], positions, distances)
-            gathering.copy_items(*slices, self.order, alive, *out, ordered, len(self).bit_length())
+            kernels.copy_items(slices, self.order, alive, offsets[a : b + 1], positions, distances, ordered)
 
-        in_chunks(work, chunks(len(queries), mean(n_slices), mean(n_items)))
+        _in_chunks(work, len(queries), int(n_slices.sum()), int(n_items.sum()))
         return positions, distances, offsets
 
     def _take(
-        self,
-        queries: Words,
-        rows: NDArray[np.intp],
-        plan: Plan,
-        n_slices: Counts,
-        alive: Mask,
-        positions: Counts,
-        distances: Distances,
-    ) -> None:
-        """Write the nearest items of the queries ``rows`` that ``plan`` finishes."""
-        k = positions.shape[1]
+        self, queries: Words, plan: Plan, n_slices: Counts, k: int, alive: Mask
+    ) -> tuple[NDArray[np.int64], Distances]:
+        """Positions and distances of the k nearest of the items counted before."""
+        positions = np.empty((len(queries), k), dtype=np.int64)
+        distances = np.empty((len(queries), k), dtype=np.uint8)
 
         def work(a: int, b: int) -> None:
-            slices = self._slices(queries[rows[a:b]], plan, n_slices[a:b])
-            p, d = np.empty((b - a, k), dtype=np.int64), np.empty((b - a, k), dtype=np.uint8)
-            gathering.take_nearest(*slices, self.order, alive, p, d)
-            positions[rows[a:b]], distances[rows[a:b]] = p, d
+            slices = self._slices(queries[a:b], plan, n_slices[a:b])
+            kernels.take_nearest(slices, self.order, alive, positions[a:b], distances[a:b])
 
-        in_chunks(work, chunks(len(rows), mean(n_slices), MERGE * k))
+        _in_chunks(work, len(queries), int(n_slices.sum()), MERGE * k * len(queries))
+        return positions, distances
 
-    def _worth_probing(self, n_masks: int) -> bool:
-        """Whether looking up ``n_masks`` codes costs less than looking at every occupied one."""
-        cost = 1 if self.direct else BISECTION
-        return n_masks * cost <= max(1, len(self.occupied[0]))
+    @cached_property
+    def _table(self) -> tuple[Any, ...]:
+        """The table as the compiled loops take it."""
+        return self.direct, self.keys, self.bounds, self.order
+
+    def _sizes(self, queries: Words, plan: Plan, alive: Mask, k: int) -> tuple[Counts, Counts]:
+        """Slices and items of every query."""
+        n_slices, n_items = np.empty(len(queries), dtype=np.int64), np.empty(len(queries), dtype=np.int64)
+
+        def work(a: int, b: int) -> None:
+            out = (alive, k, n_slices[a:b], n_items[a:b])
+            if plan.codes is None:
+                kernels.size_probed(queries[a:b], plan.masks, plan.rings, self._table, *out)
+            else:
+                codes, bounds = plan.codes.within(plan.radius), self.occupied[1]
+                parts.size_compared(queries[a:b], plan.radius, codes, bounds, self.order, *out)
+
+        _in_chunks(work, len(queries), 0, PROBE * self._expected_looks(plan, k) * len(queries))
+        return n_slices, n_items
+
+    def _slices(self, queries: Words, plan: Plan, n_slices: Counts) -> tuple[Counts, Counts, Counts, Distances]:
+        """Offsets, starts, stops and distances of the buckets counted before."""
+        offsets = _offsets(n_slices)
+        starts, stops = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
+        slices = offsets, starts, stops, np.empty(offsets[-1], dtype=np.uint8)
+        if plan.codes is None:
+            kernels.fill_probed(queries, plan.masks, plan.rings, self._table, slices)
+        else:
+            parts.fill_compared(queries, plan.radius, plan.codes.within(plan.radius), self.occupied[1], slices)
+        return slices
 
     @cached_property
     def _plans(self) -> dict[int, Plan]:
         return {}
 
     def _plan(self, radius: int) -> Plan:
-        """Probe the ball, or look at the codes that share a part with the query, or at all: whichever is least."""
+        """Probe the ball, or compare the codes that share a part with the query, or all: whichever takes least."""
         if radius not in self._plans:
-            if self._parts_pay(radius):
-                plan = Plan(radius, in_parts=True)
+            if self._worth_parts(radius):
+                plan = Plan(radius, codes=self._code_parts)
             elif self._worth_probing(ball_size(self.n_bits, radius)):
                 plan = Plan(radius, *ball(self.n_bits, radius))
             else:
-                plan = Plan(radius)
+                plan = Plan(radius, codes=self._all_codes)
             self._plans[radius] = plan
         return self._plans[radius]
 
     @cached_property
     def _search_plans(self) -> list[Plan]:
-        """Probe as far as it pays, or take the codes that share a part as far as that pays; then look at every code."""
-        far = [radius for radius in range(self.n_bits) if self._parts_pay(radius)]
+        """Plans for a top-k search, tried in turn: probe or compare in parts as far as that pays, then compare all."""
+        every_code = Plan(self.n_bits, codes=self._all_codes)
+        far = [radius for radius in range(self.n_bits) if self._worth_parts(radius)]
         if far:
             step = parts.n_parts(self.n_bits, len(self.keys))
-            near = range(step - 1, far[-1], step)
-            return [*(Plan(radius, in_parts=True) for radius in sorted({*near, far[-1]})), Plan(self.n_bits)]
+            radii = sorted({*range(step - 1, far[-1], step), far[-1]})
+            return [*(Plan(radius, codes=self._code_parts) for radius in radii), every_code]
         sizes = [ball_size(self.n_bits, radius) for radius in range(self.n_bits + 1)]
         probed = sum(size <= MAX_SEARCH_MASKS and self._worth_probing(size) for size in sizes)
-        first = [Plan(probed - 1, *ball(self.n_bits, probed - 1))] if probed else []
-        return [*first, Plan(self.n_bits)]
+        return [Plan(probed - 1, *ball(self.n_bits, probed - 1)), every_code] if probed else [every_code]
 
     @cached_property
     def _code_parts(self) -> parts.CodeParts:
-        return parts.CodeParts.build(self.keys, self.n_bits)
+        return parts.CodeParts.build(self.keys, self.n_bits, parts.n_parts(self.n_bits, len(self.keys)))
 
-    def _parts_pay(self, radius: int) -> bool:
-        """Whether taking the codes that share a part costs less than probing, and than looking at every code."""
+    @cached_property
+    def _all_codes(self) -> parts.CodeParts:
+        return parts.CodeParts.build(self.occupied[0], self.n_bits, 0)
+
+    def _worth_probing(self, n_masks: int) -> bool:
+        """Whether looking up ``n_masks`` codes costs less than comparing every occupied one."""
+        return n_masks * (1 if self.direct else BISECTION) <= max(1, len(self.occupied[0]))
+
+    def _worth_parts(self, radius: int) -> bool:
+        """Whether comparing the codes that share a part costs less than probing, and than comparing every code."""
         n = len(self.keys)
         if self.n_bits <= MAX_DIRECT_BITS or n < FEW_CODES:
             return False
         looks = parts.expected_looks(self.n_bits, n, radius)
         return 2 * looks < n and looks < BISECTION * ball_size(self.n_bits, radius)
 
-    def _sizes(self, queries: Words, plan: Plan, alive: Mask, k: int) -> tuple[Counts, Counts]:
-        """Slices and items of every query."""
-        n_slices, n_items = np.empty(len(queries), dtype=np.int64), np.empty(len(queries), dtype=np.int64)
-        keys, bounds = (self.keys, self.bounds) if plan.masks is not None else self.occupied
-
-        def work(a: int, b: int) -> None:
-            sizes = (self.order, alive, k, n_slices[a:b], n_items[a:b])
-            if plan.in_parts:
-                self._code_parts.size(queries[a:b], plan.radius, bounds, *sizes)
-            elif plan.masks is not None:
-                probing.size_probed(queries[a:b], plan.masks, plan.rings, self.direct, keys, bounds, *sizes)
-            else:
-                probing.size_scanned(queries[a:b], plan.radius, keys, bounds, *sizes)
-
-        looks = self._expected_looks(plan, k)
-        in_chunks(work, chunks(len(queries), 0, PROBE * looks))
-        return n_slices, n_items
-
     def _expected_looks(self, plan: Plan, k: int) -> int:
         """Codes that a query looks at; when probing, until it has probably found k items."""
+        if plan.codes is None:
+            return min(len(plan.masks), 4 * k * len(self.occupied[0]) // max(1, len(self)) + self.n_bits + 1)
         if plan.in_parts:
             return int(parts.expected_looks(self.n_bits, len(self.keys), plan.radius))
-        if plan.masks is None:
-            return len(self.occupied[0])
-        return min(len(plan.masks), 4 * k * len(self.occupied[0]) // max(1, len(self)) + self.n_bits + 1)
-
-    def _slices(self, queries: Words, plan: Plan, n_slices: Counts) -> tuple[Counts, Counts, Counts, Distances]:
-        """Offsets, starts, stops and distances of the buckets counted before."""
-        offsets = offsets_of(n_slices)
-        starts, stops = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
-        distances = np.empty(offsets[-1], dtype=np.uint8)
-        self._fill(queries, plan, offsets, starts, stops, distances)
-        return offsets, starts, stops, distances
-
-    def _fill(
-        self, queries: Words, plan: Plan, offsets: Counts, starts: Counts, stops: Counts, distances: Distances
-    ) -> None:
-        out = (offsets, starts, stops, distances)
-        if plan.in_parts:
-            self._code_parts.fill(queries, plan.radius, self.bounds, *out)
-        elif plan.masks is not None:
-            probing.fill_probed(queries, plan.masks, plan.rings, self.direct, self.keys, self.bounds, *out)
-        else:
-            probing.fill_scanned(queries, plan.radius, *self.occupied, *out)
+        return len(self.occupied[0])
 
 
-def _address_directly(n_bits: int, n_items: int) -> bool:
-    """Whether a table of so many items is addressed by the code itself."""
-    return n_bits <= MAX_DIRECT_BITS and 1 << n_bits <= max(ALWAYS_DIRECT, SPARSEST * n_items)
+def _offsets(sizes: Counts) -> Counts:
+    """Where each of several runs of these sizes begins, and where the last one ends."""
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def _in_chunks(work: Callable[[int, int], None], n_queries: int, slices: int, steps: int) -> None:
+    """Call ``work`` on runs of queries of bounded memory; on several threads if the work is worth it.
+
+    ``slices`` and further ``steps`` are what all queries need together.
+    """
+    n_chunks = slices // MAX_SLICES + 1
+    if PROBE * slices + steps >= WORTH_THREADS:
+        n_chunks = max(n_chunks, 4 * _n_threads())
+    size = max(1, -(-n_queries // n_chunks))
+    runs = [(a, min(a + size, n_queries)) for a in range(0, n_queries, size)]
+    threads = min(len(runs), _n_threads())
+    if threads < 2:
+        for a, b in runs:
+            work(a, b)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(work, a, b) for a, b in runs]:
+            future.result()
+
+
+@lru_cache(maxsize=1)
+def _n_threads() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.index import BucketIndex, HammingIndex
-from shorthash.index.faiss_index import as_octets, from_octets
+from shorthash.index.faiss import codes_from_bytes, codes_to_bytes
 from shorthash.persistence.files import replacing
 
 __all__ = ["export_index", "import_index"]
@@ -105,7 +105,7 @@ def _write_faiss(index: HammingIndex, path: Path) -> None:
     flat = faiss.IndexBinaryFlat(-(-index.n_bits // 8) * 8)
     mapped = faiss.IndexBinaryIDMap(flat)
     if len(index):
-        mapped.add_with_ids(as_octets(index.codes, index.n_bits), np.ascontiguousarray(index.ids))
+        mapped.add_with_ids(codes_to_bytes(index.codes, index.n_bits), np.ascontiguousarray(index.ids))
     path.write_bytes(faiss.serialize_index_binary(mapped).data)  # faiss.write_index_binary may overlook a full disk
 
 
@@ -128,7 +128,7 @@ def _read_faiss(path: Path) -> _Contents:
     octets = faiss.vector_to_array(structure.xb).reshape(len(ids), structure.d // 8)
     if structure.d > 64:
         raise DataFileError(f"{path} holds codes of {structure.d} bits; shorthash takes up to 64.")
-    return _Contents(from_octets(octets), ids)
+    return _Contents(codes_from_bytes(octets), ids)
 
 
 def _write_parquet(index: HammingIndex, path: Path) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "TYPES",
     "check_arrays",
     "is_save",
+    "read_file",
     "read_meta",
     "read_save",
     "replacing",
@@ -127,7 +128,7 @@ def read_meta(path: Path) -> dict[str, Any]:
 def read_save(path: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Array]]:
     """Description and arrays: read and checked, or (``mmap``) left on disk with only the header checked."""
     if is_save(path):
-        return _read_file(path, mmap=mmap)
+        return read_file(path, mmap=mmap)
     meta = _read_folder_meta(path)
     while True:
         try:
@@ -349,7 +350,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise PersistenceError(f"Cannot read {path}: {error.strerror}; check its permissions.") from error
 
 
-def _read_file(path: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+def read_file(path: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Description and arrays of a save in one file; see ``read_save``."""
     with _opened(path) as file:
         meta, contents, start = _read_file_header(path, file)
         ends = [entry["data_offsets"][1] for name, entry in contents.items() if name != "__metadata__"]

@@ -65,7 +65,7 @@ DATACLASSES = {
 
 INDEXES = {
     "BucketIndex": "shorthash.index.buckets:BucketIndex",
-    "FaissIndex": "shorthash.index.faiss_index:FaissIndex",
+    "FaissIndex": "shorthash.index.faiss:FaissIndex",
     "ScanIndex": "shorthash.index.scan:ScanIndex",
 }
 """Indexes: saved by their own ``export_state``."""

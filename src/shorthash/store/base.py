@@ -14,7 +14,7 @@ from shorthash._validation import check_choice
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex, check_k
-from shorthash.index.ids import AnyIds, as_ids, check_same_kind, check_unique, number_on, tie_order
+from shorthash.index.items import AnyIds, as_ids, check_same_kind, check_unique, next_ids, tie_order
 from shorthash.index.results import RadiusResult, RerankResult, SearchResult
 from shorthash.store import ranking
 from shorthash.store.conditions import Allowed, StoreWhere
@@ -133,6 +133,18 @@ class Store(Versions):
         self._after_writing(len(rows))
         return self
 
+    def update(self, ids: ArrayLike, codes: ArrayLike) -> Self:
+        """Give items new codes, all or none; in insertion order they become the newest."""
+        packed = as_packed(codes, self.n_bits)
+        known = self._ids_for(packed, ids)
+        if len(known):
+            with self._writing() as session:
+                self._check_known(session, known)
+                place = session.collection.next_place
+                session.recode(self._version, known.tolist(), to_signed(packed).tolist(), place)
+                session.save(replace(session.collection, next_place=place + len(known)))
+        return self
+
     def items(self, ids: ArrayLike) -> Items:
         """Everything about some items, in the order of ``ids``; an id that is not in the opened version is an error."""
         wanted = as_ids(ids, type(self).__name__)
@@ -231,22 +243,10 @@ class Store(Versions):
                 return False
             return len(session.items(self._version, ids)) == len(ids)
 
-    def _add(self, codes: PackedCodes, ids: AnyIds | None) -> None:
-        self.add(codes, ids)
-
     def _remove(self, ids: AnyIds) -> None:
         with self._writing() as session:
             self._check_known(session, ids)
             session.delete(ids)
-
-    def _update(self, ids: AnyIds, codes: PackedCodes) -> None:
-        if not len(ids):
-            return
-        with self._writing() as session:
-            self._check_known(session, ids)
-            place = session.collection.next_place
-            session.recode(self._version, ids.tolist(), to_signed(codes).tolist(), place)
-            session.save(replace(session.collection, next_place=place + len(ids)))
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
         with self._opened() as session:
@@ -326,14 +326,14 @@ class Store(Versions):
     def _new_ids(self, session: Session, n: int) -> AnyIds:
         if session.collection.id_kind == "U" and not session.is_empty():
             raise InvalidInput("Items of a collection with string ids cannot be numbered; pass ids=[...] as strings.")
-        return number_on(session.collection.last_id + 1, n)
+        return next_ids(session.collection.last_id + 1, n)
 
     def _check_kind(self, session: Session, ids: AnyIds) -> None:
         """Raise unless the opened version is still there and the ids are of its kind."""
         kind = session.collection.id_kind
         self._check_version(session)
         if ids.dtype.kind != kind and not session.is_empty():
-            check_same_kind(ids, np.empty(0, dtype=np.int64 if kind == "i" else np.str_), type(self).__name__)
+            check_same_kind(ids, kind, type(self).__name__)
 
     def _check_new(self, session: Session, ids: AnyIds) -> None:
         self._check_kind(session, ids)

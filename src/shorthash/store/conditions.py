@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import InvalidInput
-from shorthash.index.filters import Where, allowed_items
-from shorthash.index.ids import AnyIds, as_ids, check_same_kind
+from shorthash.index.items import AnyIds, Where, allowed_items, as_ids, check_same_kind
 
 __all__ = ["Allowed", "Scalar", "StoreWhere", "as_allowed"]
 
@@ -49,7 +48,7 @@ def as_allowed(where: StoreWhere | None, kind: Callable[[], str], all_ids: Calla
     if values.dtype.kind == "b":
         return _masked(values, all_ids(), owner)
     wanted = as_ids(values, owner)
-    check_same_kind(wanted, np.empty(0, dtype=np.int64 if kind() == "i" else np.str_), owner)
+    check_same_kind(wanted, kind(), owner)
     return Allowed(ids=wanted)
 
 

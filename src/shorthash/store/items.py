@@ -14,7 +14,7 @@ from shorthash._types import PackedCodes
 from shorthash.codes import packed_dtype
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex
-from shorthash.index.ids import AnyIds
+from shorthash.index.items import AnyIds
 
 __all__ = [
     "Items",

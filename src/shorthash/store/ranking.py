@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.codes import ball_size, ring_masks
-from shorthash.index.ids import shuffle_keys
+from shorthash.index.items import shuffle_keys
 from shorthash.store.conditions import Allowed
 from shorthash.store.items import as_ids_array, to_signed
 from shorthash.store.session import Hit, Session, Version

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash.index.reranking import METRICS, ranked, score_codes, score_vectors
+from shorthash.index.items import METRICS, best_order, score_codes, score_vectors
 from shorthash.index.results import RerankResult
 from shorthash.store.items import as_ids_array, from_signed
 from shorthash.store.session import Hit
@@ -52,5 +52,5 @@ def rerank_result(rows: Sequence[Ranked], kind: str) -> RerankResult:
 
 
 def _first(hits: Sequence[Hit], scores: NDArray[np.float32], k: int) -> Ranked:
-    order = ranked(scores, as_ids_array([hit[0] for hit in hits]), k)
+    order = best_order(scores, as_ids_array([hit[0] for hit in hits]), k)
     return [hits[i][0] for i in order.tolist()], scores[order].tolist()

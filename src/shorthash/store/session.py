@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import InvalidInput
-from shorthash.index.ids import AnyIds
+from shorthash.index.items import AnyIds
 from shorthash.store.conditions import Allowed
 from shorthash.store.items import Items, Rows
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash.persistence.files import read_save, write_file
+from shorthash.persistence.files import read_file, write_file
 
 __all__ = ["SideFile", "remove_others", "side_folder"]
 
@@ -27,7 +27,7 @@ class SideFile:
     """
 
     def __init__(self, path: Path) -> None:
-        _, arrays = read_save(path, mmap=True)
+        _, arrays = read_file(path, mmap=True)
         self._slots: NDArray[np.int64] = arrays["slots"]
         self._rows: NDArray[np.int64] = arrays["rows"]
         self._vectors: NDArray[np.float32] = arrays["vectors"]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import InvalidInput
-from shorthash.index.ids import AnyIds
+from shorthash.index.items import AnyIds
 from shorthash.store.conditions import Allowed, Scalar
 from shorthash.store.items import Items, as_ids_array, from_signed
 from shorthash.store.ranking import distances_of

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import PersistenceError
-from shorthash.index.ids import AnyIds
+from shorthash.index.items import AnyIds
 from shorthash.store.conditions import Scalar
 from shorthash.store.items import Rows
 from shorthash.store.session import Collection, Hit, Version

@@ -13,7 +13,7 @@ import numpy as np
 from shorthash.errors import InvalidInput
 from shorthash.images import BitExplanation, Collection, Found, Item
 from shorthash.images.results import Label, split_label
-from shorthash.index.ids import AnyIds
+from shorthash.index.items import AnyIds
 
 __all__ = [
     "K_MAX",

@@ -1,0 +1,399 @@
+"""What an index keeps for every item besides its code: ids and vectors. Checks, filters, the order of ties, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from shorthash._types import Distances, PackedCodes
+from shorthash.errors import InvalidInput
+
+__all__ = [
+    "METRICS",
+    "TIES",
+    "AnyIds",
+    "VectorRows",
+    "Vectors",
+    "Where",
+    "allowed_items",
+    "as_ids",
+    "as_vectors",
+    "best_order",
+    "check_same_kind",
+    "check_unique",
+    "find_ids",
+    "grown",
+    "next_ids",
+    "read_only",
+    "saved_vectors",
+    "score_codes",
+    "score_vectors",
+    "shuffle_keys",
+    "stacked_vectors",
+    "tie_order",
+]
+
+AnyIds = NDArray[Any]
+"""Ids as int64 or as numpy strings, (n,)."""
+
+Vectors = NDArray[np.floating[Any]]
+"""Vectors, (n, dimension), float16, float32 or float64."""
+
+Where = NDArray[np.bool_] | Collection[Any] | Callable[[AnyIds], NDArray[np.bool_]]
+"""A mask over the items in insertion order, a collection of ids, or a function that turns all ids into such a mask."""
+
+TIES = ("id", "insertion", "shuffle", "any")
+"""Orders inside equal distance: smallest id first, oldest first, seeded shuffle, or no promise."""
+
+METRICS = ("cosine", "dot", "euclidean", "asymmetric")
+"""Cosine, inner product or Euclidean distance of vectors; or the query's real scores against the signs of the codes."""
+
+VECTOR_TYPES = ("float16", "float32", "float64")  # other types become float32
+INT64_MAX = np.iinfo(np.int64).max
+SMALL_BUFFER = 64
+SCORED_AT_ONCE = 1 << 16  # rows gathered at a time
+
+
+def read_only(values: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def as_ids(ids: ArrayLike, owner: str) -> AnyIds:
+    """Ids as int64 or as strings, (n,); raises for anything else."""
+    values = np.asarray(ids)
+    if values.ndim != 1:
+        raise InvalidInput(f"The 'ids' of {owner} must have shape (n_items,). Got shape {values.shape} instead.")
+    if values.size == 0 and values.dtype.kind not in "iuU":
+        return values.astype(np.int64)
+    if values.dtype.kind == "O" and len({type(v) for v in values}) == 1:
+        values = np.array(values.tolist())
+    if values.dtype.kind == "U" and (isinstance(ids, np.ndarray) or _all_strings(ids)):
+        _check_no_nul(ids, values, owner)
+        return values
+    if values.dtype.kind == "i":
+        return values.astype(np.int64, copy=False)
+    if values.dtype.kind == "u" and (values.dtype.itemsize < 8 or not values.size or int(values.max()) <= INT64_MAX):
+        return values.astype(np.int64)
+    raise InvalidInput(
+        f"The 'ids' of {owner} must be all integers that fit int64, or all strings. Got {values.dtype} instead; "
+        "convert them, for instance with [str(i) for i in ids]."
+    )
+
+
+def _all_strings(ids: ArrayLike) -> bool:
+    """Whether a sequence held strings only, before numpy made strings of the rest."""
+    return all(isinstance(value, str) for value in np.asarray(ids, dtype=object))
+
+
+def _check_no_nul(ids: ArrayLike, values: AnyIds, owner: str) -> None:
+    """Raise if a string holds a NUL character; numpy strips those at the end, so a list is checked itself."""
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "U":
+        letters = np.ascontiguousarray(values).view(np.uint32).reshape(len(values), -1) if values.size else values
+        bad = bool(values.size and np.any((letters[:, :-1] == 0) & (letters[:, 1:] != 0)))
+    else:
+        bad = any("\0" in value for value in np.asarray(ids, dtype=object))
+    if bad:
+        raise InvalidInput(f"The 'ids' of {owner} may not hold NUL characters; encode or rename such ids.")
+
+
+def check_unique(ids: AnyIds, owner: str) -> None:
+    """Raise if an id occurs twice in ``ids``."""
+    if len(ids) < 2 or (ids.dtype.kind == "i" and bool(np.all(ids[1:] > ids[:-1]))):
+        return
+    values, counts = np.unique(ids, return_counts=True)
+    if len(values) < len(ids):
+        twice = values[counts > 1][0].item()
+        raise InvalidInput(f"The 'ids' of {owner} must be unique, but {twice!r} occurs twice; drop one of the two.")
+
+
+def check_same_kind(ids: AnyIds, kind: str, owner: str) -> None:
+    """Raise unless ids are integers where those of the index are ("i"), strings where those are ("U")."""
+    if ids.dtype.kind != kind and len(ids):
+        names = {"i": "integers", "U": "strings"}
+        raise InvalidInput(
+            f"The 'ids' of {owner} are {names[kind]} in this index. Got {names[ids.dtype.kind]} instead; "
+            "convert them to one kind."
+        )
+
+
+def next_ids(next_id: int, n: int) -> AnyIds:
+    """Ids for n items added without any: consecutive numbers."""
+    if next_id + n - 1 > INT64_MAX:
+        raise InvalidInput(f"Items cannot be numbered beyond the id {INT64_MAX}; pass ids=[...] for new items.")
+    return np.arange(n, dtype=np.int64) + next_id if n else np.empty(0, dtype=np.int64)
+
+
+def find_ids(ids: AnyIds, known: AnyIds, order: NDArray[np.intp] | None) -> NDArray[np.int64]:
+    """Positions of ``ids`` in ``known``, -1 where absent; ``order`` sorts ``known`` (None: it is ascending)."""
+    if not len(known):
+        return np.full(len(ids), -1, dtype=np.int64)
+    slots = np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)
+    positions = slots if order is None else order[slots]
+    return np.where(known[positions] == ids, positions, -1).astype(np.int64)
+
+
+def allowed_items(where: Where, ids: AnyIds, owner: str) -> NDArray[np.bool_]:
+    """Mask of the items that ``where`` admits, (n_items,).
+
+    Examples
+    --------
+    >>> ids = np.array([10, 20, 30])
+    >>> allowed_items({10, 30, 50}, ids, "demo").tolist()
+    [True, False, True]
+    >>> allowed_items(lambda ids: ids > 10, ids, "demo").tolist()
+    [False, True, True]
+    """
+    if callable(where):
+        rule = f"The function given as 'where' of {owner} must return"
+        mask: NDArray[Any] = np.asarray(where(ids))
+    else:
+        rule = f"A mask given as 'where' of {owner} must be"
+        mask = where if isinstance(where, np.ndarray) else np.asarray(list(where))
+        if mask.dtype.kind != "b":
+            allowed = as_ids(mask, owner)
+            check_same_kind(allowed, ids.dtype.kind, owner)
+            return np.isin(ids, allowed)
+    if mask.dtype.kind != "b" or mask.shape != ids.shape:
+        raise InvalidInput(
+            f"{rule} a boolean array with one entry per item, shape ({len(ids)},). "
+            f"Got {mask.dtype} of shape {mask.shape} instead."
+        )
+    return mask
+
+
+def tie_order(
+    queries: NDArray[Any], distances: NDArray[Any], positions: NDArray[Any], ids: AnyIds, ties: str, seed: int
+) -> NDArray[np.intp]:
+    """The permutation that sorts hits by query, distance and the order of ties; all arrays are (n_hits,)."""
+    if ties == "shuffle":
+        return np.lexsort((ids, shuffle_keys(ids, seed), distances, queries))
+    return np.lexsort((ids if ties == "id" else positions, distances, queries))
+
+
+def shuffle_keys(ids: AnyIds, seed: int) -> NDArray[np.uint64]:
+    """Pseudo-random keys that depend only on id and seed, so that every index shuffles alike.
+
+    Examples
+    --------
+    >>> np.argsort(shuffle_keys(np.arange(6), seed=1)).tolist() != np.argsort(shuffle_keys(np.arange(6), 2)).tolist()
+    True
+    """
+    start = _mix(np.array([seed], dtype=np.uint64))
+    if ids.dtype.kind != "U":
+        return _mix(ids.astype(np.int64).view(np.uint64) ^ start)
+    keys = np.repeat(start, len(ids))
+    letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
+    for column in letters.T:  # zeros only pad numpy strings, so the width of the array does not matter
+        keys = np.where(column == 0, keys, _mix(keys ^ column.astype(np.uint64)))
+    return keys
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble 64 bits (the finaliser of SplitMix64)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def as_vectors(values: ArrayLike, n: int, owner: str, dtype: DTypeLike | None = None) -> Vectors:
+    """Check that ``values`` are n finite vectors, in ``dtype`` (None: theirs; integers become float32)."""
+    try:
+        vectors = np.asarray(values)
+    except ValueError as error:
+        raise InvalidInput(f"The 'vectors' of {owner} must be numbers of shape ({n}, dimension): {error}.") from error
+    if vectors.ndim != 2 or len(vectors) != n or vectors.shape[1] == 0 or vectors.dtype.kind not in "fiu":
+        raise InvalidInput(
+            f"The 'vectors' of {owner} must be numbers of shape ({n}, dimension), one row per code. "
+            f"Got {vectors.dtype} of shape {vectors.shape} instead."
+        )
+    if dtype is None:
+        dtype = vectors.dtype if vectors.dtype.name in VECTOR_TYPES else np.float32
+    with np.errstate(over="ignore"):  # too large a number becomes infinity, which is refused below
+        vectors = np.ascontiguousarray(vectors, dtype=dtype)
+    if not np.isfinite(np.sum(vectors, dtype=np.float64)):
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(bad):
+            raise InvalidInput(
+                f"The 'vectors' of {owner} must be finite in {vectors.dtype}, but row {bad[0]} holds NaN or "
+                "infinity; drop or repair it."
+            )
+    return vectors
+
+
+def stacked_vectors(parts: Sequence[Vectors | None]) -> Vectors | None:
+    """Vectors of several indexes together; raises unless all of them have vectors of one dimension, or none has any."""
+    vectors = [part for part in parts if part is not None]
+    if not vectors:
+        return None
+    if len(vectors) < len(parts) or any(np.isnan(part[:, 0]).any() for part in vectors):
+        raise InvalidInput("Items with and without vectors cannot be merged; give all of them vectors, or none.")
+    if len({part.shape[1] for part in vectors}) > 1:
+        raise InvalidInput("Items whose vectors differ in dimension cannot be merged; use one kind of vectors.")
+    return np.concatenate(vectors)
+
+
+def saved_vectors(state: Mapping[str, Any], n_items: int) -> Vectors | None:
+    """The vectors in the exported state of an index; raises InvalidInput if they do not fit its items."""
+    vectors = state.get("vectors")
+    if vectors is None:
+        return None
+    if vectors.ndim != 2 or len(vectors) != n_items or vectors.dtype.name not in VECTOR_TYPES:
+        raise InvalidInput(
+            f"A saved index of {n_items} items has vectors of shape {vectors.shape}; build the index again."
+        )
+    return np.asarray(vectors)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorRows:
+    """Vectors by position; adding rows does not change those that readers hold.
+
+    Rows are never moved: the first remain where they were loaded (perhaps on disk), later ones go to a buffer with room
+    to grow. When positions are renumbered because items were dropped, ``slots`` holds the rows of the positions.
+
+    Attributes
+    ----------
+    base : (n0, dimension) the first rows
+    tail : (capacity, dimension) buffer for further rows
+    n_rows : rows in use, in ``base`` and ``tail`` together
+    slots : (n,) rows of the first n positions, further positions have the rows from ``next_slot`` on; None: position
+        and row are the same
+    next_slot : rows in use when ``slots`` was made
+    """
+
+    base: Vectors
+    tail: Vectors
+    n_rows: int
+    slots: NDArray[np.int64] | None = None
+    next_slot: int = 0
+
+    @classmethod
+    def of(cls, rows: Vectors) -> VectorRows:
+        """Rows that nobody else changes."""
+        return cls(rows, rows[:0], len(rows))
+
+    @property
+    def dimension(self) -> int:
+        """Columns of a row."""
+        return int(self.base.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.base.nbytes + self.tail.nbytes + (0 if self.slots is None else self.slots.nbytes)
+
+    def appended(self, rows: Vectors) -> VectorRows:
+        """With more rows at the end; only the writer may call it, and only on the newest state."""
+        used, rows = self.n_rows - len(self.base), rows.astype(self.base.dtype, copy=False)
+        return replace(self, tail=grown(self.tail, used, rows), n_rows=self.n_rows + len(rows))
+
+    def take(self, positions: NDArray[np.int64]) -> Vectors:
+        """Rows of some positions, (n, dimension)."""
+        slots = self._slots_of(positions)
+        late = slots >= len(self.base)
+        if not late.any():
+            return np.asarray(self.base[slots])
+        rows = np.empty((len(slots), self.dimension), dtype=self.base.dtype)
+        rows[~late] = self.base[slots[~late]]
+        rows[late] = self.tail[slots[late] - len(self.base)]
+        return rows
+
+    def renumbered(self, positions: NDArray[np.int64]) -> VectorRows:
+        """For new positions 0, 1, ... that were these ``positions``; drops rows once most of them are not needed."""
+        slots = self._slots_of(positions)
+        if 2 * len(slots) < self.n_rows:
+            return VectorRows.of(self.take(positions))
+        same = len(slots) == self.n_rows and bool(np.all(slots == np.arange(len(slots))))
+        return replace(self, slots=None if same else slots, next_slot=self.n_rows)
+
+    def all_rows(self) -> Vectors:
+        """All rows by position, not copied where they are one array."""
+        if self.slots is None and self.n_rows == len(self.base):
+            return self.base
+        n = self.n_rows if self.slots is None else len(self.slots) + self.n_rows - self.next_slot
+        return self.take(np.arange(n))
+
+    def _slots_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.slots is None:
+            return positions
+        n = len(self.slots)
+        slots = positions + (self.next_slot - n)
+        early = positions < n
+        slots[early] = self.slots[positions[early]]
+        return slots
+
+
+def grown(buffer: NDArray[Any], used: int, rows: NDArray[Any]) -> NDArray[Any]:
+    """Append to a buffer, in place if it has room; ``buffer[:used]``, which readers may hold, never changes."""
+    dtype = np.result_type(buffer.dtype, rows.dtype) if used else rows.dtype
+    if dtype != buffer.dtype or used + len(rows) > len(buffer):
+        larger = np.empty((max(SMALL_BUFFER, 2 * (used + len(rows))), *rows.shape[1:]), dtype=dtype)
+        larger[:used] = buffer[:used]
+        buffer = larger
+    buffer[used : used + len(rows)] = rows
+    return buffer
+
+
+def score_vectors(
+    take: Callable[[NDArray[np.int64]], Vectors], positions: NDArray[np.int64], query: Vectors, metric: str
+) -> NDArray[np.float32]:
+    """Scores of the items at some positions, larger is better, (n,).
+
+    Parameters
+    ----------
+    take : returns the vectors of positions
+    query : (dimension,)
+    metric : "cosine" (of a vector of zeros: 0), "dot" or "euclidean" (minus the distance)
+    """
+    scores = np.empty(len(positions), dtype=np.float32)
+    wide = np.result_type(query.dtype, np.float32)
+    query = query.astype(wide, copy=False)
+    for start in range(0, len(positions), SCORED_AT_ONCE):
+        part = slice(start, start + SCORED_AT_ONCE)
+        rows = take(positions[part]).astype(wide, copy=False)
+        if metric == "euclidean":
+            scores[part] = -np.linalg.norm(rows - query, axis=1)
+        elif metric == "dot":
+            scores[part] = rows @ query
+        else:
+            norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
+            scores[part] = np.divide(rows @ query, norms, out=np.zeros(len(rows), dtype=wide), where=norms != 0)
+    return scores
+
+
+def score_codes(codes: PackedCodes, query: NDArray[Any], n_bits: int) -> NDArray[np.float32]:
+    """Inner products of real scores with the signs of codes, (n,), by a table lookup for every byte of a code.
+
+    Examples
+    --------
+    >>> score_codes(np.array([0b11, 0b01], dtype=np.uint8), np.array([2.0, 0.5]), 2).tolist()
+    [2.5, 1.5]
+    """
+    weights = np.zeros(-(-n_bits // 8) * 8)
+    weights[:n_bits] = query
+    signs = 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") - 1  # (256, 8)
+    total = np.zeros(len(codes))
+    for byte, part in enumerate(weights.reshape(-1, 8)):
+        values = (codes >> codes.dtype.type(8 * byte)) & codes.dtype.type(255)
+        total += (signs @ part)[values]
+    return total.astype(np.float32)
+
+
+def best_order(
+    scores: NDArray[np.float32], ids: AnyIds, k: int | None, distances: Distances | None = None
+) -> NDArray[np.intp]:
+    """Order of the k best (None: all): by distance if given, then by score, then by id."""
+    if distances is None and k is not None and len(scores) > k:
+        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        kept = np.flatnonzero(scores >= least)  # only these can be among the best
+        return kept[np.lexsort((ids[kept], -scores[kept]))][:k]
+    keys = (ids, -scores) if distances is None else (ids, -scores, distances)
+    return np.lexsort(keys)[:k]

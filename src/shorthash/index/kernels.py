@@ -1,0 +1,431 @@
+"""Compiled loops: build a bucket table, find buckets around queries, and copy their items. All release the GIL.
+
+Legend, shared by all functions:
+
+===============  ======================================================================================================
+queries          (m,) uint64, packed codes
+masks            (b,) uint64, the ball around zero by distance; ``masks[rings[t]:rings[t + 1]]`` have t set bits
+table            the tuple (direct, keys, bounds, order)
+keys             (u,) uint64, the occupied codes, ascending; not used if ``direct``
+bounds           bucket i is ``order[bounds[i]:bounds[i + 1]]``; i is the code if ``direct``, else its place in ``keys``
+order            (n,) positions of the items, bucket by bucket, ascending inside a bucket
+alive            (n',) bool by position, items that may be found; empty: all of them
+k                a query is finished with the first distance at which it has k items
+slices           the tuple (offsets, starts, stops, distances): query q owns the slices ``offsets[q]`` to
+                 ``offsets[q + 1] - 1``, by distance; slice j is ``order[starts[j]:stops[j]]``
+item_offsets     (m + 1,) query q owns the items ``item_offsets[q]`` to ``item_offsets[q + 1] - 1``
+===============  ======================================================================================================
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from shorthash.codes import ball_masks
+
+__all__ = [
+    "ball",
+    "copy_items",
+    "counting_sort",
+    "fill_probed",
+    "gather_probed",
+    "list_probed",
+    "n_alive",
+    "popcount",
+    "size_probed",
+    "take_nearest",
+]
+
+Array = np.ndarray[Any, Any]
+
+SHORT = 48  # items up to which a bucket is copied one by one
+FEW = 48  # up to this many items insertion sort is fastest
+SPARSE = 16  # with more than one item in so many positions, a bitmap is faster than the radix sort
+DIGIT = 11  # bits per pass of the radix sort: its 2048 counters fit the first-level cache
+LAST_DIGIT = np.uint64((1 << DIGIT) - 1)
+
+
+@lru_cache(maxsize=64)
+def ball(n_bits: int, radius: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Masks of the Hamming ball as uint64, by distance, and where each distance starts."""
+    masks, rings = ball_masks(n_bits, radius)
+    return masks.astype(np.uint64), rings.astype(np.int64)
+
+
+def _popcount_intrinsic(_context: Any, _word: Any) -> Any:
+    """Set bits of a uint64, one machine instruction."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+popcount: Any = intrinsic(_popcount_intrinsic)
+"""Set bits of a uint64, inside compiled loops."""
+
+
+@njit(nogil=True, cache=True)
+def counting_sort(codes: Array, bounds: Array, order: Array) -> None:
+    """Fill ``bounds`` (2**n_bits + 1, zeros) and ``order`` for direct addressing; stable."""
+    for i in range(len(codes)):
+        bounds[np.int64(codes[i]) + 1] += 1
+    for i in range(1, len(bounds)):
+        bounds[i] += bounds[i - 1]
+    cursors = bounds[:-1].copy()
+    for i in range(len(codes)):
+        code = np.int64(codes[i])
+        order[cursors[code]] = i
+        cursors[code] += 1
+
+
+# finding buckets ------------------------------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _bucket_of(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
+    """Range of the bucket of a code; empty if the code does not occur."""
+    if direct:  # unsigned subscripts need no check for negative ones
+        return np.int64(bounds[code]), np.int64(bounds[code + np.uint64(1)])
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] < code:
+            low = middle + 1
+        else:
+            high = middle
+    if low < len(keys) and keys[low] == code:
+        return np.int64(bounds[low]), np.int64(bounds[low + 1])
+    return np.int64(0), np.int64(0)
+
+
+@njit(nogil=True, cache=True)
+def n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
+    """Items of a bucket that may be found."""
+    if len(alive) == 0:
+        return stop - start
+    n = 0
+    for i in range(start, stop):
+        n += alive[order[i]]
+    return n
+
+
+@njit(nogil=True, cache=True)
+def _size_ring(query: Any, masks: Array, table: Any, alive: Array) -> Any:
+    """Occupied buckets and items under some masks."""
+    direct, keys, bounds, order = table
+    slices = items = np.int64(0)
+    if direct and len(alive) == 0:  # the common case has a loop of its own, so that the compiler can vectorise it
+        for j in range(len(masks)):
+            code = query ^ masks[j]
+            n = np.int64(bounds[code + np.uint64(1)]) - np.int64(bounds[code])
+            slices += n > 0
+            items += n
+    else:
+        for j in range(len(masks)):
+            start, stop = _bucket_of(query ^ masks[j], direct, keys, bounds)
+            slices += stop > start
+            items += n_alive(start, stop, order, alive)
+    return slices, items
+
+
+@njit(nogil=True, cache=True)
+def size_probed(
+    queries: Array, masks: Array, rings: Array, table: Any, alive: Array, k: int, n_slices: Array, n_items: Array
+) -> None:
+    """Count the occupied buckets and items in the ball of every query, up to the distance that finishes it."""
+    for q in range(len(queries)):
+        n_slices[q] = 0
+        n_items[q] = 0
+        for t in range(len(rings) - 1):
+            slices, items = _size_ring(queries[q], masks[rings[t] : rings[t + 1]], table, alive)
+            n_slices[q] += slices
+            n_items[q] += items
+            if n_items[q] >= k:
+                break
+
+
+@njit(nogil=True, cache=True)
+def _fill_ring(query: Any, masks: Array, table: Any, at: Any, starts: Array, stops: Array) -> Any:
+    """Write the occupied buckets under some masks from slot ``at`` on; the next free slot."""
+    direct, keys, bounds, _ = table
+    if direct:
+        for j in range(len(masks)):
+            code = query ^ masks[j]
+            start, stop = bounds[code], bounds[code + np.uint64(1)]
+            if stop > start:
+                starts[at] = start
+                stops[at] = stop
+                at += 1
+    else:
+        for j in range(len(masks)):
+            start, stop = _bucket_of(query ^ masks[j], direct, keys, bounds)
+            if stop > start:
+                starts[at] = start
+                stops[at] = stop
+                at += 1
+    return at
+
+
+@njit(nogil=True, cache=True)
+def fill_probed(queries: Array, masks: Array, rings: Array, table: Any, slices: Any) -> None:
+    """Write the ``offsets[q + 1] - offsets[q]`` nearest occupied buckets of every query, by distance."""
+    offsets, starts, stops, distances = slices
+    for q in range(len(queries)):
+        at = offsets[q]
+        t = 0
+        while at < offsets[q + 1]:
+            end = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, at, starts, stops)
+            distances[at:end] = t
+            at = end
+            t += 1
+
+
+@njit(nogil=True, cache=True)
+def list_probed(
+    queries: Array, masks: Array, rings: Array, bounds: Array, n_slices: Array, buckets: Array, distances: Array
+) -> None:
+    """Write all occupied buckets of every query, one after another, and how many each has; direct addressing only."""
+    at = np.int64(0)
+    for q in range(len(queries)):
+        n_slices[q] = -at
+        for t in range(len(rings) - 1):
+            begin = at
+            for j in range(rings[t], rings[t + 1]):
+                code = queries[q] ^ masks[j]
+                buckets[at] = code
+                at += bounds[code + np.uint64(1)] > bounds[code]
+            distances[begin:at] = t
+        n_slices[q] += at
+
+
+# copying items --------------------------------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: Array, at: int) -> int:
+    """Copy the items of one bucket to ``positions`` from slot ``at`` on; the next free slot."""
+    if len(alive) == 0:
+        target = positions[at : at + stop - start]
+        source = order[start:stop]
+        for i in range(len(source)):
+            target[i] = source[i]
+        return at + stop - start
+    for i in range(start, stop):
+        if alive[order[i]]:
+            positions[at] = order[i]
+            at += 1
+    return at
+
+
+@njit(nogil=True, cache=True)
+def copy_items(
+    slices: Any, order: Array, alive: Array, item_offsets: Array, positions: Array, distances: Array, ordered: bool
+) -> None:
+    """Copy the items of all slices of every query; ``ordered`` sorts them inside every distance."""
+    offsets, starts, stops, slice_distances = slices
+    scratch = _sort_space(len(order), item_offsets, ordered)
+    for q in range(len(offsets) - 1):
+        at = item_offsets[q]
+        first = offsets[q]
+        while first < offsets[q + 1]:
+            begin = at
+            last = first
+            while last < offsets[q + 1] and slice_distances[last] == slice_distances[first]:
+                at = _copy_bucket(starts[last], stops[last], order, alive, positions, at)
+                last += 1
+            distances[begin:at] = slice_distances[first]
+            if ordered and last > first + 1:
+                _sort(positions[begin:at], scratch, len(order))
+            first = last
+
+
+@njit(nogil=True, cache=True)
+def gather_probed(
+    queries: Array, masks: Array, rings: Array, table: Any, alive: Array, ordered: bool, most: int
+) -> Any:
+    """Positions, distances and offsets of all items under some masks, in one call; only offsets if beyond ``most``."""
+    direct, keys, bounds, order = table
+    offsets = np.zeros(len(queries) + 1, dtype=np.int64)
+    for q in range(len(queries)):
+        offsets[q + 1] = offsets[q] + _size_ring(queries[q], masks, table, alive)[1]
+    total = offsets[-1] if offsets[-1] <= most else 0
+    positions = np.empty(total, dtype=np.int64)
+    distances = np.empty(total, dtype=np.uint8)
+    if total == 0:
+        return positions, distances, offsets
+    scratch = _sort_space(len(order), offsets, ordered)
+    # a call costs more than copying a few items, and less than copying many without wide instructions
+    bare = direct and len(alive) == 0 and total < SHORT * len(masks) * len(queries)
+    at = 0
+    for q in range(len(queries)):
+        for t in range(len(rings) - 1):
+            begin = at
+            if bare:
+                for j in range(rings[t], rings[t + 1]):
+                    code = queries[q] ^ masks[j]
+                    for i in range(np.uint64(bounds[code]), np.uint64(bounds[code + np.uint64(1)])):
+                        positions[at] = order[i]
+                        at += 1
+            else:
+                for j in range(rings[t], rings[t + 1]):
+                    start, stop = _bucket_of(queries[q] ^ masks[j], direct, keys, bounds)
+                    at = _copy_bucket(start, stop, order, alive, positions, at)
+            distances[begin:at] = t
+            if ordered and t > 0 and at > begin + 1:
+                _sort(positions[begin:at], scratch, len(order))
+    return positions, distances, offsets
+
+
+@njit(nogil=True, cache=True)
+def _sort_space(n: int, item_offsets: Array, ordered: bool) -> Array:
+    """Zeros for sorting: one bit per position, or room for the longest result and the counters of a radix pass."""
+    longest = 0
+    for q in range(len(item_offsets) - 1 if ordered else 0):
+        longest = max(longest, item_offsets[q + 1] - item_offsets[q])
+    return np.zeros(max((n >> 6) + 1, longest + (1 << DIGIT)) if longest > FEW else 0, dtype=np.uint64)
+
+
+@njit(nogil=True, cache=True)
+def _sort(values: Array, scratch: Array, n: int) -> None:
+    """Sort distinct positions below n in the way that suits their number."""
+    if len(values) <= FEW:
+        _sort_few(values)
+    elif len(values) * SPARSE > n:
+        _sort_dense(values, scratch[: (n >> 6) + 1])
+    else:
+        _sort_sparse(values, scratch[1 << DIGIT :], scratch[: 1 << DIGIT], n)
+        scratch[: len(values) + (1 << DIGIT)] = 0
+
+
+@njit(nogil=True, cache=True)
+def _sort_few(values: Array) -> None:
+    """Sort by insertion."""
+    for i in range(1, len(values)):
+        value = values[i]
+        j = i - 1
+        while j >= 0 and values[j] > value:
+            values[j + 1] = values[j]
+            j -= 1
+        values[j + 1] = value
+
+
+@njit(nogil=True, cache=True)
+def _sort_dense(values: Array, bits: Array) -> None:
+    """Sort distinct integers by setting a bit for each and reading the bits; ``bits`` is zero before and after."""
+    for i in range(len(values)):
+        value = np.uint64(values[i])  # unsigned subscripts need no check for negative ones
+        bits[value >> np.uint64(6)] |= np.uint64(1) << (value & np.uint64(63))
+    at = 0
+    for i in range(len(bits)):
+        word = bits[i]
+        bits[i] = 0
+        while word:
+            rest = word & (word - np.uint64(1))
+            values[at] = 64 * i + np.int64(popcount((word ^ rest) - np.uint64(1)))
+            word = rest
+            at += 1
+
+
+@njit(nogil=True, cache=True)
+def _sort_sparse(values: Array, scratch: Array, counters: Array, n: int) -> None:
+    """Sort integers below n by radix."""
+    one = np.uint64(1)
+    shift = 0
+    while n >> shift:
+        counters[:] = 0
+        for i in range(len(values)):
+            counters[(np.uint64(values[i]) >> np.uint64(shift)) & LAST_DIGIT] += one
+        total = np.uint64(0)
+        for d in range(len(counters)):
+            count = counters[d]
+            counters[d] = total
+            total += count
+        for i in range(len(values)):
+            digit = (np.uint64(values[i]) >> np.uint64(shift)) & LAST_DIGIT
+            scratch[counters[digit]] = values[i]
+            counters[digit] += one
+        for i in range(len(values)):
+            values[i] = np.int64(scratch[i])
+        shift += DIGIT
+
+
+@njit(nogil=True, cache=True)
+def take_nearest(slices: Any, order: Array, alive: Array, positions: Array, distances: Array) -> None:
+    """The first ``positions.shape[1]`` items of every query by distance, then position; ``starts`` is overwritten.
+
+    A heap holds the slices of one distance, the one with the smallest next position on top.
+    """
+    offsets, starts, stops, slice_distances = slices
+    k = positions.shape[1]
+    heap = np.empty(max(1, len(starts)), dtype=np.int64)
+    for q in range(len(offsets) - 1):
+        at = 0
+        first = offsets[q]
+        while at < k and first < offsets[q + 1]:
+            last = first
+            size = 0
+            while last < offsets[q + 1] and slice_distances[last] == slice_distances[first]:
+                starts[last] = _advance(starts[last], stops[last], order, alive)
+                if starts[last] < stops[last]:
+                    heap[size] = last
+                    size += 1
+                last += 1
+            _heapify(heap, size, order, starts)
+            while at < k and size > 0:
+                top = heap[0]
+                positions[q, at] = order[starts[top]]
+                distances[q, at] = slice_distances[first]
+                at += 1
+                starts[top] = _advance(starts[top] + 1, stops[top], order, alive)
+                if starts[top] == stops[top]:
+                    size -= 1
+                    heap[0] = heap[size]
+                if size > 1:
+                    _sift_down(heap, size, order, starts)
+            first = last
+
+
+@njit(nogil=True, cache=True)
+def _advance(cursor: int, stop: int, order: Array, alive: Array) -> int:
+    """The next item of a bucket that may be found."""
+    if len(alive):
+        while cursor < stop and not alive[order[cursor]]:
+            cursor += 1
+    return cursor
+
+
+@njit(nogil=True, cache=True)
+def _heapify(heap: Array, size: int, order: Array, cursors: Array) -> None:
+    """Order a new heap of slices by their next position."""
+    for i in range(1, size):  # few slices, each sifted up once
+        child = i
+        moving = heap[i]
+        value = order[cursors[moving]]
+        while child > 0 and order[cursors[heap[(child - 1) // 2]]] > value:
+            heap[child] = heap[(child - 1) // 2]
+            child = (child - 1) // 2
+        heap[child] = moving
+
+
+@njit(nogil=True, cache=True)
+def _sift_down(heap: Array, size: int, order: Array, cursors: Array) -> None:
+    """Restore the heap after its top has changed."""
+    parent = 0
+    moving = heap[0]
+    value = order[cursors[moving]]
+    while 2 * parent + 1 < size:
+        child = 2 * parent + 1
+        if child + 1 < size and order[cursors[heap[child + 1]]] < order[cursors[heap[child]]]:
+            child += 1
+        if order[cursors[heap[child]]] >= value:
+            break
+        heap[parent] = heap[child]
+        parent = child
+    heap[parent] = moving
