@@ -195,7 +195,7 @@ def measure_reranking(url: str | None, n: int) -> dict[str, Any]:
     for name, extension in [("PostgresStore, no extension", False), ("PostgresStore, pgvector installed", True)]:
         if url is not None:
             with PostgresStore(url, N_BITS, collection="reranked") as store:
-                with store._handle.outside() as run:
+                with store._connection.statements() as run:
                     run("CREATE EXTENSION IF NOT EXISTS vector" if extension else "DROP EXTENSION IF EXISTS vector")
                 order = np.argsort(data["codes"], kind="stable")  # rows of a bucket side by side
                 store.add(data["codes"][order], ids=data["ids"][order], vectors=vectors[order])
@@ -252,8 +252,8 @@ def run(n: int, n_reranked: int) -> dict[str, Any]:
         store = PostgresStore(url, N_BITS)
 
         def disk() -> float:
-            with store._handle.outside() as ask:
-                return float(ask("SELECT pg_total_relation_size('items')")[0][0]) / 1e6
+            with store._connection.statements() as run:
+                return float(run("SELECT pg_total_relation_size('items')")[0][0]) / 1e6
 
         engines["postgres"] = measure_store(store, data, disk, truth)
         store.drop()

@@ -22,10 +22,6 @@ class Maker:
     def __call__(self, n_bits):
         return self.make(n_bits)
 
-    def from_state(self, n_bits, state):
-        """Another store with what ``export_state`` told."""
-        return self(n_bits).add(state["codes"], ids=state["ids"])
-
 
 @functools.cache
 def postgres_server():

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from shorthash.learners.rslh.estimator import RSLH
     from shorthash.persistence import load, save
     from shorthash.recipes import HasherPipeline, make_hasher
+    from shorthash.store import open_store
     from shorthash.store.sqlite import SQLiteStore
-    from shorthash.store.urls import open_store
 
 __all__ = [
     "EAPH",
@@ -65,7 +65,7 @@ _HOMES = {
     "fit_images": "shorthash.images.fitting",
     "load": "shorthash.persistence",
     "make_hasher": "shorthash.recipes",
-    "open_store": "shorthash.store.urls",
+    "open_store": "shorthash.store",
     "save": "shorthash.persistence",
 }
 

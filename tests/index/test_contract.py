@@ -10,8 +10,8 @@ from shorthash.codes import unpack
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, FaissIndex, ScanIndex
 
-INDEXES = [ScanIndex, BucketIndex, FaissIndex, *EVERY_STORE]
-every_index = pytest.mark.parametrize("make", INDEXES)
+IN_MEMORY = [ScanIndex, BucketIndex, FaissIndex]
+every_index = pytest.mark.parametrize("make", [*IN_MEMORY, *EVERY_STORE])
 POLICIES = ["id", "insertion", "shuffle"]
 
 
@@ -371,7 +371,7 @@ def test_arguments_are_not_changed_and_not_kept(make):
     assert index.ids.tolist() == [4, 5, 6]
 
 
-@every_index
+@pytest.mark.parametrize("make", IN_MEMORY)
 @settings(max_examples=20)
 @given(problem=problems(), data=st.data())
 def test_an_exported_index_comes_back_equal(make, problem, data):

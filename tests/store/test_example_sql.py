@@ -49,7 +49,7 @@ def test_postgresql(n_bits, radius):
     codes, queries = data(n_bits)
     kind = "smallint" if n_bits <= 15 else "integer" if n_bits <= 31 else "bigint"
     table = make_postgres(1).collection + "_t"
-    with make_postgres(1)._handle.outside() as run:
+    with make_postgres(1)._connection.statements() as run:
         run(f"CREATE TABLE {table}(id integer PRIMARY KEY, code {kind})")
         run(
             f"INSERT INTO {table} SELECT i - 1, c FROM unnest(?::bigint[]) WITH ORDINALITY AS t(c, i)",

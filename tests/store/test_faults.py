@@ -112,7 +112,7 @@ def test_a_folder_that_does_not_exist_is_a_clear_error(tmp_path):
 
 def test_other_files_are_left_alone(tmp_path):
     (tmp_path / "a.txt").write_text("a letter to a friend, long enough to have a header of its own " * 100)
-    with pytest.raises(ForeignFile, match="is not a SQLite database, so it is left alone"):
+    with pytest.raises(ForeignFile, match="is not a SQLite database, so it is not changed"):
         SQLiteStore(tmp_path / "a.txt", 8)
     assert (tmp_path / "a.txt").read_text().startswith("a letter")
 

@@ -35,14 +35,14 @@ def test_codes_have_the_smallest_type(n_bits, kind):
 def test_searches_read_the_b_tree_only():
     rng = np.random.default_rng(0)
     store = make_postgres(12).add(rng.integers(0, 4096, 20_000), classes=rng.integers(0, 100, 20_000))
-    store._handle.lock.acquire()
-    with store._handle.outside() as run:
+    store._connection.lock.acquire()
+    with store._connection.statements() as run:
         run(f"VACUUM (ANALYZE) {store.collection}")
         plan = "\n".join(
             row[0]
             for row in run(f"EXPLAIN SELECT id, code_1 FROM {store.collection} WHERE code_1 = ANY(?)", [[1, 2, 3]])
         )
-    store._handle.lock.release()
+    store._connection.lock.release()
     assert f"Index Only Scan using {store.collection}_code_1" in plan
 
 
@@ -82,8 +82,8 @@ def test_several_writers_number_their_items_without_collisions():
 
 def test_a_lost_connection_is_made_again():
     store = PostgresStore(postgres_url(), 12, collection=fresh()).add(packed([1]))
-    with PostgresStore(postgres_url(), 12, collection=fresh()) as other, other._handle.outside() as run:
-        run("SELECT pg_terminate_backend(?)", [store._handle._connection.info.backend_pid])
+    with PostgresStore(postgres_url(), 12, collection=fresh()) as other, other._connection.statements() as run:
+        run("SELECT pg_terminate_backend(?)", [store._connection.raw.info.backend_pid])
     with pytest.raises(PersistenceError, match=r"PostgreSQL refused: .*; nothing was changed; check the server"):
         store.add(packed([2]))
     assert store.add(packed([3])).codes.tolist() == [1, 3]
@@ -109,7 +109,7 @@ def test_passwords_are_not_shown():
 
 def test_tables_of_others_are_left_alone():
     store, name = make_postgres(4), fresh()
-    with store._handle.outside() as run:
+    with store._connection.statements() as run:
         run(f"CREATE TABLE {name}(x integer)")
     with pytest.raises(PersistenceError, match="that shorthash did not make; choose another collection"):
         store.sibling(name, 4)

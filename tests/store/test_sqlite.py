@@ -122,7 +122,7 @@ def test_rings_fall_back_to_one_scan(monkeypatch):
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2**63, 3000, dtype=np.uint64)
     store, scan = SQLiteStore(":memory:", 64).add(codes), ScanIndex(64).add(codes)
-    monkeypatch.setattr("shorthash.store.sql.SCAN_BLOCK", 100)
+    monkeypatch.setattr("shorthash.store.sqlite.SCAN_BLOCK", 100)
     for ties in ("id", "insertion", "shuffle"):
         for k in (1, 10, 5000):
             found, truth = store.search(codes[:2], k, ties=ties), scan.search(codes[:2], k, ties=ties)
@@ -133,7 +133,7 @@ def test_rings_fall_back_to_one_scan(monkeypatch):
 
 
 def test_balls_larger_than_a_statement_are_cut(monkeypatch):
-    monkeypatch.setattr("shorthash.store.sqlite_session.SQLiteSession.max_values", 7)
+    monkeypatch.setattr("shorthash.store.sqlite.SQLiteSession.max_values", 7)
     codes = packed(np.random.default_rng(0).integers(0, 4096, 500))
     store, scan = SQLiteStore(":memory:", 12).add(codes), ScanIndex(12).add(codes)
     for ties in ("id", "insertion", "shuffle"):
@@ -176,7 +176,7 @@ def test_a_table_that_vanishes_is_a_clear_error(tmp_path):
 
 
 def test_a_busy_database_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("shorthash.store.sqlite_connection.BUSY_SECONDS", 0)
+    monkeypatch.setattr("shorthash.store.sqlite.BUSY_SECONDS", 0)
     store = SQLiteStore(tmp_path / "a.db", 8)
     connection = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")

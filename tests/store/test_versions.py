@@ -189,7 +189,7 @@ def test_a_dropped_version_says_so(make):
             lambda: store.codes,
             lambda: 1 in store,
         ):
-            with pytest.raises(InvalidInput, match="Version 'v1' was dropped meanwhile; open the store again"):
+            with pytest.raises(InvalidInput, match="Version 'v1' was dropped by another process; open the store again"):
                 call()
         if "v1" not in new.versions:
             new.add_version("v1", 6)

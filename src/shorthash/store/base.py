@@ -1,66 +1,129 @@
-"""The contract of every store: an index that is durable and shared, and keeps more than codes."""
+"""Store: the contract of an index over a database, with classes, metadata and several versions of the codes."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import PackedCodes
-from shorthash._validation import check_choice
+from shorthash._validation import check_count, check_n_bits
 from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput
-from shorthash.index.base import HammingIndex, check_k
-from shorthash.index.items import AnyIds, as_ids, check_same_kind, check_unique, next_ids, tie_order
-from shorthash.index.results import RadiusResult, RerankResult, SearchResult
-from shorthash.store import ranking
-from shorthash.store.conditions import Allowed, StoreWhere
+from shorthash.errors import InvalidInput, PersistenceError
+from shorthash.index.base import HammingIndex, Scored, check_k
+from shorthash.index.items import (
+    AnyIds,
+    Vectors,
+    as_ids,
+    check_same_kind,
+    check_unique,
+    next_ids,
+    read_only,
+    score_codes,
+    score_vectors,
+    stacked_vectors,
+    tie_order,
+)
+from shorthash.index.results import RadiusResult, SearchResult
 from shorthash.store.items import (
+    Allowed,
     Items,
-    Rows,
+    StoreWhere,
+    as_allowed,
     as_ids_array,
-    as_vectors,
+    check_found,
     check_rows,
     from_signed,
-    index_items,
-    merged_items,
+    in_order,
+    items_of,
+    search_result,
     to_signed,
 )
-from shorthash.store.reranking import METRICS, Ranked, best_by_codes, best_by_vectors, rerank_result
-from shorthash.store.session import Session
-from shorthash.store.versions import Versions, search_result
+from shorthash.store.sql import Connection, Row, Session, Version, check_name, distances_of
 
 __all__ = ["Store"]
 
 
-class Store(Versions):
+class Store(HammingIndex):
     """Exact search among codes in a database, with the contract of an index.
 
     A store opens one *collection* in one *version*. Items of a collection have an id (int64 or string), and optionally
     a class, metadata (JSON) and a vector; a version is one encoder's codes of them. ``search``, ``within``, ``counts``
     and the rest see the items that have a code in the opened version.
 
-    Every call is one transaction: it is done when it returns, for good and for all processes, or it raises and nothing
-    is changed. Every search sees one state of the database.
+    Every call is one transaction: when it returns, the change is durable and visible to all processes; when it raises,
+    nothing is changed. Every search sees one state of the database.
 
     ``where`` takes what an index takes, and mappings from fields of the metadata to the values they may have, such as
     ``{"city": ["Rome", "Oslo"], "class": 3}``.
     """
 
+    _session_type: ClassVar[type[Session]]
+
+    def __init__(self, connection: Connection, n_bits: int | None, collection: str, version: str | None) -> None:
+        self._connection = connection
+        self._collection = collection
+        self._version = self._open(collection, n_bits, version)
+        super().__init__(self._version.n_bits)
+
+    def _open(self, collection: str, n_bits: int | None, version: str | None) -> Version:
+        """Find a collection, or make it, and return the version to open."""
+        with self._reading(collection) as session:
+            info = session.find() if session.has_catalogue() else None
+        if info is None:
+            owner = type(self).__name__
+            if n_bits is None:
+                raise InvalidInput(
+                    f"{owner} finds no collection {collection!r} in this database; pass n_bits=... to make it."
+                )
+            first = Version(check_name(version or "v1", "version"), 1, check_n_bits(n_bits, owner))
+            with self._writing(collection) as session:
+                info = session.create(first)
+        opened = info.version(info.current if version is None else version)
+        if n_bits is not None and opened.n_bits != n_bits:
+            raise InvalidInput(
+                f"Version {opened.name!r} of collection {info.name!r} has codes of {opened.n_bits} bits. "
+                f"Got n_bits={n_bits} instead; leave it out to open the existing one."
+            )
+        return opened
+
+    def close(self) -> None:
+        """Close the connection; other processes are not affected."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def collection(self) -> str:
+        """Name of the collection."""
+        return self._collection
+
+    @property
+    def version(self) -> str:
+        """Name of the version whose codes are searched."""
+        return self._version.name
+
     @property
     def codes(self) -> PackedCodes:
         """Packed codes of all items in insertion order, (n_items,), read-only."""
         with self._opened() as session:
-            return _read_only(from_signed(session.listing(self._version)[1], self.n_bits))
+            return read_only(session.listing(self._version)[1])
 
     @property
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order, (n_items,), read-only."""
         with self._opened() as session:
-            return _read_only(self._all_ids(session))
+            return read_only(session.listing(self._version)[0])
 
     @property
     def vectors(self) -> NDArray[np.float32] | None:
@@ -69,11 +132,11 @@ class Store(Versions):
         None if no item has one.
         """
         with self._opened() as session:
-            ids = self._all_ids(session)
+            ids, _ = session.listing(self._version)
             if not session.collection.dimension or not len(ids):
                 return None
-            found = _in_order(session.items(self._version, ids), ids).vectors
-        return None if found is None or np.isnan(found).all() else _read_only(found)
+            found = in_order(session.items(self._version, ids), ids).vectors
+        return None if found is None or np.isnan(found).all() else read_only(found)
 
     def __len__(self) -> int:
         with self._opened() as session:
@@ -94,20 +157,17 @@ class Store(Versions):
         ----------
         codes : signs of shape (n, n_bits) or packed integers of shape (n,); or a mapping from versions to such codes,
             which must name the opened version
-        ids : (n,) integers or strings not yet in the collection; None numbers the items on
+        ids : (n,) integers or strings not yet in the collection; None numbers the items
         classes : (n,) integers, strings or None
         metadata : n dictionaries (or None) that JSON can hold
-        vectors : (n, dimension) numbers, kept as float32 for re-ranking
+        vectors : (n, dimension) numbers, kept as float32 for ranking by scores
         """
         packed = self._codes_by_version(codes)
         n = len(packed[self.version])
         given = None if ids is None else self._ids_for(packed[self.version], ids)
         with self._writing() as session:
-            wanted = self._new_ids(session, n) if given is None else given
-            rows = check_rows(wanted, packed, classes, metadata, vectors, type(self).__name__)
-            if n:
-                self._check_new(session, wanted)
-                _insert(session, rows, wanted)
+            new_ids = self._new_ids(session, n) if given is None else given
+            self._write(session, new_ids, packed, classes, metadata, vectors, replacing=False)
         self._after_writing(n)
         return self
 
@@ -120,122 +180,218 @@ class Store(Versions):
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         vectors: ArrayLike | None = None,
     ) -> Self:
-        """Add items, or replace them whole (class, metadata, vector, all codes) where the id is known; all or none."""
+        """Add items; an item whose id is known is replaced completely (class, metadata, vector, all codes)."""
         packed = self._codes_by_version(codes)
-        wanted = self._ids_for(packed[self.version], ids)
-        rows = check_rows(wanted, packed, classes, metadata, vectors, type(self).__name__)
+        given = self._ids_for(packed[self.version], ids)
         with self._writing() as session:
-            if len(rows):
-                self._check_kind(session, wanted)
-                known = session.known(wanted) if session.collection.id_kind == wanted.dtype.kind else []
-                session.delete(as_ids_array(known))
-                _insert(session, rows, wanted)
-        self._after_writing(len(rows))
+            self._write(session, given, packed, classes, metadata, vectors, replacing=True)
+        self._after_writing(len(given))
         return self
 
     def update(self, ids: ArrayLike, codes: ArrayLike) -> Self:
-        """Give items new codes, all or none; in insertion order they become the newest."""
+        """Give items new codes, all or none; in insertion order they become the newest.
+
+        Their codes in other versions are deleted, because a new code means new content.
+        """
         packed = as_packed(codes, self.n_bits)
-        known = self._ids_for(packed, ids)
-        if len(known):
+        given = self._ids_for(packed, ids)
+        if len(given):
             with self._writing() as session:
-                self._check_known(session, known)
+                self._check_known(session, given)
                 place = session.collection.next_place
-                session.recode(self._version, known.tolist(), to_signed(packed).tolist(), place)
-                session.save(replace(session.collection, next_place=place + len(known)))
+                session.recode(self._version, given.tolist(), to_signed(packed).tolist(), place)
+                session.save(replace(session.collection, next_place=place + len(given)))
         return self
 
-    def items(self, ids: ArrayLike) -> Items:
-        """Everything about some items, in the order of ``ids``; an id that is not in the opened version is an error."""
-        wanted = as_ids(ids, type(self).__name__)
-        check_unique(wanted, type(self).__name__)
-        with self._opened() as session:
-            self._check_kind(session, wanted)
-            same = wanted.dtype.kind == session.collection.id_kind
-            found = session.items(self._version, wanted if same else wanted[:0])
-        return _in_order(found, wanted)
-
-    def rerank(
-        self,
-        codes: ArrayLike,
-        vectors: ArrayLike,
-        k: int,
-        *,
-        radius: int,
-        metric: str = "cosine",
-        where: StoreWhere | None = None,
-    ) -> RerankResult:
-        """Of all items within ``radius`` of every query, the k whose vectors are best; exact.
-
-        Items without a vector are left out.
-
-        Parameters
-        ----------
-        codes : the queries, signs of shape (n_queries, n_bits) or packed integers of shape (n_queries,)
-        vectors : (n_queries, dimension) vectors of the queries, or (n_queries, n_bits) real scores for
-            ``metric="asymmetric"``
-        k : number of items wanted, at least 1
-        radius : largest Hamming distance (inclusive)
-        metric : "cosine", "dot" or "euclidean" of vectors, or "asymmetric": real scores against the signs of the codes
-        where : only these items may be found
-        """
-        owner = f"{type(self).__name__}.rerank"
-        k, radius = check_k(k, owner), self._radius(radius, owner)
-        check_choice(metric, "metric", owner, METRICS)
-        queries, asked = to_signed(as_packed(codes, self.n_bits)).tolist(), as_vectors(vectors, owner)
-        if len(queries) != len(asked):
-            raise InvalidInput(
-                f"The 'vectors' of {owner} must be as many as the codes. Got {len(asked)} for {len(queries)} codes."
-            )
-        with self._opened() as session:
-            expected = self.n_bits if metric == "asymmetric" else session.collection.dimension
-            if asked.shape[1] != expected:
-                raise InvalidInput(
-                    f"The 'vectors' of {owner} must have dimension {expected} for metric={metric!r} in this store "
-                    f"(0: it has no vectors). Got {asked.shape[1]} instead."
-                )
-            allowed = self._allowed(session, where)
-            rows = [self._best(session, q, v, k, radius, metric, allowed) for q, v in zip(queries, asked, strict=True)]
-            return rerank_result(rows, session.collection.id_kind)
-
-    def _best(
-        self,
-        session: Session,
-        query: int,
-        vector: NDArray[np.float32],
-        k: int,
-        radius: int,
-        metric: str,
-        allowed: Allowed,
-    ) -> Ranked:
-        """Ids and scores of one query; stores that can rank by themselves do."""
-        if metric == "asymmetric":
-            hits = ranking.ball(session, self._version, query, radius, allowed, "any")
-            return best_by_codes(hits, self.n_bits, vector, k)
-        hits = ranking.ball(session, self._version, query, radius, allowed, "vectors")
-        return best_by_vectors(hits, session.vectors_of(hits), vector, k, metric)
-
     def merge(self, *others: HammingIndex) -> Self:
-        """Take in all items of other indexes or stores with all they hold, all or none; ids must not collide.
+        """Add all items of other indexes or stores with all they hold, all or none; ids must not collide.
 
-        Of a store, the items of its opened version are taken.
+        Of a store, the items of its opened version are added.
         """
         filled = self._mergeable(others)
         if not filled:
             return self
-        parts = [other.items(other.ids) if isinstance(other, Store) else index_items(other) for other in filled]
-        merged = merged_items(parts)
+        shards = [other.items(other.ids) if isinstance(other, Store) else items_of(other) for other in filled]
         return self.add(
-            merged.codes, merged.ids, classes=merged.classes, metadata=merged.metadata, vectors=merged.vectors
+            np.concatenate([shard.codes for shard in shards]),
+            np.concatenate([shard.ids for shard in shards]),
+            classes=[value for shard in shards for value in shard.classes],
+            metadata=[value for shard in shards for value in shard.metadata],
+            vectors=stacked_vectors([shard.vectors for shard in shards]),
         )
+
+    def items(self, ids: ArrayLike) -> Items:
+        """Items by id, in the order of ``ids``; an id that is not in the opened version is an error."""
+        given = as_ids(ids, type(self).__name__)
+        check_unique(given, type(self).__name__)
+        with self._opened() as session:
+            self._check_kind(session, given)
+            same = given.dtype.kind == session.collection.id_kind
+            found = session.items(self._version, given if same else given[:0])
+        return in_order(found, given)
 
     def drop(self) -> None:
         """Delete the collection with all its items and versions."""
         with self._writing() as session:
             session.drop()
 
+    # versions
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """All versions of the collection, oldest first, and the length of their codes."""
+        with self._reading() as session:
+            return {name: version.n_bits for name, version in session.collection.versions.items()}
+
+    @property
+    def current_version(self) -> str:
+        """The version that is opened when none is named."""
+        with self._reading() as session:
+            return session.collection.current
+
+    def sibling(self, collection: str, n_bits: int | None = None, version: str | None = None) -> Self:
+        """Another collection in the same database; shares the connection. Arguments are those of the store."""
+        other = copy.copy(self)
+        other._collection = check_name(collection, "collection")
+        other._version = self._open(collection, n_bits, version)
+        other._n_bits = other._version.n_bits
+        return other
+
+    def at(self, version: str) -> Self:
+        """The same collection in another version; shares the connection."""
+        with self._reading() as session:
+            found = session.collection.version(version)
+        other = copy.copy(self)
+        other._version, other._n_bits = found, found.n_bits
+        return other
+
+    def add_version(self, name: str, n_bits: int) -> Self:
+        """Add a version for another encoder's codes, and return the store opened in it; no item has such a code yet."""
+        check_name(name, "version")
+        n_bits = check_n_bits(n_bits, f"{type(self).__name__}.add_version")
+        with self._writing() as session:
+            info = session.collection
+            if name in info.versions:
+                raise InvalidInput(f"Collection {info.name!r} already has a version {name!r}; choose another name.")
+            version = Version(name, info.next_number, n_bits)
+            session.add_version(version)
+            versions = {**info.versions, name: version}
+            session.save(replace(info, versions=versions, next_number=info.next_number + 1))
+        self._prepare(version)
+        return self.at(name)
+
+    def drop_version(self, version: str) -> Self:
+        """Delete the codes of a version that is not the current one."""
+        with self._writing() as session:
+            info = session.collection
+            dropped = info.version(version)
+            if version == info.current:
+                raise InvalidInput(f"Version {version!r} is the current one; switch() to another before dropping it.")
+            session.save(replace(info, versions={n: v for n, v in info.versions.items() if n != version}))
+            session.drop_version(dropped)
+        return self
+
+    def migrate(self, target: str, encode: Callable[[Items], ArrayLike], *, batch_size: int = 10_000) -> int:
+        """Give every item of the opened version a code in the version ``target``, batch by batch.
+
+        Other processes can read and write meanwhile. Every batch is a transaction; after a crash, call it again and it
+        continues. Items that are changed while their batch is being encoded are encoded again.
+
+        Parameters
+        ----------
+        target : a version made by ``add_version``
+        encode : takes ``Items`` and returns their new codes
+        batch_size : items per transaction
+
+        Returns
+        -------
+        n_items : how many codes were written
+        """
+        batch_size = check_count(batch_size, "batch_size", f"{type(self).__name__}.migrate")
+        with self._reading() as session:
+            to = session.collection.version(target)
+        self._prepare(to)
+        total, in_this_pass, after = 0, 0, None
+        while True:
+            with self._opened() as session:
+                place = dict(session.lacking(self._version, to, after, batch_size))
+                batch = session.items(self._version, as_ids_array(list(place))) if place else None
+            if batch is None:
+                if not in_this_pass:
+                    return total
+                in_this_pass, after = 0, None  # one more pass: items may have been added or changed behind this one
+                continue
+            codes = as_packed(encode(batch), to.n_bits)
+            if len(codes) != len(batch):
+                raise InvalidInput(f"encode() must return one code per item. Got {len(codes)} for {len(batch)} items.")
+            found = batch.ids.tolist()
+            with self._writing() as session:
+                session.fill(to, found, [place[item] for item in found], to_signed(codes).tolist())
+            total, in_this_pass, after = total + len(found), in_this_pass + len(found), list(place)[-1]
+
+    def n_lacking(self, version: str) -> int:
+        """How many items of the collection have no code in a version yet."""
+        with self._reading() as session:
+            return session.n_lacking(session.collection.version(version))
+
+    def switch(self, version: str) -> Self:
+        """Make a version the one that is opened by default; an error while an item has no code in it."""
+        with self._writing() as session:
+            lacking = session.n_lacking(session.collection.version(version))
+            if lacking:
+                raise InvalidInput(
+                    f"{lacking} items have no code in version {version!r}; call migrate({version!r}, encode) first."
+                )
+            session.save(replace(session.collection, current=version))
+        return self.at(version)
+
+    def dual_search(
+        self, codes: Mapping[str, ArrayLike], k: int, *, where: StoreWhere | None = None
+    ) -> tuple[SearchResult, NDArray[np.bool_]]:
+        """Find the k nearest items during a migration: every item is searched once.
+
+        Items that have a code in the new version are ranked by it, the others by the old one; all of them by the share
+        of bits that differ, then by id. Before a migration this is a search in the old version, after it one in the
+        new.
+
+        Parameters
+        ----------
+        codes : the queries in both versions, the old one first: ``{"v1": codes, "v2": codes}``
+        k : number of items to find, at least 1
+        where : only these items may be found
+
+        Returns
+        -------
+        result : ids and distances, each distance in the version that found the item
+        by_new : (n_queries, k') whether the new version found it
+        """
+        owner = f"{type(self).__name__}.dual_search"
+        k = check_k(k, owner)
+        if len(codes) != 2:
+            raise InvalidInput(f"{owner} takes codes of two versions. Got {len(codes)} instead.")
+        with self._reading() as session:
+            old, new = (session.collection.version(name) for name in codes)
+            packed = [as_packed(given, v.n_bits) for given, v in zip(codes.values(), (old, new), strict=True)]
+            allowed = self._allowed(session, where)
+            best = []
+            for by_old, by_new in zip(*(to_signed(given).tolist() for given in packed), strict=True):
+                left = session.nearest(old, by_old, k, "id", 0, replace(allowed, lacking=new.column))
+                done = session.nearest(new, by_new, k, "id", 0, allowed)
+                hits = [(d * new.n_bits, item, d, False) for item, d in zip(*left, strict=True)]
+                hits += [(d * old.n_bits, item, d, True) for item, d in zip(*done, strict=True)]
+                best.append(sorted(hits)[:k])
+            kind = session.collection.id_kind
+        result = search_result([([i for _, i, _, _ in row], [d for _, _, d, _ in row]) for row in best], kind)
+        found_by_new = np.array([[is_new for _, _, _, is_new in row] for row in best], dtype=np.bool_)
+        return result, found_by_new.reshape(result.distances.shape)
+
+    def _prepare(self, version: Version) -> None:
+        """What a new version needs outside a transaction."""
+
     def _after_writing(self, n_items: int) -> None:
         """What a database needs after many items were written."""
+
+    # the contract of an index
 
     def _has(self, ids: AnyIds) -> bool:
         with self._opened() as session:
@@ -252,65 +408,122 @@ class Store(Versions):
         with self._opened() as session:
             allowed = self._allowed(session, where)
             rows = [
-                ranking.nearest(session, self._version, query, k, ties, seed, allowed)
-                for query in to_signed(queries).tolist()
+                session.nearest(self._version, query, k, ties, seed, allowed) for query in to_signed(queries).tolist()
             ]
             if rows and rows[0][0]:
-                return search_result(rows, "")
+                return search_result(rows)
             width = 0 if rows else min(k, session.count(self._version, None, allowed))
             return search_result(rows, session.collection.id_kind, width)
 
     def _within(
         self, queries: PackedCodes, radius: int, ties: str, seed: int, where: StoreWhere | None
     ) -> RadiusResult:
+        column = "place" if ties == "insertion" else ""
         with self._opened() as session:
             allowed = self._allowed(session, where)
             signed = to_signed(queries).tolist()
-            order = "insertion" if ties == "insertion" else "any"
-            balls = [ranking.ball(session, self._version, query, radius, allowed, order) for query in signed]
-            hits = [hit for found in balls for hit in found]
-            kind = "" if hits else session.collection.id_kind
-        ids = as_ids_array([hit[0] for hit in hits], kind)
-        places = np.array([hit[2] for hit in hits]) if order == "insertion" else np.arange(len(hits))
+            balls = [session.ball(self._version, query, radius, allowed, column) for query in signed]
+            rows = [row for ball in balls for row in ball]
+            kind = "i" if rows else session.collection.id_kind
+        ids = as_ids_array([row[0] for row in rows], kind)
+        places = np.array([row[2] for row in rows]) if column else np.arange(len(rows))
         none = [np.empty(0, dtype=np.uint8)]
-        distances = np.concatenate(none + [ranking.distances_of(b, q) for b, q in zip(balls, signed, strict=True)])
-        counts = np.array([len(found) for found in balls], dtype=np.int64)
-        best_first = tie_order(np.repeat(np.arange(len(balls)), counts), distances, places, ids, ties, seed)
-        offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
-        return RadiusResult(ids[best_first], distances[best_first], offsets)
+        distances = np.concatenate(none + [distances_of(ball, q) for ball, q in zip(balls, signed, strict=True)])
+        counts = np.array([len(ball) for ball in balls], dtype=np.int64)
+        order = tie_order(np.repeat(np.arange(len(balls)), counts), distances, places, ids, ties, seed)
+        return RadiusResult(ids[order], distances[order], np.append(0, np.cumsum(counts)).astype(np.int64))
 
     def _counts(self, queries: PackedCodes, radius: int, where: StoreWhere | None) -> NDArray[np.int64]:
         with self._opened() as session:
             allowed = self._allowed(session, where)
-            counts = [ranking.count(session, self._version, q, radius, allowed) for q in to_signed(queries).tolist()]
+            counts = [session.n_within(self._version, q, radius, allowed) for q in to_signed(queries).tolist()]
         return np.array(counts, dtype=np.int64)
 
     def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
-        """All rings belong to one state of the database, so they are read before the first is handed out."""
-        with self._opened() as session:
-            found = list(ranking.rings(session, self._version, int(to_signed(query)[0]), "id", 0, Allowed(), None))
-        return ((distance, as_ids_array([hit[0] for hit in hits])) for distance, hits in found)
+        with self._opened() as session:  # all rings belong to one state, so they are read before the first is returned
+            found = list(session.rings(self._version, int(to_signed(query)[0]), "id", 0, Allowed(), None))
+        return ((distance, as_ids_array([row[0] for row in rows])) for distance, rows in found)
 
-    def export_state(self) -> dict[str, Any]:
-        """Codes and ids in insertion order, and the next id; a store itself needs no saving."""
+    def _scored(
+        self,
+        queries: PackedCodes,
+        vectors: Vectors,
+        metric: str,
+        where: StoreWhere | None,
+        *,
+        k: int | None = None,
+        radius: int = 0,
+    ) -> list[Scored]:
         with self._opened() as session:
-            ids, codes = session.listing(self._version)
-            known = session.collection
-        return {
-            "codes": from_signed(codes, self.n_bits),
-            "ids": as_ids_array(ids, known.id_kind),
-            "next_id": known.last_id + 1,
-        }
+            dimension = session.collection.dimension or None
+            if dimension is not None or not session.is_empty():
+                self._check_columns(vectors, metric, dimension)
+            allowed = self._allowed(session, where)
+            found = []
+            for query, vector in zip(to_signed(queries).tolist(), vectors, strict=True):
+                column = "" if metric == "asymmetric" else session.vector_column
+                if k is None:
+                    rows = session.ball(self._version, query, radius, allowed, column)
+                else:
+                    rings = session.rings(self._version, query, "scores", 0, allowed, k, column)
+                    rows = [row for _, ring in rings for row in ring]
+                ids = as_ids_array([row[0] for row in rows], session.collection.id_kind)
+                scores = self._scores(session, rows, vector, metric)
+                found.append((ids, distances_of(rows, query), scores))
+        return found
 
-    @classmethod
-    def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:  # noqa: ARG003
-        """Refused: a store lives in its database."""
-        raise InvalidInput(f"A {cls.__name__} is not loaded from a folder; open its database with open_store(url).")
+    def _scores(self, session: Session, rows: list[Row], vector: Vectors, metric: str) -> NDArray[np.float32]:
+        """Scores of items; -infinity for those without a vector."""
+        if metric == "asymmetric":
+            return score_codes(from_signed([row[1] for row in rows], self.n_bits), vector, self.n_bits)
+        vectors = session.read_vectors([row[2] for row in rows])
+        scores = np.full(len(rows), -np.inf, dtype=np.float32)
+        known = np.flatnonzero(~np.isnan(vectors[:, 0])) if len(rows) else np.empty(0, dtype=np.int64)
+        scores[known] = score_vectors(lambda positions: vectors[positions], known, vector.astype(np.float32), metric)
+        return scores
+
+    # sessions and checks
+
+    @contextmanager
+    def _reading(self, collection: str | None = None) -> Iterator[Session]:
+        """One state of the database, to read."""
+        with self._connection.transaction(self._session_type.begin_reading):
+            yield self._session_type(collection or self._collection, self._connection)
+
+    @contextmanager
+    def _writing(self, collection: str | None = None) -> Iterator[Session]:
+        """One transaction, to read and write."""
+        with self._connection.transaction(self._session_type.begin_writing):
+            yield self._session_type(collection or self._collection, self._connection, writing=True)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        """One state of the database, to read the opened version."""
+        with self._version_explained(), self._reading() as session:
+            yield session
+
+    @contextmanager
+    def _version_explained(self) -> Iterator[None]:
+        """If the database fails because another process has dropped the opened version, say so."""
+        try:
+            yield
+        except PersistenceError:
+            with suppress(PersistenceError), self._reading() as session:
+                self._check_version(session)
+            raise
+
+    def _check_version(self, session: Session) -> None:
+        """Raise unless the opened version still exists."""
+        if session.collection.versions.get(self.version) != self._version:
+            raise InvalidInput(f"Version {self.version!r} was dropped by another process; open the store again.")
+
+    def _allowed(self, session: Session, where: StoreWhere | None) -> Allowed:
+        kind, ids = lambda: session.collection.id_kind, lambda: session.listing(self._version)[0]
+        return as_allowed(where, kind, ids, type(self).__name__)
 
     def _codes_by_version(self, codes: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, PackedCodes]:
         if not isinstance(codes, Mapping):
             return {self.version: as_packed(codes, self.n_bits)}
-        owner = type(self).__name__
         if self.version not in codes:
             raise InvalidInput(
                 f"Codes by version must name the opened one, {self.version!r}. Got {list(codes)} instead."
@@ -318,9 +531,9 @@ class Store(Versions):
         with self._reading() as session:
             versions = {name: session.collection.version(name) for name in codes}
         packed = {name: as_packed(values, versions[name].n_bits) for name, values in codes.items()}
-        if len({len(values) for values in packed.values()}) > 1:
-            sizes = {name: len(values) for name, values in packed.items()}
-            raise InvalidInput(f"The codes of {owner} must be as many in every version. Got {sizes}.")
+        sizes = {name: len(values) for name, values in packed.items()}
+        if len(set(sizes.values())) > 1:
+            raise InvalidInput(f"The codes of {type(self).__name__} must be as many in every version. Got {sizes}.")
         return packed
 
     def _new_ids(self, session: Session, n: int) -> AnyIds:
@@ -328,69 +541,58 @@ class Store(Versions):
             raise InvalidInput("Items of a collection with string ids cannot be numbered; pass ids=[...] as strings.")
         return next_ids(session.collection.last_id + 1, n)
 
+    def _write(
+        self,
+        session: Session,
+        ids: AnyIds,
+        codes: dict[str, PackedCodes],
+        classes: Sequence[Any] | NDArray[Any] | None,
+        metadata: Sequence[Mapping[str, Any] | None] | None,
+        vectors: ArrayLike | None,
+        *,
+        replacing: bool,
+    ) -> None:
+        """Check and write items, and what changes about the collection."""
+        rows = check_rows(ids, codes, classes, metadata, vectors, type(self).__name__)
+        if not len(rows):
+            return
+        self._check_kind(session, ids)
+        info, kind = session.collection, ids.dtype.kind
+        known = session.known(ids) if kind == info.id_kind else []
+        if known and not replacing:
+            raise InvalidInput(
+                f"Id {known[0]!r} is already in the store; use upsert() to replace the item, or another id."
+            )
+        dimension = info.dimension if rows.vectors is None else rows.vectors.shape[1]
+        if info.dimension and dimension != info.dimension:
+            raise InvalidInput(
+                f"Vectors in collection {info.name!r} have dimension {info.dimension}. Got {dimension} instead."
+            )
+        session.delete(as_ids_array(known))
+        if kind != info.id_kind:
+            session.set_id_kind(kind)
+        if dimension and not info.dimension:
+            session.set_dimension(dimension)
+        session.save(
+            replace(
+                session.collection,
+                id_kind=kind,
+                last_id=max(info.last_id, int(ids.max())) if kind == "i" else info.last_id,
+                next_place=info.next_place + len(rows),
+                next_slot=info.next_slot + (0 if rows.vectors is None else len(rows)),
+                dimension=dimension,
+            )
+        )
+        session.insert(rows, info.next_place, info.next_slot)
+
     def _check_kind(self, session: Session, ids: AnyIds) -> None:
-        """Raise unless the opened version is still there and the ids are of its kind."""
+        """Raise unless the opened version still exists and the ids are of its kind."""
         kind = session.collection.id_kind
         self._check_version(session)
         if ids.dtype.kind != kind and not session.is_empty():
             check_same_kind(ids, kind, type(self).__name__)
 
-    def _check_new(self, session: Session, ids: AnyIds) -> None:
-        self._check_kind(session, ids)
-        if ids.dtype.kind != session.collection.id_kind or session.is_empty():
-            return
-        known = session.known(ids)
-        if known:
-            raise InvalidInput(
-                f"Id {known[0]!r} is already in the store; use upsert() to replace the item, or another id."
-            )
-
     def _check_known(self, session: Session, ids: AnyIds) -> None:
         self._check_kind(session, ids)
         same = ids.dtype.kind == session.collection.id_kind
-        _check_found(ids, set(session.known(ids)) if same and len(ids) else set())
-
-
-def _check_found(ids: AnyIds, known: Container[Any]) -> None:
-    missing = [item for item in ids.tolist() if item not in known]
-    if missing:
-        raise InvalidInput(f"Id {missing[0]!r} is not in the store; name only ids that were added.")
-
-
-def _in_order(found: Items, ids: AnyIds) -> Items:
-    """Items in the order of ``ids``; one that was not found is an error."""
-    place = {item: row for row, item in enumerate(found.ids.tolist())}
-    _check_found(ids, place)
-    return found.take([place[item] for item in ids.tolist()])
-
-
-def _insert(session: Session, rows: Rows, ids: AnyIds) -> None:
-    """Write new items, and what is remembered about the collection."""
-    known = session.collection
-    kind = ids.dtype.kind
-    dimension = known.dimension if rows.vectors is None else rows.vectors.shape[1]
-    if known.dimension and dimension != known.dimension:
-        raise InvalidInput(
-            f"Vectors in collection {known.name!r} have dimension {known.dimension}. Got {dimension} instead."
-        )
-    if kind != known.id_kind:
-        session.set_id_kind(kind)
-    if dimension and not known.dimension:
-        session.set_dimension(dimension)
-    last_id = max(known.last_id, int(ids.max())) if kind == "i" else known.last_id
-    n_slots = 0 if rows.vectors is None else len(rows)
-    changed = replace(
-        session.collection,
-        id_kind=kind,
-        last_id=last_id,
-        next_place=known.next_place + len(rows),
-        next_slot=known.next_slot + n_slots,
-        dimension=dimension,
-    )
-    session.save(changed)
-    session.insert(rows, known.next_place, known.next_slot)
-
-
-def _read_only(values: NDArray[Any]) -> NDArray[Any]:
-    values.flags.writeable = False
-    return values
+        check_found(ids, set(session.known(ids)) if same and len(ids) else set())

@@ -1,17 +1,19 @@
-"""The SQL that searches codes in somebody's own database: an integer column, a B-tree, and one query."""
+"""SQL that searches codes in tables of your own: an integer column, a B-tree, and one query."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import ball_masks, ball_size
 from shorthash.errors import InvalidInput
 from shorthash.store.items import to_signed
-from shorthash.store.versions import check_name
+from shorthash.store.sql import check_name, integer_type
 
 __all__ = ["DIALECTS", "example_sql"]
 
 DIALECTS = ("sqlite", "postgresql")
-MOST_MASKS = 10_000  # beyond this the query would be a book
+MOST_MASKS = 10_000  # beyond this a printed query is too long to be of use
 
 
 def example_sql(n_bits: int, radius: int, dialect: str = "postgresql", table: str = "items") -> tuple[str, str]:
@@ -40,13 +42,13 @@ def example_sql(n_bits: int, radius: int, dialect: str = "postgresql", table: st
     masks, offsets = ball_masks(n_bits, radius)
     index = f"CREATE INDEX {table}_code ON {table} (code, id);"
     order = "USING (code) ORDER BY distance, id LIMIT 100;"
+    signed = to_signed(masks).tolist()
     if dialect == "postgresql":
-        kind = "smallint" if n_bits <= 15 else "integer" if n_bits <= 31 else "bigint"
-        listed = ",".join(map(str, to_signed(masks).tolist()))
-        ball = f"SELECT mask # :code, bit_count(mask::bigint::bit(64)) FROM unnest('{{{listed}}}'::{kind}[]) AS mask"
+        listed = f"'{{{','.join(map(str, signed))}}}'::{integer_type(n_bits)}[]"
+        ball = f"SELECT mask # :code, bit_count(mask::bigint::bit(64)) FROM unnest({listed}) AS mask"
         return index, f"SELECT id, distance FROM ({ball}) AS ball(code, distance) JOIN {table} {order}"
-    rings = [to_signed(masks[offsets[t] : offsets[t + 1]]).tolist() for t in range(radius + 1)]
-    pairs = ",".join(f"({mask},{distance})" for distance, ring in enumerate(rings) for mask in ring)
+    distances = np.repeat(np.arange(radius + 1), np.diff(offsets)).tolist()
+    pairs = ",".join(f"({mask},{distance})" for mask, distance in zip(signed, distances, strict=True))
     ball = "SELECT (mask | :code) - (mask & :code) AS code, distance FROM masks"
     by = f"INDEXED BY {table}_code"  # the planner would make an index of its own for long lists
     with_masks = f"WITH masks(mask, distance) AS (VALUES {pairs})"

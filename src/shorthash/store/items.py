@@ -1,9 +1,10 @@
-"""Items as they go into a store and come out of it: id, code, class, metadata, vector."""
+"""Items as they go into a store and come out of it, and conditions on them: id, code, class, metadata, vector."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,33 +15,44 @@ from shorthash._types import PackedCodes
 from shorthash.codes import packed_dtype
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex
-from shorthash.index.items import AnyIds
+from shorthash.index.items import AnyIds, Where, allowed_items, as_ids, as_vectors, check_same_kind
+from shorthash.index.results import SearchResult
 
 __all__ = [
+    "LONGEST",
+    "Allowed",
     "Items",
     "Rows",
+    "Scalar",
+    "StoreWhere",
+    "as_allowed",
     "as_ids_array",
-    "as_vectors",
+    "check_found",
     "check_rows",
     "from_signed",
-    "index_items",
-    "merged_items",
+    "in_order",
+    "items_of",
+    "search_result",
     "to_signed",
 ]
 
 Class = int | str | None
+Scalar = str | int | float | bool | None
+StoreWhere = Where | Mapping[str, Any]
+"""What an index takes (mask, ids, function), or a mapping from metadata fields to the values they may have."""
 
 LONGEST = 500  # bytes of an id or a class; B-trees take keys of some 2,700
+FIELD = re.compile(r"[A-Za-z0-9_ -]+")
 
 
 @dataclass(frozen=True)
 class Items:
-    """What a store knows about some items.
+    """Items of a store.
 
     Attributes
     ----------
     ids : (n,) int64 or str
-    codes : (n,) packed codes of the version that was asked
+    codes : (n,) packed codes of the opened version
     classes : n integers, strings or None
     metadata : n dictionaries or None
     vectors : (n, dimension) float32, nan in rows without a vector; None in a collection without vectors
@@ -66,9 +78,38 @@ class Items:
         )
 
 
+def items_of(index: HammingIndex) -> Items:
+    """The items of an index in memory."""
+    n, vectors = len(index), index.vectors
+    known = None if vectors is None else as_vectors(vectors, n, "merge", np.float32)
+    return Items(index.ids, index.codes, [None] * n, [None] * n, known)
+
+
+def search_result(rows: list[tuple[list[Any], list[int]]], kind: str = "i", width: int = 0) -> SearchResult:
+    """Ids and distances of every query as arrays; ``kind`` of the ids and ``width`` where there are none."""
+    n = len(rows[0][0]) if rows else width
+    ids = as_ids_array([item for row, _ in rows for item in row], kind).reshape(len(rows), n)
+    distances = np.array([row for _, row in rows], dtype=np.uint8).reshape(len(rows), n)
+    return SearchResult(ids, distances)
+
+
+def check_found(ids: AnyIds, known: Container[Any]) -> None:
+    """Raise unless all ``ids`` are among the known ones."""
+    missing = [item for item in ids.tolist() if item not in known]
+    if missing:
+        raise InvalidInput(f"Id {missing[0]!r} is not in the store; name only ids that were added.")
+
+
+def in_order(found: Items, ids: AnyIds) -> Items:
+    """Items in the order of ``ids``; one that was not found is an error."""
+    place = {item: row for row, item in enumerate(found.ids.tolist())}
+    check_found(ids, place)
+    return found.take([place[item] for item in ids.tolist()])
+
+
 @dataclass(frozen=True)
 class Rows:
-    """Checked items on their way into a store.
+    """Checked items to be written to a store.
 
     Attributes
     ----------
@@ -99,57 +140,24 @@ def check_rows(
 ) -> Rows:
     """Items from what a user gave, one entry each."""
     n = len(ids)
-    for name, values in [("classes", classes), ("metadata", metadata), ("vectors", vectors)]:
-        if values is not None and len(values) != n:  # type: ignore[arg-type]
+    for name, values in [("classes", classes), ("metadata", metadata)]:
+        if values is not None and len(values) != n:
             raise InvalidInput(
-                f"The '{name}' of {owner} must be as many as the codes. Got {len(values)} for {n} codes."  # type: ignore[arg-type]
+                f"The '{name}' of {owner} must be as many as the codes. Got {len(values)} for {n} codes."
             )
+    if ids.dtype.kind == "U":
+        for value in ids.tolist():
+            if not _storable(value):
+                raise InvalidInput(
+                    f"The 'ids' of {owner} must be text that a database can hold: at most {LONGEST} bytes of UTF-8 "
+                    f"without NUL. Got {value[:50]!r}; encode or shorten such ids."
+                )
     return Rows(
-        _check_text(ids, owner),
+        ids.tolist(),
         {version: to_signed(values).tolist() for version, values in codes.items()},
-        _classes(classes, n, owner),
-        [None] * n if metadata is None else [_metadata(value, owner) for value in metadata],
-        None if vectors is None else as_vectors(vectors, owner),
-    )
-
-
-def as_vectors(vectors: ArrayLike, owner: str) -> NDArray[np.float32]:
-    """Vectors as finite float32 of shape (n, dimension)."""
-    try:
-        values = np.asarray(vectors, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"The 'vectors' of {owner} must be numbers of shape (n, dimension): {error}.") from error
-    if values.ndim != 2 or not values.shape[1]:
-        raise InvalidInput(
-            f"The 'vectors' of {owner} must have shape (n, dimension). Got shape {values.shape} instead."
-        )
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-        raise InvalidInput(f"The 'vectors' of {owner} must be finite in float32, but row {row} is not; drop such rows.")
-    return values
-
-
-def index_items(index: HammingIndex) -> Items:
-    """The items of an index in memory."""
-    vectors = getattr(index, "vectors", None)
-    n = len(index)
-    known = None if vectors is None else as_vectors(vectors, "merge")
-    return Items(index.ids, index.codes, [None] * n, [None] * n, known)
-
-
-def merged_items(parts: Sequence[Items]) -> Items:
-    """Items of several shards together; either all of them have vectors, or none."""
-    vectors = [part.vectors for part in parts if part.vectors is not None]
-    if vectors and (len(vectors) < len(parts) or any(np.isnan(part).any() for part in vectors)):
-        raise InvalidInput("Items with and without vectors cannot be merged; give all of them vectors, or none.")
-    if len({part.shape[1] for part in vectors}) > 1:
-        raise InvalidInput("Items whose vectors differ in dimension cannot be merged; use one kind of vectors.")
-    return Items(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.codes for part in parts]),
-        [value for part in parts for value in part.classes],
-        [value for part in parts for value in part.metadata],
-        np.concatenate(vectors) if vectors else None,
+        _as_classes(classes, n, owner),
+        [None] * n if metadata is None else [_as_json(value, owner) for value in metadata],
+        None if vectors is None else as_vectors(vectors, n, owner, np.float32),
     )
 
 
@@ -170,42 +178,27 @@ def from_signed(values: Sequence[int] | NDArray[np.int64], n_bits: int) -> Packe
 
 
 def as_ids_array(ids: Sequence[Any], kind: str = "i") -> AnyIds:
-    """Ids from a database as an array; ``kind``, "i" or "U", is asked only where there are none."""
+    """Ids from a database as an array; ``kind``, "i" or "U", is used only where there are none."""
     if len(ids):
         kind = "U" if isinstance(ids[0], str) else "i"
     return np.array(ids, dtype=np.int64 if kind == "i" else np.str_)
 
 
-def _check_text(ids: AnyIds, owner: str) -> list[Any]:
-    values: list[Any] = ids.tolist()
-    if ids.dtype.kind == "U":
-        for value in values:
-            if not _storable(value):
-                raise InvalidInput(
-                    f"The 'ids' of {owner} must be text that a database can hold: at most {LONGEST} bytes of UTF-8 "
-                    f"without NUL. Got {value[:50]!r}; encode or shorten such ids."
-                )
-    return values
-
-
-def _classes(classes: Sequence[Any] | NDArray[Any] | None, n: int, owner: str) -> list[Class]:
+def _as_classes(classes: Sequence[Any] | NDArray[Any] | None, n: int, owner: str) -> list[Class]:
     if classes is None:
         return [None] * n
     if isinstance(classes, np.ndarray) and classes.dtype.kind == "i" and classes.ndim == 1:
         numbers: list[Class] = classes.tolist()
         return numbers
-    return [_class(value, owner) for value in classes]
-
-
-def _class(value: Any, owner: str) -> Class:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or (isinstance(value, int | str) and not isinstance(value, bool) and _storable(value)):
-        return value
-    raise InvalidInput(
-        f"The 'classes' of {owner} must be integers that fit int64, strings of at most {LONGEST} bytes, or None. "
-        f"Got {value!r} instead."
-    )
+    values = [value.item() if isinstance(value, np.generic) else value for value in classes]
+    for value in values:
+        fits = isinstance(value, int | str) and not isinstance(value, bool) and _storable(value)
+        if value is not None and not fits:
+            raise InvalidInput(
+                f"The 'classes' of {owner} must be integers that fit int64, strings of at most {LONGEST} bytes, or "
+                f"None. Got {value!r} instead."
+            )
+    return values
 
 
 def _storable(value: int | str) -> bool:
@@ -217,7 +210,7 @@ def _storable(value: int | str) -> bool:
         return False
 
 
-def _metadata(value: Any, owner: str) -> str | None:
+def _as_json(value: Any, owner: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -234,3 +227,57 @@ def _metadata(value: Any, owner: str) -> str | None:
     if "\\u0000" in text:
         raise InvalidInput(f"The 'metadata' of {owner} may not hold NUL characters. Got {text}.")
     return text
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A condition on items; by default there is none.
+
+    Attributes
+    ----------
+    ids : only these
+    fields : field of the metadata (or "class") -> the values it may have
+    lacking : only items without a code in this column
+    """
+
+    ids: AnyIds | None = None
+    fields: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
+    lacking: str = ""
+
+
+def as_allowed(where: StoreWhere | None, kind: Callable[[], str], all_ids: Callable[[], AnyIds], owner: str) -> Allowed:
+    """The condition that ``where`` states; ``kind`` of the ids and ``all_ids`` are called only where needed."""
+    if where is None:
+        return Allowed()
+    if isinstance(where, Mapping):
+        return Allowed(fields=tuple((_field(name, owner), _values(name, v, owner)) for name, v in where.items()))
+    if not callable(where):
+        where = where if isinstance(where, np.ndarray) else np.asarray(list(where))
+        if where.dtype.kind != "b":
+            ids = as_ids(where, owner)
+            check_same_kind(ids, kind(), owner)
+            return Allowed(ids=ids)
+    ids = all_ids()
+    return Allowed(ids=ids[allowed_items(where, ids, owner)])
+
+
+def _field(name: Any, owner: str) -> str:
+    if not isinstance(name, str) or not FIELD.fullmatch(name):
+        raise InvalidInput(
+            f"A field in 'where' of {owner} must be a name of letters, digits, spaces, '_' and '-'. Got {name!r}."
+        )
+    return name
+
+
+def _values(name: str, value: Any, owner: str) -> tuple[Scalar, ...]:
+    several = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    scalars = tuple(v.item() if isinstance(v, np.generic) else v for v in (value if several else [value]))
+    for scalar in scalars:
+        finite = not isinstance(scalar, float) or np.isfinite(scalar)
+        whole = not isinstance(scalar, int) or -(2**63) <= scalar < 2**63
+        if not isinstance(scalar, Scalar) or not finite or not whole or (isinstance(scalar, str) and "\0" in scalar):
+            raise InvalidInput(
+                f"Field {name!r} in 'where' of {owner} must be a string, a finite number that fits 64 bits, True, "
+                f"False or None, or a list of such. Got {scalar!r}."
+            )
+    return scalars
