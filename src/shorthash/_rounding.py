@@ -185,10 +185,10 @@ def settled(rows: Any, scores: Callable[..., Scored], fast: Callable[[Any], Scor
     found = scores(rows, exact=False) if fast is None else fast(rows)
     values = found.values
     sure = (abs(values) > SURE * found.bound) | (found.bound == 0)  # NaN is not sure
-    numbers = np.flatnonzero(~to_numpy(namespace(values).all(sure, axis=1)))
+    (numbers,) = namespace(values).nonzero(~namespace(values).all(sure, axis=1))
     if is_foreign(values):
         for start in range(0, len(numbers), CPU_ROWS):
-            some = like(numbers[start : start + CPU_ROWS], values)
+            some = numbers[start : start + CPU_ROWS]
             values[some] = like(settled(to_numpy(rows[some]), scores), values)
         return values
     place = rows.iloc if hasattr(rows, "iloc") else rows

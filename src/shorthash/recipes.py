@@ -139,7 +139,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
             parts = [learner.project(self._mapped(batch, exact=False).values) for batch in self._batches(X)]
         else:
             fused = self._fused(X)
-            batches = self._batches(X, None if fused is None else fused.batch_rows())
+            batches = self._batches(X, at_once=fused is not None)
             parts = [settled(batch, self._scores_of, fused) for batch in batches]
         return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
 
@@ -165,11 +165,11 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         """Tie-aware mean average precision on ``X``: every row queries all the others."""
         return leave_one_out_map(sign(self.project(X)), y)
 
-    def _batches(self, X: Any, size: int | None = None) -> Iterator[Any]:
+    def _batches(self, X: Any, *, at_once: bool = False) -> Iterator[Any]:
         """Rows in batches: validated, where the first step is ours, or left for the first step to validate."""
         if isinstance(self.steps[0][1], AnchorRBF):
             rows = self._rows(X)
-            for _, batch in rows if size is None else rows.by(size):
+            for _, batch in rows.by(len(rows)) if at_once else rows:
                 yield batch
             return
         whole = X if hasattr(X, "iloc") else to_numpy(X)

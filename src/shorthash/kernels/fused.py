@@ -84,19 +84,23 @@ class FusedScores:
             return False
         return bool(importlib.import_module("torch").cuda.get_device_capability(X.device)[0] >= CAPABILITY)
 
-    def batch_rows(self) -> int:
-        """How many rows to give at once."""
-        return max(ROWS, BATCH_NUMBERS // len(self.beside.arrays[0]))
-
-    def __call__(self, batch: Any) -> Scored:
-        """Scores of a batch, float64, (n, n_bits), and how near to 0 their signs are in doubt."""
+    def __call__(self, rows: Any) -> Scored:
+        """Scores of rows, float64, (n, n_bits), and how near to 0 their signs are in doubt."""
         torch = importlib.import_module("torch")
-        rows = batch.contiguous()
-        shift, *factors, bias, middle, p, p_rest, unit, constant, doubt = self.beside.of(rows)
+        out = torch.empty((len(rows), self.n_bits), dtype=torch.float64, device=rows.device)
+        *arrays, doubt = self.beside.of(rows)
+        size = max(ROWS, BATCH_NUMBERS // len(arrays[0]))
+        for start in range(0, len(rows), size):
+            self._score(rows[start : start + size].contiguous(), arrays, out[start : start + size])
+        return Scored(out, doubt / SURE)
+
+    def _score(self, rows: Any, arrays: list[Any], out: Any) -> None:
+        """Write the scores of one batch into ``out``."""
+        torch = importlib.import_module("torch")
+        shift, *factors, bias, middle, p, p_rest, unit, constant = arrays
         n, d, padded = len(rows), rows.shape[1], len(shift)
         x, x_rest = torch.empty((2, n, padded), dtype=torch.float16, device=rows.device)
         units, norms = torch.empty((2, n), dtype=torch.float32, device=rows.device)
-        out = torch.empty((n, self.n_bits), dtype=torch.float64, device=rows.device)
         split, score = _kernels()
         with torch.cuda.device(rows.device):
             split[(-(-n // ROWS),)](
@@ -107,7 +111,6 @@ class FusedScores:
                 x, x_rest, units, norms, *factors, bias, middle, p, p_rest, unit, constant, out, n, len(bias),
                 padded, ROWS, ANCHORS, COLUMNS, self.n_bits, len(unit), 2.0**TOP, num_warps=WARPS, num_stages=STAGES,
             )  # fmt: skip
-        return Scored(out, doubt / SURE)
 
 
 _last: list[tuple[list[NDArray[Any]], Any]] = []
