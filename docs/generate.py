@@ -57,7 +57,6 @@ def quoted(path: str, language: str = "") -> Callable[[], str]:
 BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("README.md", "quick_start", quoted("examples/quick_start.py", "python")),
     ("README.md", "demo", quoted("docs/data/demo.txt")),
-    ("README.md", "test", quoted("docs/data/test.txt")),
     ("docs/paper/rslh.md", "rslh_facts", printed("examples/rslh_facts.py")),
     ("docs/paper/rslh.md", "cifar10", rendered("benchmarks/cifar10.py")),
     ("docs/guide/fit.md", "fit", rendered("benchmarks/fit.py")),
