@@ -30,14 +30,14 @@ RESULTS = Path(__file__).resolve().parents[1] / "docs" / "data" / "search.json"
 RADIUS = 2
 K = 100
 
-# what is asked, bits, codes, which of our times, which of FAISS's, and how many times as fast we want to be
-TARGETS = [
-    ("all within radius 2, copied out", 8, "uniform", "within, any order", "hash within", 15),
-    ("all within radius 2, copied out", 8, "clustered", "within, any order", "hash within", 30),
-    ("all within radius 2, copied out", 12, "uniform", "within, any order", "hash within", 10),
-    ("all within radius 2, copied out", 12, "clustered", "within, any order", "hash within", 10),
-    ("all within radius 2, copied out", 16, "uniform", "within, any order", "hash within", 5),
-    ("all within radius 2, copied out", 16, "clustered", "within, any order", "hash within", 20),
+# question, bits, codes, which time of BucketIndex, which of FAISS, and how many times as fast is the goal
+QUESTIONS = [
+    ("all within radius 2, copied", 8, "uniform", "within, any order", "hash within", 15),
+    ("all within radius 2, copied", 8, "clustered", "within, any order", "hash within", 30),
+    ("all within radius 2, copied", 12, "uniform", "within, any order", "hash within", 10),
+    ("all within radius 2, copied", 12, "clustered", "within, any order", "hash within", 10),
+    ("all within radius 2, copied", 16, "uniform", "within, any order", "hash within", 5),
+    ("all within radius 2, copied", 16, "clustered", "within, any order", "hash within", 20),
     ("the same as slices", 8, "uniform", "slices", "hash within", 1000),
     ("the same as slices", 8, "clustered", "slices", "hash within", 1000),
     ("the same as slices", 12, "uniform", "slices", "hash within", 1000),
@@ -81,7 +81,7 @@ def octets(values: Any, n_bits: int) -> Any:
 
 
 def our_times(codes: Any, few: Any, many: Any, n_bits: int) -> dict[str, float]:
-    """Seconds per query; ``few`` queries where results are copied out, ``many`` where they are not."""
+    """Seconds per query; ``few`` queries where results are copied, ``many`` where they are not."""
     index = BucketIndex(n_bits).add(codes)
     one = few[:1]
     return {
@@ -123,13 +123,13 @@ def short_codes(n_items: int, lengths: list[int]) -> list[dict[str, Any]]:
         for draw in (uniform, clustered):
             codes = draw(rng, n_items, n_bits)
             few, many = rng.choice(codes, size=10), rng.choice(codes, size=10_000)
-            ours, theirs = our_times(codes, few, many, n_bits), faiss_times(codes, few, n_bits)
-            rows.append({"n_bits": n_bits, "codes": draw.__name__, "ours": ours, "faiss": theirs})
+            ours, other = our_times(codes, few, many, n_bits), faiss_times(codes, few, n_bits)
+            rows.append({"n_bits": n_bits, "codes": draw.__name__, "ours": ours, "faiss": other})
             print(f"\n{n_bits} bits, {n_items} {draw.__name__} codes, microseconds per query")
-            for name, value in theirs.items():
+            for name, value in other.items():
                 print(f"  faiss {name:20}{1e6 * value:14.3f}")
             for name, value in ours.items():
-                against = theirs.get("hash top 100" if "top" in name else "hash within")
+                against = other.get("hash top 100" if "top" in name else "hash within")
                 ratio = "" if against is None else f"{against / value:12.1f} times as fast as IndexBinaryHash"
                 print(f"  ours  {name:20}{1e6 * value:14.3f}{ratio}")
     return rows
@@ -165,16 +165,16 @@ def _faiss_long(codes: Any, queries: Any, n_bits: int) -> dict[str, float]:
     if faiss is None:
         return {}
     flat, multi = faiss.IndexBinaryFlat(n_bits), faiss.IndexBinaryMultiHash(n_bits, n_bits // 16, 16)
-    asked = octets(queries, n_bits)
+    packed = octets(queries, n_bits)
     for index in (flat, multi):
         index.add(octets(codes, n_bits))
     times = {}
     for radius in (2, 5, 8):
         multi.nflip = radius // (n_bits // 16)
-        times[f"flat {radius}"] = seconds(lambda r=radius: flat.range_search(asked, r + 1), 0.3) / 20
+        times[f"flat {radius}"] = seconds(lambda r=radius: flat.range_search(packed, r + 1), 0.3) / 20
         if radius < 8:  # takes minutes on clustered codes
-            times[f"multi {radius}"] = seconds(lambda r=radius: multi.range_search(asked, r + 1), 0.3) / 20
-    times["flat top 10"] = seconds(lambda: flat.search(asked, 10), 0.3) / 20
+            times[f"multi {radius}"] = seconds(lambda r=radius: multi.range_search(packed, r + 1), 0.3) / 20
+    times["flat top 10"] = seconds(lambda: flat.search(packed, 10), 0.3) / 20
     return times
 
 
@@ -205,10 +205,15 @@ def reranking(n_items: int) -> dict[str, float]:
     rng = np.random.default_rng(2)
     codes, vectors = uniform(rng, n_items, 12), rng.random((n_items, 128), dtype=np.float32)
     index = BucketIndex(12).add(codes, vectors=vectors)
-    asked = {"cosine": vectors[:20], "dot": vectors[:20], "euclidean": vectors[:20], "asymmetric": vectors[:20, :12]}
+    vectors_by_metric = {
+        "cosine": vectors[:20],
+        "dot": vectors[:20],
+        "euclidean": vectors[:20],
+        "asymmetric": vectors[:20, :12],
+    }
     return {
         metric: seconds(lambda m=metric, v=rows: index.rerank(codes[:20], v, 10, radius=1, metric=m)) / 20
-        for metric, rows in asked.items()
+        for metric, rows in vectors_by_metric.items()
     }
 
 
@@ -219,15 +224,15 @@ def render(path: Path = RESULTS) -> str:
     machine = record["machine"]
     about = (
         f"FAISS {machine['faiss']} on one thread, {machine['processors']} processors, NumPy {machine['numpy']}, Python "
-        f"{machine['python']}; {record['items']:,} items; batches of 10 queries where results are copied out, of "
+        f"{machine['python']}; {record['items']:,} items; batches of 10 queries where results are copied, of "
         "10,000 where not; best of several repetitions, per query."
     )
-    parts = _target_lines(rows), _order_lines(rows), _size_lines(record, rows), _long_lines(record), [about]
+    parts = _question_lines(rows), _order_lines(rows), _size_lines(record, rows), _long_lines(record), [about]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def _order_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
-    """How the ratio for results copied out moves with order and batch."""
+    """How the ratio for results that are copied depends on order and batch size."""
     ways = {
         "any order, 10 queries (above)": "within, any order",
         "any order, 20 queries": "within, 20 queries",
@@ -236,9 +241,9 @@ def _order_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
     }
     keys = [(n_bits, codes) for n_bits in (8, 12, 16) for codes in ("uniform", "clustered")]
     about = (
-        "All within radius 2, copied out: times as fast as IndexBinaryHash (which gives them in any order), by order "
-        "and by how many queries come at once; 20 queries at 8 bits give up to 45 MB of results, for which the system "
-        "clears new pages at every call."
+        "All within radius 2, copied: times as fast as IndexBinaryHash (whose results are in any order), by order and "
+        "number of queries in a batch; 20 queries at 8 bits give up to 45 MB of results, for which the system clears "
+        "new pages at every call."
     )
     lines = [
         about,
@@ -252,18 +257,24 @@ def _order_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
     return lines
 
 
-def _target_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
+def _question_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
     lines = [
-        "| question | bits | codes | ours | IndexBinaryHash | times as fast | wanted | |",
-        "|---|---:|---|---:|---:|---:|---:|---|",
+        "| question | bits | codes | BucketIndex | IndexBinaryHash | times as fast |",
+        "|---|---:|---|---:|---:|---:|",
     ]
-    for question, n_bits, codes, mine, theirs, wanted in TARGETS:
-        a, b = rows[n_bits, codes]["ours"][mine], rows[n_bits, codes]["faiss"][theirs]
-        met = "met" if b / a >= wanted else "**missed**"
-        lines.append(
-            f"| {question} | {n_bits} | {codes} | {_time(a)} | {_time(b)} | {_ratio(b / a)} | {wanted:,} | {met} |"
-        )
+    for question, n_bits, codes, own, other, _ in QUESTIONS:
+        a, b = rows[n_bits, codes]["ours"][own], rows[n_bits, codes]["faiss"][other]
+        lines.append(f"| {question} | {n_bits} | {codes} | {_time(a)} | {_time(b)} | {_ratio(b / a)} |")
     return lines
+
+
+def print_goals(rows: dict[tuple[int, str], Any]) -> None:
+    """Which goals are met."""
+    for question, n_bits, codes, own, other, goal in QUESTIONS:
+        ratio = rows[n_bits, codes]["faiss"][other] / rows[n_bits, codes]["ours"][own]
+        print(
+            f"{question}, {n_bits} bits, {codes}: {ratio:,.1f}, goal {goal:,}: {'met' if ratio >= goal else 'missed'}"
+        )
 
 
 def _size_lines(record: dict[str, Any], rows: dict[tuple[int, str], Any]) -> list[str]:
@@ -274,13 +285,13 @@ def _size_lines(record: dict[str, Any], rows: dict[tuple[int, str], Any]) -> lis
     )
     ranks = ", ".join(f"{name} {_time(value)}" for name, value in record["reranking"].items())
     facts = {
-        "A single query with its results copied out, uniform codes": f"{one}.",
+        "A single query with its results copied, uniform codes": f"{one}.",
         "Top 100 at 12 bits for a batch of 10,000 queries, a query": f"{many}.",
         f"Building from {sizes['items']:,} 16-bit codes": f"{sizes['build'] / sizes['argsort']:.1f} times as long as "
-        '`numpy.argsort(codes, kind="stable")` (wanted: at most 3).',
-        "Opening that index from a file": f"{_time(sizes['open'])} (wanted: under 10 ms); with a first search "
+        '`numpy.argsort(codes, kind="stable")`.',
+        "Opening that index from a file": f"{_time(sizes['open'])}; with a first search "
         f"{_time(sizes['open and search'])}; with a check of every byte {_time(sizes['open and verify'])}.",
-        "Memory at 12 bits with implicit ids": f"{sizes['bytes per item']:.2f} bytes per item (wanted: at most 5).",
+        "Memory at 12 bits with implicit ids": f"{sizes['bytes per item']:.2f} bytes per item.",
         "Ranking the ball of radius 1 at 12 bits by vectors of 128 numbers, a query": f"{ranks}.",
     }
     return [f"- {name}: {text}" for name, text in facts.items()]
@@ -329,6 +340,8 @@ def main() -> None:
         "reranking": reranking(options.items),
     }
     print("\n", record["sizes"], "\n", record["reranking"])
+    if faiss is not None and options.bits == [8, 12, 16]:
+        print_goals({(row["n_bits"], row["codes"]): row for row in record["short"]})
     if options.record:
         RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

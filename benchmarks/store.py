@@ -176,15 +176,15 @@ def measure_reranking(url: str | None, n: int) -> dict[str, Any]:
     """Milliseconds to rank a whole ball by 64-d vectors."""
     data, rng = items(n), np.random.default_rng(1)
     vectors = rng.normal(size=(n, DIMENSION)).astype(np.float32)
-    asked = rng.normal(size=(50, DIMENSION)).astype(np.float32)
+    vectors = rng.normal(size=(50, DIMENSION)).astype(np.float32)
     truth = BucketIndex(N_BITS).add(data["codes"], ids=data["ids"], vectors=vectors)
 
     def figures(store: Any) -> dict[str, float]:
-        def ask(i: int) -> Any:
-            return store.rerank(data["queries"][i : i + 1], asked[i : i + 1], K, radius=RADIUS)
+        def rerank(i: int) -> Any:
+            return store.rerank(data["queries"][i : i + 1], vectors[i : i + 1], K, radius=RADIUS)
 
-        assert np.array_equal(ask(0).ids, truth.rerank(data["queries"][:1], asked[:1], K, radius=RADIUS).ids)
-        return latency(ask, range(50))
+        assert np.array_equal(rerank(0).ids, truth.rerank(data["queries"][:1], vectors[:1], K, radius=RADIUS).ids)
+        return latency(rerank, range(50))
 
     found = {"BucketIndex (in memory)": figures(truth)}
     with tempfile.TemporaryDirectory() as folder, SQLiteStore(f"{folder}/a.db", N_BITS) as store:
@@ -233,8 +233,8 @@ def machine(url: str | None) -> dict[str, Any]:
 
         with psycopg.connect(url) as connection:
             facts["postgresql"] = connection.execute("SHOW server_version").fetchone()[0]  # type: ignore[index]
-            asked = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
-            facts["pgvector"] = (connection.execute(asked).fetchone() or [None])[0]
+            sql = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
+            facts["pgvector"] = (connection.execute(sql).fetchone() or [None])[0]
     return facts
 
 

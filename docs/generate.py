@@ -75,7 +75,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/guide/store.md", "store", rendered("benchmarks/store.py")),
     ("docs/guide/evaluation.md", "which_map", rendered("benchmarks/which_map.py")),
     ("docs/guide/evaluation.md", "evaluate", rendered("benchmarks/evaluate.py")),
-    ("docs/guide/index.md", "search", rendered("benchmarks/search.py")),
+    ("docs/guide/search.md", "search", rendered("benchmarks/search.py")),
     ("docs/guide/datasets.md", "datasets", rendered("docs/datasets_reference.py")),
     ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
     *(
