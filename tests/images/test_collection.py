@@ -205,6 +205,15 @@ def test_images_are_added_found_and_removed(collection):
     assert collection.add_images(images[:1]).added == [n + 3]
 
 
+def test_images_have_one_code_whether_added_alone_or_together(collection):
+    images = new_images(9)
+    together = collection.add_images(images).added
+    codes = [item.code for item in collection.items(together)]
+    collection.remove(together)
+    alone = [collection.add_images([image]).added[0] for image in images]
+    assert [item.code for item in collection.items(alone)] == codes
+
+
 def test_same_content_again_is_a_duplicate_after_reopening(collection):
     report = collection.add_images(new_images(1))
     collection.close()

@@ -4,12 +4,13 @@ import os
 
 import numpy as np
 import pytest
+from hostile import hostile_rows
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from shorthash import RSLH, AnchorRBF, make_hasher
-from shorthash.codes.signs import pack, sign
+from shorthash.codes.signs import pack
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.encoders import ENCODERS, CodewordHasher
 from shorthash.learners.lsh import LSH
@@ -61,37 +62,11 @@ def codes_in_batches(hasher, X, size):
     return np.concatenate([pack(hasher.transform(X[i : i + size])) for i in range(0, len(X), size)])
 
 
-def boundary_rows(encode, X, n):
-    """Rows so close to a change of the code that the next representable row may have another one.
-
-    Pairs of rows with different codes are brought together by bisection until nothing lies between them.
-    """
-    codes = encode(X)
-    order = np.random.default_rng(1).permutation(len(X))
-    first, second = order[:-1], order[1:]
-    differ = codes[first] != codes[second]
-    first, second = first[differ][:n], second[differ][:n]
-    low, high = X[first].astype(np.float64), X[second].astype(np.float64)
-    for _ in range(60):
-        middle = (low + high) / 2
-        same = (encode(middle) == codes[first])[:, None]
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return low
-
-
-def hostile_rows(hasher, X):
-    """Rows whose scores are rounding noise, and rows at the limit of what counts as 0."""
-    last = hasher if len(hasher.steps) > 1 else hasher[-1]
-    noise = boundary_rows(lambda X: pack(sign(last._scores_of(X, exact=False).values)), X, NEAR // 2)
-    limit = boundary_rows(lambda X: pack(hasher.transform(X)), X, NEAR // 2)
-    return np.concatenate([noise, limit])
-
-
 @pytest.mark.parametrize("name", HASHERS)
 def test_codes_do_not_depend_on_the_batch(rows, name):
     X, y = rows
     hasher = HASHERS[name]().fit(X[:500], y[:500])
-    near = hostile_rows(hasher, X[:400])
+    near = hostile_rows(hasher, X[:400], NEAR)
     assert len(near) == NEAR
     X = np.concatenate([near, X])
     with threadpool_limits(limits=1):

@@ -64,6 +64,34 @@ def test_vectors_that_come_together_get_their_own_codes(vectors, rows):
     assert "shorthash_encoded_vectors_total 120.0" in text
 
 
+def test_a_vector_has_one_code_alone_and_among_others(vectors, rows):
+    import asyncio
+
+    from hostile import hostile_rows
+
+    from shorthash.web.batching import BatchEncoder
+
+    near = hostile_rows(vectors.hasher, rows[0], 40).astype(np.float32)
+    X = np.concatenate([near, rows[0]])
+    sizes = []
+
+    def encode(batch):
+        sizes.append(len(batch))
+        return pack(vectors.encode(batch))
+
+    async def together():
+        encoder = BatchEncoder(encode)
+        return await asyncio.gather(*(encoder.code(row) for row in X))
+
+    async def alone():
+        encoder = BatchEncoder(encode)
+        return [await encoder.code(row) for row in X]
+
+    codes = asyncio.run(together())
+    assert max(sizes) == 64
+    assert codes == asyncio.run(alone()) == pack(vectors.encode(X)).tolist()
+
+
 def test_by_id_leaves_the_item_out_and_reranks(vector_api):
     told = vector_api.post("/search", json={"id": 7, "k": 20, "radius": 1, "rerank": True}).json()
     items = flat(told)
