@@ -1,9 +1,12 @@
 """Expected-AP hashing: the table against loops and finite differences, the steps, the estimator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import train_test_split
+from threadpoolctl import threadpool_limits
 
 from shorthash import evaluate
 from shorthash._labels import group_labels
@@ -16,8 +19,10 @@ from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.eaph.memory import searched_map
 from shorthash.learners.eaph.refinement import _masses, best_rows, design_codes, refine_table
 from shorthash.learners.eaph.table import ap_table
+from shorthash.learners.posteriors import folds as posterior_folds
 from shorthash.learners.posteriors import logistic as posterior_logistic
-from shorthash.learners.posteriors.folds import softmax
+from shorthash.learners.posteriors.folds import Folds, draw_folds, softmax
+from shorthash.learners.posteriors.logistic import LogLinear
 from shorthash.learners.posteriors.models import fit_posteriors
 from shorthash.learners.rslh.estimator import RSLH
 
@@ -158,7 +163,8 @@ def test_the_value_does_not_care_for_names_of_bits(seed, change):
 
 def test_refinement_ascends_but_for_the_damping(digits, seed):
     X, y = digits
-    oof = fit_posteriors("logistic", X.astype(np.float32), y, np.eye(10, dtype=np.uint8), np.random.RandomState(0)).oof
+    folds = draw_folds(y, np.random.RandomState(0))
+    oof = fit_posteriors("logistic", X.astype(np.float32), y, np.eye(10, dtype=np.uint8), folds).oof
     oof = softmax(0.4 * np.log(oof + 1e-6))  # blurred, so that there is something to gain
     start = np.random.RandomState(seed).permutation(64)[:10][oof.argmax(axis=1)]
     design = refine_table(oof, None, start.astype(np.int64), 6, np.random.RandomState(seed), 16)
@@ -179,30 +185,65 @@ def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):
     """Out-of-fold logits of a fold stay when its labels are shuffled (at a fixed penalty)."""
     X, y = blobs[0].astype(np.float32), blobs[1]
     fold = np.arange(len(y)) % 5
-    monkeypatch.setattr(posterior_logistic, "folds", lambda *_: fold)
     monkeypatch.setattr(posterior_logistic, "PENALTIES", (0.03,))
     monkeypatch.setattr(posterior_logistic, "calibrate", lambda *_: (1.0, 0.0))
     shuffled = y.copy()
     shuffled[fold == 2] = np.random.default_rng(0).permutation(y[fold == 2])
-    eye = np.eye(5, dtype=np.uint8)
-    one, two = (fit_posteriors("logistic", X, labels, eye, np.random.RandomState(0)).oof for labels in (y, shuffled))
+    folds, eye = Folds(fold, np.arange(len(y))), np.eye(5, dtype=np.uint8)
+    one, two = (fit_posteriors("logistic", X, labels, eye, folds).oof for labels in (y, shuffled))
     assert np.array_equal(one[fold == 2], two[fold == 2])
     assert not np.array_equal(one[fold == 1], two[fold == 1])
 
 
+def test_folds_spread_the_label_sets(seed):
+    ids = np.random.default_rng(seed).integers(7, size=500)
+    folds = draw_folds(ids, np.random.RandomState(seed))
+    counts = np.array([np.bincount(ids[held], minlength=7) for _, held, _ in folds])
+    assert len(counts) == 5
+    assert np.ptp(counts, axis=0).max() <= 1
+    assert np.array_equal(folds.rows, np.arange(500))
+
+
+def test_of_many_rows_a_sample_is_held_out_once(seed, monkeypatch):
+    monkeypatch.setattr(posterior_folds, "FOLDED_ROWS", 400)
+    monkeypatch.setattr(posterior_folds, "HELD_OUT", 70)
+    ids = np.random.default_rng(seed).integers(7, size=500)
+    [(seen, held, places)] = draw_folds(ids, np.random.RandomState(seed))
+    assert len(held) == 70
+    assert np.array_equal(np.sort(np.concatenate([seen, held])), np.arange(500))
+    assert np.array_equal(places, np.arange(70))
+    assert np.abs(np.bincount(ids[held], minlength=7) - 70 * np.bincount(ids, minlength=7) / 500).max() <= 1
+
+
 def test_the_log_linear_model_of_one_label_is_logistic_regression(blobs):
+    """Without a space of its own, a target or biases that cost, it is what scikit-learn fits."""
     X, y = blobs[0].astype(np.float32), blobs[1]
-    eye = np.eye(5, dtype=np.uint8)
-    W, b = posterior_logistic.minimise(X, y, eye, 0.1, np.zeros((12, 5)), np.zeros(5), max_iter=500)
+    start = LogLinear(np.zeros(12), 1.0, np.zeros((12, 5)), np.zeros(5), np.eye(5, dtype=np.uint8), 1.0, 0.1)
+    with_free_bias = pytest.MonkeyPatch()
+    with_free_bias.setattr(posterior_logistic, "BIAS_PENALTY", 0.0)
+    with_free_bias.setattr(posterior_logistic, "TOLERANCE", 1e-12)
+    found = posterior_logistic.minimise(X, y, start, start, 500)
+    with_free_bias.undo()
     sklearn = LogisticRegression(C=1 / (0.1 * len(X)), max_iter=5000, tol=1e-8).fit(X, y)
-    ours = softmax(X @ W + b)
-    assert np.allclose(ours, sklearn.predict_proba(X), atol=2e-3)
+    assert np.allclose(found.predict(X), sklearn.predict_proba(X), atol=2e-3)
+
+
+def test_a_strong_penalty_leaves_the_class_means(digits):
+    X, y = digits[0].astype(np.float32), digits[1]
+    target = posterior_logistic._target(X, y, np.eye(10, dtype=np.uint8))
+    Z = target.scaled(X)
+    assert np.allclose(np.linalg.norm(Z, axis=1), 8, rtol=1e-4)
+    directions = np.stack([Z[y == k].mean(axis=0) for k in range(10)])
+    assert np.allclose(target.weights.T, directions / np.linalg.norm(directions, axis=1, keepdims=True), atol=1e-5)
+    heavy = posterior_logistic.minimise(Z, y, replace(target, penalty=1e4), target, 100)
+    assert np.allclose(heavy.weights, target.weights, atol=1e-3)
 
 
 @pytest.mark.parametrize("posterior", ["logistic", "ridge", "combo", LogisticRegression(max_iter=500)])
 def test_posteriors_are_calibrated_probabilities(digits, posterior):
     X, y = digits[0][:600].astype(np.float32), digits[1][:600]
-    fitted = fit_posteriors(posterior, X, y, np.eye(10, dtype=np.uint8), np.random.RandomState(0))
+    folds = draw_folds(y, np.random.RandomState(0))
+    fitted = fit_posteriors(posterior, X, y, np.eye(10, dtype=np.uint8), folds)
     for P in (fitted.oof, fitted.model.predict(digits[0][600:700].astype(np.float32))):
         assert np.allclose(P.sum(axis=1), 1, atol=1e-5)
         assert P.min() >= 0
@@ -333,6 +374,15 @@ def test_update_codes_equals_fit_at_another_length(digits):
     fitted = EAPH(5, posterior="logistic", random_state=0).fit(X, y)
     assert np.array_equal(updated.transform(X), fitted.transform(X))
     assert updated.expected_map_ == fitted.expected_map_
+
+
+def test_threads_change_nothing(digits):
+    X, y = digits[0][:500], digits[1][:500]
+    codes = []
+    for limit in (1, 2):
+        with threadpool_limits(limits=limit):
+            codes.append(EAPH(6, random_state=0).fit(X, y).codes_)
+    assert np.array_equal(*codes)
 
 
 def test_codes_for_searching_the_training_rows_may_remember_them(digits):

@@ -20,7 +20,7 @@ import numpy as np
 from shorthash._labels import LabelGroups
 from shorthash._types import Features, Floats
 from shorthash.data.rows import Rows
-from shorthash.learners.posteriors.folds import PosteriorModel
+from shorthash.learners.posteriors.folds import PosteriorModel, draw_folds
 from shorthash.learners.posteriors.models import fit_posteriors
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.statistics import GroupStatistics
@@ -88,9 +88,10 @@ def fit_ridge(rows: Rows, groups: LabelGroups, ridge: float, rng: np.random.Rand
 
 
 def fit_logistic(rows: Rows, groups: LabelGroups, ridge: float, rng: np.random.RandomState) -> HeldOut:  # noqa: ARG001
-    """The log-linear model of posterior_logistic.py, which chooses its own penalty; held-out scores are out-of-fold."""
+    """A log-linear model, which chooses its own penalty; held-out scores are out-of-fold."""
     X = np.concatenate([np.asarray(batch, dtype=np.float32) for _, batch in rows])
-    fitted = fit_posteriors("logistic", X, groups.ids, groups.rows, rng)
+    folds = draw_folds(groups.ids, rng, every=True)
+    fitted = fit_posteriors("logistic", X, groups.ids, groups.rows, folds)
     return HeldOut(LogPosterior(fitted.model), lambda: _centred_log(fitted.oof))
 
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from shorthash._labels import LabelGroups, group_labels, shared_label
 from shorthash._types import Codes, Floats, PackedCodes
@@ -29,13 +30,14 @@ from shorthash.learners.eaph.encoding import extend, extension, margins, profile
 from shorthash.learners.eaph.memory import Remembered, design_for_training_rows, remember
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
 from shorthash.learners.kept_rows import KeptRows
-from shorthash.learners.posteriors.folds import Fitted
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, draw_folds
 from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
 
 __all__ = ["EAPH"]
 
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
 KEPT_ROWS = 20_000  # what partial_fit remembers
+MOST_KERNEL_SETS = 128  # label sets for which a kernel model is tried: with more it costs much and adds little
 
 
 class EAPH(SupervisedHasher):
@@ -63,10 +65,11 @@ class EAPH(SupervisedHasher):
         longer codes repeat bits of the shorter one, or leave them constant, whichever retrieves better out of fold, so
         a longer code is never worse than its prefix there.
     posterior : {"auto", "combo", "logistic", "ridge", "prototypes"} or classifier, default="auto"
-        - "auto": "combo", or "prototypes" where new classes are expected;
-        - "logistic": log-linear model over label sets;
+        - "auto": "combo"; "logistic" with more than 20 000 rows or 128 label sets; "prototypes" where new classes are
+          expected;
+        - "logistic": log-linear model over label sets, learned towards their means;
         - "ridge": kernel ridge regression on 1 000 anchors;
-        - "combo": the product of both, with powers;
+        - "combo": the product of both, with powers, where the second takes away 1 % of the log-loss;
         - "prototypes": cosine to the mean of every label set, directions that vary within label sets counting less;
         - any scikit-learn classifier with ``predict_proba``; single-label only.
 
@@ -95,13 +98,14 @@ class EAPH(SupervisedHasher):
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred
     posterior_ : the fitted posterior model
-    oof_posteriors_ : (n_samples, u) float32, out-of-fold posteriors of the training rows
-    label_set_ids_ : (n_samples,) their label sets
+    oof_rows_ : (m,) training rows that were held out once: all, or of more than 20 000 a sample
+    oof_posteriors_ : (m, u) float32, their out-of-fold posteriors
+    label_set_ids_ : (m,) their label sets
     cells_ : (m,) the codes in use, packed
     table_ : (m, u) float32, rows of T for them
     profiles_ : (m, u) mean posterior of the training rows in each of them
     codewords_ : (u, n_bits) the code of an item that surely has a label set
-    codes_ : (n_samples, n_bits) codes of the training rows by their out-of-fold posteriors
+    codes_ : (m, n_bits) their codes by out-of-fold posteriors
     expected_map_ : float, the expected mAP of the table on out-of-fold posteriors
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
@@ -172,16 +176,19 @@ class EAPH(SupervisedHasher):
         kept = np.asarray(values, dtype=np.float32)
         rng = check_random_state(self.random_state)
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
-        self.classes_, self.label_sets_, self.label_set_ids_ = groups.classes, groups.rows, groups.ids
+        self.classes_, self.label_sets_ = groups.classes, groups.rows
         self.n_dropped_ = len(rows) - len(kept)
         self.__dict__.pop("kept_rows_", None)
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
         self._rows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
         self.__dict__.pop("_path", None)
+        folds = draw_folds(groups.ids, rng)
+        self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
         if self.database == "training":
-            self._path = remember(kept, groups, np.random.RandomState(self._seed))
+            self._path = remember(kept, groups, folds)
             return self.update_codes()
-        self._keep_posterior(fit_posteriors(self._posterior(), kept, groups.ids, groups.rows, rng))
+        kind = self._posterior(len(kept), len(groups.rows))
+        self._keep_posterior(fit_posteriors(kind, kept, groups.ids, groups.rows, folds))
         return self.update_codes()
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -217,12 +224,14 @@ class EAPH(SupervisedHasher):
         before = none if first else getattr(self, "kept_rows_", None) or self._rows
         sample = before.add(kept, groups.rows[groups.ids], np.random.RandomState((seed + before.seen) % 2**32))
         known = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
-        fitted = fit_posteriors(self._posterior(), sample.X, known.ids, known.rows, rng)
+        folds = draw_folds(known.ids, rng)
+        kind = self._posterior(len(sample.X), len(known.rows))
+        fitted = fit_posteriors(kind, sample.X, known.ids, known.rows, folds)
         again = not first and not np.array_equal(known.rows, self.label_sets_)
         if first:
             self._seed, self.classes_ = seed, groups.classes
         self.kept_rows_, self.n_dropped_ = sample, len(values) - len(kept)
-        self.label_sets_, self.label_set_ids_ = known.rows, known.ids
+        self.label_sets_, self.oof_rows_, self.label_set_ids_ = known.rows, folds.rows, known.ids[folds.rows]
         self._keep_posterior(fitted)
         if again:
             warnings.warn(
@@ -260,8 +269,9 @@ class EAPH(SupervisedHasher):
         check_is_fitted(self, "oof_posteriors_")
         oof = self.oof_posteriors_
         rng = np.random.RandomState(self._seed)
-        design = design_codes(oof, self._relevance(), self._table_bits(len(oof)), rng, **self._options())
-        return self._keep_table(design)
+        with threadpool_limits(limits=1):
+            design = design_codes(oof, self._relevance(), self._table_bits(len(oof)), rng, **self._options())
+            return self._keep_table(design)
 
     def _update_for_training_rows(self) -> Self:
         """Posteriors and codes, which are chosen together where the training rows are searched."""
@@ -272,10 +282,11 @@ class EAPH(SupervisedHasher):
             )
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
         bits, rng = self._table_bits(len(self.label_set_ids_)), np.random.RandomState(self._seed)
-        found = design_for_training_rows(self._path, groups, self._relevance(), bits, rng, **self._options())
-        self._keep_posterior(found[0])
-        self.searched_map_ = found[2]
-        return self._keep_table(found[1])
+        with threadpool_limits(limits=1):
+            found = design_for_training_rows(self._path, groups, self._relevance(), bits, rng, **self._options())
+            self._keep_posterior(found[0])
+            self.searched_map_ = found[2]
+            return self._keep_table(found[1])
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -287,11 +298,13 @@ class EAPH(SupervisedHasher):
             "n_iter": self.n_iter,
         }
 
-    def _posterior(self) -> str | BaseEstimator:
+    def _posterior(self, n_rows: int, n_sets: int) -> str | BaseEstimator:
         """The model that "auto" stands for."""
-        if isinstance(self.posterior, str) and self.posterior == "auto":
-            return "prototypes" if self.expect_new_classes else "combo"
-        return self.posterior
+        if not isinstance(self.posterior, str) or self.posterior != "auto":
+            return self.posterior
+        if self.expect_new_classes:
+            return "prototypes"
+        return "combo" if n_rows <= FOLDED_ROWS and n_sets <= MOST_KERNEL_SETS else "logistic"
 
     def _table_bits(self, n_rows: int) -> int:
         return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))))

@@ -19,8 +19,8 @@ from shorthash._labels import LabelGroups
 from shorthash._types import Features, Floats
 from shorthash.codes.levels import expected_average_precision, level_blocks
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
-from shorthash.learners.posteriors.folds import Fitted, Posteriors
-from shorthash.learners.posteriors.logistic import finish_logistic, logistic_path
+from shorthash.learners.posteriors.folds import Fitted, Folds, Posteriors
+from shorthash.learners.posteriors.logistic import logistic_path
 
 __all__ = ["Remembered", "design_for_training_rows", "remember", "searched_map"]
 
@@ -33,10 +33,11 @@ class Remembered:
     inside: Posteriors
 
 
-def remember(X: Features, groups: LabelGroups, rng: np.random.RandomState) -> list[Remembered]:
+def remember(X: Features, groups: LabelGroups, folds: Folds) -> list[Remembered]:
     """Models of all penalties, the same for every code length."""
-    models = [finish_logistic(step, X, groups.ids) for step in logistic_path(X, groups.ids, groups.rows, rng)]
-    return [Remembered(fitted, fitted.model.predict(X)) for fitted in models]
+    steps = logistic_path(X, groups.ids, groups.rows, folds)
+    models = [step.finished(X, groups.ids, groups.rows) for step in steps]
+    return [Remembered(fitted, fitted.model.predict(X[folds.rows])) for fitted in models]
 
 
 def design_for_training_rows(

@@ -17,6 +17,7 @@ from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.eaph.table import ap_table
+from shorthash.learners.posteriors.folds import in_threads
 
 __all__ = ["Design", "best_rows", "design_codes", "refine_table"]
 
@@ -26,7 +27,7 @@ BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
 ROWS_PER_CLASS = 20  # with fewer training rows per class, codewords are all that can be trusted
 MANY_GROUPS = 256  # annealed from one start: moves are what more groups need
 FINER_SETS = 128  # up to so many label sets, rows are also grouped more finely than by label set
-BLOCK = 1 << 24  # gains held at once
+BLOCK = 1 << 22  # gains held at once by a thread
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,15 @@ def design_codes(
     n_iter: int,
 ) -> Design:
     """The best table over all partitions of the rows into groups, judged by its expected mAP."""
-    n, u = P.shape
-    refine = refine and not new_classes and n >= ROWS_PER_CLASS * n_classes
+    refine = refine and not new_classes and len(P) >= ROWS_PER_CLASS * n_classes
+    partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
+    masses = [_masses(P, group, n_groups) for group, n_groups in partitions]
+    if codebook == "annealed":
+        books = _annealed(masses, rel, n_bits, n_starts, rng)
+    else:
+        books = [(pack(CODEBOOKS[codebook](len(M), n_bits, rng)).astype(np.int64), float("nan")) for M in masses]
     designs = []
-    for group, n_groups in _partitions(P, n_bits, rng, finer=refine and codebook == "annealed"):
-        M = _masses(P, group, n_groups)
-        if codebook == "annealed":
-            cells, value = _annealed(M, rel, n_bits, n_groups == u, n_starts, rng)
-        else:
-            cells, value = pack(CODEBOOKS[codebook](n_groups, n_bits, rng)).astype(np.int64), float("nan")
+    for (group, _), (cells, value) in zip(partitions, books, strict=True):
         if refine:
             designs.append(refine_table(P, rel, cells[group], n_bits, rng, n_iter))
         elif new_classes:
@@ -155,15 +156,24 @@ def _clusters(P: Posteriors, n_groups: int, rng: np.random.RandomState) -> tuple
 
 
 def _annealed(
-    M: Floats, rel: Floats | None, n_bits: int, by_set: bool, n_starts: int, rng: np.random.RandomState
-) -> tuple[NDArray[np.int64], float]:
-    """The best of several annealings."""
-    S = M if rel is None else M @ rel
-    n_proposals, heat = schedule(M)
-    swap = 0.9 if by_set else 0.5
-    starts = n_starts if len(M) <= MANY_GROUPS else 1
-    runs = [anneal_codebook(M, S, n_bits, rng, n_proposals=n_proposals, heat=heat, swap=swap) for _ in range(starts)]
-    return max(runs, key=lambda run: run[1])
+    masses: list[Floats], rel: Floats | None, n_bits: int, n_starts: int, rng: np.random.RandomState
+) -> list[tuple[NDArray[np.int64], float]]:
+    """For the masses of every partition the best of several annealings: cells of its groups and the expected mAP."""
+    jobs: list[tuple[Floats, Floats, np.random.RandomState]] = []
+    for M in masses:
+        S = M if rel is None else M @ rel
+        seeds = rng.randint(np.iinfo(np.int32).max, size=n_starts if len(M) <= MANY_GROUPS else 1)
+        jobs += [(M, S, np.random.RandomState(seed)) for seed in seeds]
+
+    def annealed(job: tuple[Floats, Floats, np.random.RandomState]) -> tuple[NDArray[np.int64], float]:
+        M, S, source = job
+        n_proposals, heat = schedule(M)
+        swap = 0.9 if len(M) == M.shape[1] else 0.5
+        return anneal_codebook(M, S, n_bits, source, n_proposals=n_proposals, heat=heat, swap=swap)
+
+    runs = in_threads(annealed, jobs)
+    of_partition = [[run for run, job in zip(runs, jobs, strict=True) if job[0] is M] for M in masses]
+    return [max(found, key=lambda run: run[1]) for found in of_partition]
 
 
 def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
@@ -179,5 +189,9 @@ def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
 def best_rows(P: Posteriors, T: NDArray[np.float32]) -> NDArray[np.int64]:
     """The row of a table with the largest gain, for every posterior; in blocks."""
     block = max(1, BLOCK // len(T))
-    parts = [np.argmax(P[start : start + block] @ T.T, axis=1) for start in range(0, max(len(P), 1), block)]
+
+    def best(start: int) -> NDArray[np.intp]:
+        return np.asarray(np.argmax(P[start : start + block] @ T.T, axis=1))
+
+    parts = [best(0)] if len(P) <= block else in_threads(best, range(0, len(P), block))
     return np.concatenate(parts).astype(np.int64)

@@ -1,26 +1,47 @@
 """What all posterior models share: folds, a temperature, and posteriors of rows by models that did not see them.
 
-Legend: ids (n,) label set of every row, S (n, u) logits, P (n, u) posteriors.
+Legend: ids (n,) label set of every row, S (m, u) logits, P (m, u) posteriors of the m rows that were held out once.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from threadpoolctl import threadpool_limits
 
 from shorthash._types import Features
 
-__all__ = ["N_FOLDS", "SMALLEST", "Fitted", "PosteriorModel", "Posteriors", "calibrate", "folds", "log", "softmax"]
+__all__ = [
+    "FOLDED_ROWS",
+    "SMALLEST",
+    "Fitted",
+    "Folds",
+    "PosteriorModel",
+    "Posteriors",
+    "calibrate",
+    "draw_folds",
+    "in_threads",
+    "log",
+    "softmax",
+]
 
 Posteriors = NDArray[np.float32]
 
 N_FOLDS = 5
-TEMPERATURES = (0.2, 100.0)
+FOLDED_ROWS = 20_000  # with more rows one sample is held out, which is enough to choose by and to design codes with
+HELD_OUT = 16_384  # rows of that sample
+TEMPERATURES = (0.01, 100.0)
 SMALLEST = 1e-12  # keeps logarithms of posteriors finite
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class PosteriorModel(Protocol):
@@ -32,11 +53,63 @@ class PosteriorModel(Protocol):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model, its out-of-fold posteriors of the training rows, and their log-loss."""
+    """A model, and the posteriors of rows by models that did not see them.
+
+    Attributes
+    ----------
+    model : fitted on all rows
+    oof : (m, u) out-of-fold posteriors
+    loss : their log-loss
+    """
 
     model: PosteriorModel
     oof: Posteriors
     loss: float
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Which rows are held out together.
+
+    Attributes
+    ----------
+    fold : (n,) number of the fold of every row; -1 for rows that are never held out
+    rows : (m,) the rows that are held out once, ascending
+    """
+
+    fold: NDArray[np.intp]
+    rows: NDArray[np.intp]
+
+    def __iter__(self) -> Any:
+        """For every fold the rows to learn from, the rows held out, and where those stand among ``rows``."""
+        for k in range(int(self.fold.max()) + 1):
+            held = self.fold == k
+            yield np.flatnonzero(~held), np.flatnonzero(held), np.flatnonzero(held[self.rows])
+
+
+def draw_folds(ids: NDArray[np.intp], rng: np.random.RandomState, *, every: bool = False) -> Folds:
+    """Five folds, label sets spread evenly; with many rows one fold of a sample, unless every row is to be held out."""
+    n = len(ids)
+    order = rng.permutation(n)
+    order = order[np.argsort(ids[order], kind="stable")]
+    fold = np.full(n, -1, dtype=np.intp)
+    if every or n <= FOLDED_ROWS:
+        fold[order] = np.arange(n) % N_FOLDS
+    else:
+        n_held = min(n // N_FOLDS, HELD_OUT)
+        fold[order[(np.arange(n_held) * n) // n_held]] = 0
+    return Folds(fold, np.flatnonzero(fold >= 0))
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """``function`` of every item, some at the same time, each on one thread of BLAS.
+
+    Products of a few thousand rows are too small to share among threads, and their last bits would depend on how many
+    there are.
+    """
+    work = list(items)
+    with threadpool_limits(limits=1), ThreadPoolExecutor(min(len(work), os.cpu_count() or 1) or 1) as pool:
+        return list(pool.map(function, work))
 
 
 def softmax(S: NDArray[Any]) -> Posteriors:
@@ -50,15 +123,6 @@ def softmax(S: NDArray[Any]) -> Posteriors:
 def log(P: NDArray[Any]) -> NDArray[np.float32]:
     """Logarithms, none of them infinite."""
     return np.asarray(np.log(np.maximum(P, SMALLEST)), dtype=np.float32)
-
-
-def folds(ids: NDArray[np.intp], rng: np.random.RandomState) -> NDArray[np.intp]:
-    """Fold of every row, label sets spread evenly."""
-    order = rng.permutation(len(ids))
-    order = order[np.argsort(ids[order], kind="stable")]
-    fold = np.empty(len(ids), dtype=np.intp)
-    fold[order] = np.arange(len(ids)) % N_FOLDS
-    return fold
 
 
 def calibrate(S: NDArray[np.float32], ids: NDArray[np.intp]) -> tuple[float, float]:

@@ -1,13 +1,18 @@
-r"""Logistic posteriors: a log-linear model over label sets.
+r"""Logistic posteriors: a log-linear model over label sets, learned towards the means of the label sets.
 
-.. math:: p(s \mid x) \propto \exp\bigl(\textstyle\sum_{k \in s} x w_k + b_s\bigr),
+.. math:: p(s \mid x) \propto \exp\Bigl(\tau \bigl(\textstyle\sum_{k \in s} \phi(x) w_k + b_s\bigr)\Bigr), \qquad
+    \phi(x) = \sqrt d\, \frac{V'(x - m)}{\lVert V'(x - m) \rVert}, \quad V V' = \Sigma^{-1},
 
-so label sets share what they have in common; where every sample has one label it is multinomial logistic regression.
+with :math:`\Sigma` the covariance within label sets, shrunk. Weights minimise the log-loss plus
+:math:`\frac\lambda2 \lVert W - W_0 \rVert^2`; where every row has one label, :math:`W_0` are the directions of the
+class means (``prototypes.py``), so that few rows give little more than prototypes, and many rows logistic regression.
+Label sets share the weights of the labels they have in common.
 
-Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets, S (n, u) logits.
+Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets, Z (n, d) rows in the space of
+:math:`\phi`, S (n, u) logits.
 
 Written by hand although scikit-learn has multinomial logistic regression: it has no log-linear model over label sets,
-and warm starts along the penalties and float32 products make some twenty fits affordable.
+no start to be drawn towards, and no warm starts along the penalties.
 """
 
 from __future__ import annotations
@@ -21,11 +26,23 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from shorthash._types import Features, Floats
-from shorthash.learners.posteriors.folds import N_FOLDS, SMALLEST, Fitted, Posteriors, calibrate, folds, softmax
+from shorthash.learners.posteriors.folds import (
+    SMALLEST,
+    Fitted,
+    Folds,
+    Posteriors,
+    calibrate,
+    in_threads,
+    softmax,
+)
+from shorthash.learners.posteriors.prototypes import class_means, within_covariance
 
-__all__ = ["LogLinear", "finish_logistic", "fit_logistic", "logistic_path", "minimise"]
+__all__ = ["LogLinear", "Step", "fit_logistic", "logistic_path", "minimise"]
 
-PENALTIES = (0.1, 0.03, 0.01, 0.003, 0.001)  # tried in this order until the OOF log-loss rises
+PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order until the OOF log-loss rises
+BIAS_PENALTY = 0.1  # of the biases, against that of the weights
+FOLD_ITERATIONS, ITERATIONS = 60, 100  # of L-BFGS for a fold and for all rows
+TOLERANCE = 1e-6  # relative gain below which L-BFGS stops
 
 
 @dataclass(frozen=True)
@@ -33,69 +50,106 @@ class LogLinear:
     """Log-linear model over label sets."""
 
     center: Floats  # (d,)
-    spread: float
+    spread: float  # what rows are divided by, in models of version 0.1
     weights: Floats  # (d, c)
     bias: Floats  # (u,)
     label_rows: NDArray[np.uint8]  # (u, c)
     temperature: float
     penalty: float
+    whitening: Floats | None = None  # (d, d) V; None in models of version 0.1
 
     def scaled(self, X: Features) -> NDArray[np.float32]:
-        """Rows, centred and divided by one number."""
-        return np.asarray((X - self.center) / self.spread, dtype=np.float32)
+        """Rows in the space where the model is linear."""
+        if self.whitening is None:
+            return np.asarray((X - self.center) / self.spread, dtype=np.float32)
+        Z = np.asarray(X - self.center.astype(np.float32), dtype=np.float32) @ self.whitening.astype(np.float32)
+        Z *= np.sqrt(Z.shape[1]) / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), SMALLEST)
+        return Z
+
+    def logits(self, Z: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits of the label sets for scaled rows, (n, u)."""
+        S = Z @ self.weights.astype(np.float32)
+        if not _one_hot(self.label_rows):
+            S = S @ self.label_rows.T.astype(np.float32)
+        S += self.bias.astype(np.float32)
+        return np.asarray(S)
 
     def predict(self, X: Features) -> Posteriors:
         """Posteriors over the label sets."""
-        S = _logits(self.scaled(X), self.weights, self.bias, self.label_rows)
-        return softmax(self.temperature * S)
+        return softmax(self.temperature * self.logits(self.scaled(X)))
 
 
-def fit_logistic(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState) -> Fitted:
+def fit_logistic(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
     """Penalty and temperature by out-of-fold log-loss, then a fit on all rows."""
-    best: Fitted | None = None
-    for fitted in logistic_path(X, ids, Yg, rng):
-        if best is not None and fitted.loss >= best.loss:
+    best: Step | None = None
+    for step in logistic_path(X, ids, Yg, folds):
+        if best is not None and step.loss >= best.loss:
             break
-        best = fitted
+        best = step
     assert best is not None
-    return finish_logistic(best, X, ids)
+    return best.finished(X, ids, Yg)
 
 
-def logistic_path(
-    X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState
-) -> Iterator[Fitted]:
-    """Out-of-fold posteriors for one penalty after the other, from strong to weak; the models still lack weights."""
-    center, spread = X.mean(axis=0, dtype=np.float64), max(float(X.std(dtype=np.float64)), SMALLEST)
-    u, c = Yg.shape
-    model = LogLinear(center, spread, np.zeros((X.shape[1], c)), np.zeros(u), Yg, 1.0, PENALTIES[0])
-    Z, fold = model.scaled(X), folds(ids, rng)
-    start = [(model.weights, model.bias)] * N_FOLDS
+@dataclass(frozen=True)
+class Step:
+    """One penalty: what it gives out of fold, and what a fit on all rows needs to know."""
+
+    penalty: float
+    temperature: float
+    pull: float  # scale of the class means towards which weights are drawn
+    oof: Posteriors
+    loss: float
+
+    def finished(self, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
+        """The model of this penalty, learned from all rows."""
+        target = _target(X, ids, Yg)
+        target = replace(target, weights=self.pull * target.weights, penalty=self.penalty)
+        [model] = in_threads(lambda rows: minimise(rows, ids, target, target, ITERATIONS), [target.scaled(X)])
+        return Fitted(replace(model, temperature=self.temperature), self.oof, self.loss)
+
+
+def logistic_path(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Iterator[Step]:
+    """Out-of-fold posteriors for one penalty after the other, from strong to weak."""
+
+    def prepared(part: Any) -> tuple[LogLinear, Any, Any]:
+        seen, held, _ = part
+        target = _target(X[seen], ids[seen], Yg)
+        return target, target.scaled(X[seen]), target.scaled(X[held])
+
+    parts, labels = list(folds), ids[folds.rows]
+    found = in_threads(prepared, parts)
+    S = np.empty((len(labels), len(Yg)), dtype=np.float32)
+    for (_, _, places), (target, _, held) in zip(parts, found, strict=True):
+        S[places] = target.logits(held)
+    pull = calibrate(S, labels)[0] if _one_hot(Yg) else 1.0
+    targets = [replace(target, weights=pull * target.weights) for target, _, _ in found]
+    models = targets
     for penalty in PENALTIES:
-        S = np.empty((len(ids), u), dtype=np.float32)
-        for k in range(N_FOLDS):
-            seen = fold != k
-            start[k] = minimise(Z[seen], ids[seen], Yg, penalty, *start[k], max_iter=30)
-            S[~seen] = _logits(Z[~seen], *start[k], Yg)
-        temperature, loss = calibrate(S, ids)
-        yield Fitted(replace(model, temperature=temperature, penalty=penalty), softmax(temperature * S), loss)
+
+        def learn(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
+            start = replace(models[k], penalty=penalty)
+            return minimise(found[k][1], ids[parts[k][0]], start, targets[k], FOLD_ITERATIONS)
+
+        models = in_threads(learn, range(len(parts)))
+        for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
+            S[places] = model.logits(held)
+        temperature, loss = calibrate(S, labels)
+        yield Step(penalty, temperature, pull, softmax(temperature * S), loss)
 
 
-def finish_logistic(fitted: Fitted, X: Features, ids: NDArray[np.intp]) -> Fitted:
-    """The model of a step of the path, with its weights, learned from all rows."""
-    model = fitted.model
-    assert isinstance(model, LogLinear)
-    start = model.weights, model.bias
-    weights, bias = minimise(model.scaled(X), ids, model.label_rows, model.penalty, *start, max_iter=60)
-    return replace(fitted, model=replace(model, weights=weights, bias=bias))
-
-
-def _logits(Z: NDArray[np.float32], W: Floats, b: Floats, Yg: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Logits of the label sets, (n, u)."""
-    S = Z @ W.astype(np.float32)
+def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> LogLinear:
+    """The space of the rows, and the weights and biases that a penalty draws towards."""
+    means, counts = class_means(X, ids, len(Yg))
+    center = means[counts > 0].mean(axis=0)
+    values, vectors = np.linalg.eigh(within_covariance(X, ids, means))
+    whitening = (vectors / np.sqrt(values)) @ vectors.T
+    d, c = X.shape[1], Yg.shape[1]
+    model = LogLinear(center, 1.0, np.zeros((d, c)), np.zeros(len(Yg)), Yg, 1.0, 0.0, whitening)
     if not _one_hot(Yg):
-        S = S @ Yg.T.astype(np.float32)
-    S += b.astype(np.float32)
-    return np.asarray(S)
+        return replace(model, bias=np.log((counts + 0.5) / len(ids)))
+    directions, _ = class_means(model.scaled(X), ids, len(Yg))
+    length = np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), SMALLEST)
+    return replace(model, weights=(directions / length).T)
 
 
 def _one_hot(Yg: NDArray[np.uint8]) -> bool:
@@ -103,32 +157,29 @@ def _one_hot(Yg: NDArray[np.uint8]) -> bool:
 
 
 def minimise(
-    Z: NDArray[np.float32],
-    ids: NDArray[np.intp],
-    Yg: NDArray[np.uint8],
-    penalty: float,
-    W: Floats,
-    b: Floats,
-    *,
-    max_iter: int,
-) -> tuple[Floats, Floats]:
-    """Weights and biases of least mean log-loss + penalty / 2 ||W||^2, from a start; L-BFGS."""
-    n, rows, single = len(ids), np.arange(len(ids)), _one_hot(Yg)
+    Z: NDArray[np.float32], ids: NDArray[np.intp], start: LogLinear, target: LogLinear, max_iter: int
+) -> LogLinear:
+    """The model of least mean log-loss + penalty / 2 (||W - W0||^2 + 0.1 ||b - b0||^2), from a start; L-BFGS."""
+    n, rows, single = len(ids), np.arange(len(ids)), _one_hot(target.label_rows)
+    label_rows, shape, size = target.label_rows.astype(np.float32), target.weights.shape, target.weights.size
+    penalty = np.concatenate([np.full(size, start.penalty), np.full(len(label_rows), BIAS_PENALTY * start.penalty)])
+    anchor = np.concatenate([target.weights.ravel(), target.bias])
 
     def loss(v: Floats) -> tuple[float, Floats]:
-        weights, bias = v[: W.size].reshape(W.shape), v[W.size :]
-        S = _logits(Z, weights, bias, Yg)
+        S = replace(target, weights=v[:size].reshape(shape), bias=v[size:]).logits(Z)
         S -= S.max(axis=1, keepdims=True)
         own = S[rows, ids].sum(dtype=np.float64)
         np.exp(S, out=S)
         total = S.sum(axis=1)
-        value = (np.log(total).sum(dtype=np.float64) - own) / n + penalty / 2 * np.sum(weights**2)
+        away = v - anchor
+        value = (np.log(total).sum(dtype=np.float64) - own) / n + np.sum(penalty * away**2) / 2
         S /= total[:, None]
         S[rows, ids] -= 1
-        by_label = S if single else S @ Yg.astype(np.float32)
-        slope = (Z.T @ by_label).astype(np.float64) / n + penalty * weights
-        return float(value), np.concatenate([slope.ravel(), S.sum(axis=0, dtype=np.float64) / n])
+        by_label = S if single else S @ label_rows
+        slope = np.concatenate([(Z.T @ by_label).ravel().astype(np.float64), S.sum(axis=0, dtype=np.float64)])
+        return float(value), slope / n + penalty * away
 
-    options: Any = {"maxiter": max_iter, "maxcor": 10, "gtol": 1e-5}
-    found = minimize(loss, np.concatenate([W.ravel(), b]), jac=True, method="L-BFGS-B", options=options)
-    return found.x[: W.size].reshape(W.shape), found.x[W.size :]
+    options: Any = {"maxiter": max_iter, "maxcor": 10, "gtol": 1e-6, "ftol": TOLERANCE}
+    v = np.concatenate([start.weights.ravel(), start.bias])
+    found = minimize(loss, v, jac=True, method="L-BFGS-B", options=options).x
+    return replace(start, weights=found[:size].reshape(shape), bias=found[size:])

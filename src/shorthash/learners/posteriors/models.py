@@ -17,12 +17,14 @@ from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 
 from shorthash._types import Features, Floats
-from shorthash.learners.posteriors.folds import Fitted, PosteriorModel, Posteriors, calibrate, folds, log, softmax
+from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, Posteriors, calibrate, log, softmax
 from shorthash.learners.posteriors.logistic import fit_logistic
 from shorthash.learners.posteriors.prototypes import fit_prototypes
 from shorthash.learners.posteriors.ridge import fit_ridge
 
 __all__ = ["POSTERIORS", "fit_posteriors"]
+
+LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
 
 
 @dataclass(frozen=True)
@@ -51,46 +53,45 @@ class Classified:
 
 
 def fit_posteriors(
-    kind: str | BaseEstimator, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState
+    kind: str | BaseEstimator, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds
 ) -> Fitted:
     """Fit a model by name, or any classifier with ``predict_proba``."""
     if isinstance(kind, str):
-        return POSTERIORS[kind](X, ids, Yg, rng)
-    return _fit_classifier(kind, X, ids, Yg, rng)
+        return POSTERIORS[kind](X, ids, Yg, folds)
+    return _fit_classifier(kind, X, ids, Yg, folds)
 
 
-def _fit_combination(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState) -> Fitted:
-    """Logistic and kernel model together; their powers by out-of-fold log-loss, which is convex in them."""
-    one, two = fit_logistic(X, ids, Yg, rng), fit_ridge(X, ids, Yg, rng)
-    logs = log(one.oof), log(two.oof)
-    rows = np.arange(len(ids))
+def _fit_combination(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
+    """Logistic and kernel model together; their powers by out-of-fold log-loss, which is convex in them.
+
+    A kernel model that does not pay for the time it takes to encode with it is left out.
+    """
+    one, two = fit_logistic(X, ids, Yg, folds), fit_ridge(X, ids, Yg, folds)
+    logs, labels = (log(one.oof), log(two.oof)), ids[folds.rows]
+    rows = np.arange(len(labels))
 
     def loss(powers: Floats) -> tuple[float, Floats]:
         P = softmax(powers[0] * logs[0] + powers[1] * logs[1])
-        value = -float(np.mean(log(P[rows, ids])))
-        slope = [float(np.mean(np.sum(P * q, axis=1) - q[rows, ids])) for q in logs]
+        value = -float(np.mean(log(P[rows, labels])))
+        slope = [float(np.mean(np.sum(P * q, axis=1) - q[rows, labels])) for q in logs]
         return value, np.array(slope)
 
     found = minimize(loss, np.array([0.7, 0.3]), jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B")
+    if float(found.fun) > (1 - LEAST_GAIN) * one.loss:
+        return one
     model = Combination(one.model, two.model, np.asarray(found.x, dtype=np.float64))
     return Fitted(model, combine(one.oof, two.oof, model.powers), float(found.fun))
 
 
 def _fit_classifier(
-    classifier: BaseEstimator,
-    X: Features,
-    ids: NDArray[np.intp],
-    Yg: NDArray[np.uint8],
-    rng: np.random.RandomState,
+    classifier: BaseEstimator, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds
 ) -> Fitted:
     """Any classifier: out-of-fold probabilities, one temperature, then a fit on all rows."""
-    fold = folds(ids, rng)
-    P = np.zeros((len(ids), len(Yg)), dtype=np.float32)
-    for k in np.unique(fold):
-        seen = fold != k
+    P = np.zeros((len(folds.rows), len(Yg)), dtype=np.float32)
+    for seen, held, places in folds:
         model = clone(classifier).fit(X[seen], ids[seen])
-        P[np.ix_(~seen, model.classes_)] = model.predict_proba(X[~seen])
-    temperature, loss = calibrate(log(P), ids)
+        P[np.ix_(places, model.classes_)] = model.predict_proba(X[held])
+    temperature, loss = calibrate(log(P), ids[folds.rows])
     fitted = clone(classifier).fit(X, ids)
     return Fitted(Classified(fitted, temperature), softmax(temperature * log(P)), loss)
 

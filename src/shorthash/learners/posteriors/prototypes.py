@@ -6,7 +6,7 @@ with :math:`\Sigma` the covariance within label sets, half of it shrunk to a mul
 posteriors than a logistic model's, but they place a class that was never learned among those it resembles, because
 nothing here is fitted to tell the known classes apart.
 
-Legend: X (n, d), ids (n,) label set of every row, Mu (u, d) means, V (d, r) map to the space of the cosines, S (n, u).
+Legend: X (n, d), ids (n,) label set of every row, Mu (u, d) means, V (d, r) map to the space of the cosines, S (m, u).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from shorthash._types import Features, Floats
-from shorthash.learners.posteriors.folds import N_FOLDS, SMALLEST, Fitted, Posteriors, calibrate, folds, softmax
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, Posteriors, calibrate, in_threads, softmax
 
-__all__ = ["Prototypes", "fit_prototypes"]
+__all__ = ["Prototypes", "class_means", "fit_prototypes", "within_covariance"]
 
 SHRINKAGE = 0.5  # of the covariance within label sets
 
@@ -45,33 +45,42 @@ class Prototypes:
         return softmax(self.temperature * self.cosines(X))
 
 
-def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState) -> Fitted:
+def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
     """The temperature by out-of-fold log-loss, then the means of all rows."""
-    u, fold = len(Yg), folds(ids, rng)
-    S = np.empty((len(ids), u), dtype=np.float32)
-    for k in range(N_FOLDS):
-        seen = fold != k
-        if not seen.all():
-            S[~seen] = _prototypes(X[seen], ids[seen], u).cosines(X[~seen])
-    temperature, loss = calibrate(S, ids)
-    whole = _prototypes(X, ids, u)
+    S = np.empty((len(folds.rows), len(Yg)), dtype=np.float32)
+    parts = list(folds)
+    models = in_threads(lambda part: _prototypes(X[part[0]], ids[part[0]], len(Yg)), parts)
+    for (_, held, places), model in zip(parts, models, strict=True):
+        S[places] = model.cosines(X[held])
+    temperature, loss = calibrate(S, ids[folds.rows])
+    whole = _prototypes(X, ids, len(Yg))
     model = Prototypes(whole.center, whole.directions, whole.means, temperature)
     return Fitted(model, softmax(temperature * S), loss)
 
 
-def _prototypes(X: Features, ids: NDArray[np.intp], u: int) -> Prototypes:
-    """Means, and the directions in which they differ, scaled by the spread within label sets."""
-    counts = np.bincount(ids, minlength=u)
+def class_means(X: Features, ids: NDArray[np.intp], u: int) -> tuple[Floats, NDArray[np.intp]]:
+    """Mean of the rows of every label set, (u, d), and their number; the mean of a set without rows is 0."""
+    order, counts = np.argsort(ids, kind="stable"), np.bincount(ids, minlength=u)
+    filled, starts = counts > 0, np.cumsum(counts) - counts
     Mu = np.zeros((u, X.shape[1]))
-    np.add.at(Mu, ids, X)
-    Mu /= np.maximum(counts, 1)[:, None]
-    center = Mu[counts > 0].mean(axis=0)
-    Mu[counts == 0] = center  # a label set that no row has: as far from everything
-    R = X - Mu[ids]
+    Mu[filled] = np.add.reduceat(X[order].astype(np.float64), starts[filled], axis=0) / counts[filled, None]
+    return Mu, counts
+
+
+def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats) -> Floats:
+    """Covariance within label sets, half of it shrunk to a multiple of the identity, (d, d)."""
+    R = X - means[ids]
     within = R.T @ R / len(X)
     scale = max(float(np.trace(within)) / len(within), SMALLEST)
-    within = (1 - SHRINKAGE) * within + SHRINKAGE * scale * np.eye(len(within))
-    L = cholesky(within, lower=True)
+    return np.asarray((1 - SHRINKAGE) * within + SHRINKAGE * scale * np.eye(len(within)))
+
+
+def _prototypes(X: Features, ids: NDArray[np.intp], u: int) -> Prototypes:
+    """Means, and the directions in which they differ, scaled by the spread within label sets."""
+    Mu, counts = class_means(X, ids, u)
+    L = cholesky(within_covariance(X, ids, Mu), lower=True)
+    center = Mu[counts > 0].mean(axis=0)
+    Mu[counts == 0] = center  # a label set that no row has: as far from everything
     A = solve_triangular(L, (Mu - center).T, lower=True)  # (d, u), whitened means
     basis, values, _ = np.linalg.svd(A, full_matrices=False)
     basis = basis[:, values > SMALLEST * max(float(values[0]), SMALLEST)]

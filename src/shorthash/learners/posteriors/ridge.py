@@ -1,18 +1,20 @@
 """Kernel ridge posteriors: regression of the label sets on 1 000 anchors, scores turned into posteriors.
 
-Legend: X (n, d), ids (n,) label set of every row, u label sets, S (n, u) scores.
+Legend: X (n, d), ids (n,) label set of every row, u label sets, S (m, u) scores.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import Features, Floats
+from shorthash.data.rows import BATCH_ROWS
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.posteriors.folds import N_FOLDS, SMALLEST, Fitted, Posteriors, calibrate, folds, softmax
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, Posteriors, calibrate, in_threads, softmax
 
 __all__ = ["KernelRidge", "fit_ridge"]
 
@@ -36,39 +38,64 @@ class KernelRidge:
         return softmax(np.asarray(self.temperature * (self.kernel.transform(X) @ self.weights + self.bias), np.float32))
 
 
-def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], rng: np.random.RandomState) -> Fitted:
-    """Bandwidth, ridge and temperature by out-of-fold log-loss, anchors drawn inside each fold; then all rows."""
-    u, fold = len(Yg), folds(ids, rng)
+def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
+    """Ridge and temperature by out-of-fold log-loss, the bandwidth by that of the first fold; then all rows."""
+    u, parts, labels = len(Yg), list(folds), ids[folds.rows]
     distance = float(np.sqrt(2 * X.var(axis=0, dtype=np.float64).sum()))
-    best: tuple[float, float, float, float, Posteriors] | None = None
-    for width in WIDTHS:
-        scores = {ridge: np.empty((len(ids), u), dtype=np.float32) for ridge in RIDGES}
-        for k in range(N_FOLDS):
-            seen = fold != k
-            kernel, values, vectors, right, bias = _kernel_system(X[seen], ids[seen], u, width * distance, rng)
-            left = kernel.transform(X[~seen]) @ vectors
-            for ridge in RIDGES:
-                scores[ridge][~seen] = left @ (right / (values + ridge)[:, None]) + bias
-        for ridge, S in scores.items():
-            temperature, loss = calibrate(S, ids)
-            if best is None or loss < best[0]:
-                best = (loss, width, ridge, temperature, softmax(temperature * S))
+
+    def scores(job: tuple[float, int]) -> dict[float, NDArray[np.float32]]:
+        width, k = job
+        seen, held, _ = parts[k]
+        system = _kernel_system(X[seen], ids[seen], u, width * distance, k)
+        left = system.kernel.transform(X[held]) @ system.vectors
+        return {ridge: np.asarray(left @ system.solved(ridge) + system.bias, dtype=np.float32) for ridge in RIDGES}
+
+    first = in_threads(scores, [(width, 0) for width in WIDTHS])
+    losses = [min(calibrate(S, ids[parts[0][1]])[1] for S in found.values()) for found in first]
+    chosen = int(np.argmin(losses))
+    found = [first[chosen], *in_threads(scores, [(WIDTHS[chosen], k) for k in range(1, len(parts))])]
+    best: tuple[float, float, float, Posteriors] | None = None
+    for ridge in RIDGES:
+        S = np.empty((len(labels), u), dtype=np.float32)
+        for (_, _, places), by_ridge in zip(parts, found, strict=True):
+            S[places] = by_ridge[ridge]
+        temperature, loss = calibrate(S, labels)
+        if best is None or loss < best[0]:
+            best = (loss, ridge, temperature, softmax(temperature * S))
     assert best is not None
-    loss, width, ridge, temperature, oof = best
-    kernel, values, vectors, right, bias = _kernel_system(X, ids, u, width * distance, rng)
-    weights = vectors @ (right / (values + ridge)[:, None])
-    return Fitted(KernelRidge(kernel, weights, bias, temperature, ridge), oof, loss)
+    loss, ridge, temperature, oof = best
+    [whole] = in_threads(lambda width: _kernel_system(X, ids, u, width * distance, -1), [WIDTHS[chosen]])
+    model = KernelRidge(whole.kernel, whole.vectors @ whole.solved(ridge), whole.bias, temperature, ridge)
+    return Fitted(model, oof, loss)
 
 
-def _kernel_system(
-    X: Features, ids: NDArray[np.intp], u: int, sigma: float, rng: np.random.RandomState
-) -> tuple[AnchorRBF, Floats, Floats, Floats, Floats]:
-    """The kernel, eigenvalues and -vectors of the Gram matrix of its features, right side, class means."""
-    seed = int(rng.randint(np.iinfo(np.int32).max))
-    kernel = AnchorRBF(min(N_ANCHORS, len(X)), bandwidth=max(sigma, SMALLEST), random_state=seed).fit(X)
-    F = kernel.transform(X).astype(np.float64)
+@dataclass(frozen=True)
+class _System:
+    """A kernel, eigenvalues and -vectors of the Gram matrix of its features, right side, class shares."""
+
+    kernel: AnchorRBF
+    values: Floats
+    vectors: Floats
+    right: Floats
+    bias: Floats
+
+    def solved(self, ridge: float) -> Floats:
+        """Weights at a penalty, in the basis of the eigenvectors."""
+        return np.asarray(self.right / (self.values + ridge)[:, None])
+
+
+def _kernel_system(X: Features, ids: NDArray[np.intp], u: int, sigma: float, seed: int) -> _System:
+    """The normal equations of the regression, added up over batches; anchors are drawn from the rows given."""
+    kernel: Any = AnchorRBF(min(N_ANCHORS, len(X)), bandwidth=max(sigma, SMALLEST), random_state=seed + 1).fit(X)
     bias = np.bincount(ids, minlength=u) / len(ids)
-    Y = -np.tile(bias, (len(ids), 1))
-    Y[np.arange(len(ids)), ids] += 1
-    values, vectors = np.linalg.eigh(F.T @ F)
-    return kernel, np.maximum(values, 0.0), vectors, vectors.T @ (F.T @ Y), bias
+    m = len(kernel.anchors_)
+    gram, right = np.zeros((m, m)), np.zeros((m, u))
+    for start in range(0, len(X), BATCH_ROWS):
+        part = slice(start, start + BATCH_ROWS)
+        F = kernel.transform(X[part]).astype(np.float64)
+        Y = -np.tile(bias, (len(F), 1))
+        Y[np.arange(len(F)), ids[part]] += 1
+        gram += F.T @ F
+        right += F.T @ Y
+    values, vectors = np.linalg.eigh(gram)
+    return _System(kernel, np.maximum(values, 0.0), vectors, vectors.T @ right, bias)
