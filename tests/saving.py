@@ -1,4 +1,4 @@
-"""Small classes to save, and what it means to come back the same."""
+"""Small classes to save, and a deep comparison."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ class Model(BaseEstimator):
         self.random_state = random_state
 
 
-class Stranger(Model):
+class Unregistered(Model):
     pass
 
 

@@ -13,7 +13,7 @@ from shorthash.index.table import BucketTable
 
 
 def random_codes(rng, n, n_bits):
-    """Codes that huddle around 20 centres, so that buckets differ in size."""
+    """Codes drawn around 20 centres, so that buckets differ in size."""
     centres = rng.integers(0, 2**n_bits, size=20, dtype=np.uint64, endpoint=False) if n_bits < 64 else None
     if centres is None:
         centres = rng.integers(0, 2**64 - 1, size=20, dtype=np.uint64, endpoint=True)
@@ -35,9 +35,9 @@ def test_thousands_of_items_equal_the_scan(n_bits, ties):
     codes = random_codes(rng, 6000, n_bits)
     ids = rng.permutation(6000)
     fast, slow = BucketIndex(n_bits).add(codes, ids=ids), ScanIndex(n_bits).add(codes, ids=ids)
-    gone = rng.choice(ids, size=500, replace=False)
+    some = rng.choice(ids, size=500, replace=False)
     queries = np.concatenate([codes[:3], random_codes(rng, 3, n_bits)])
-    for removed in ([], gone):
+    for removed in ([], some):
         fast.remove(removed)
         slow.remove(removed)
         for radius in {0, min(1, n_bits), min(3, n_bits), n_bits}:
@@ -71,11 +71,11 @@ def test_one_call_and_many_threads_give_the_same(n_bits, removed, monkeypatch):
     if removed:
         index.remove(rng.choice(5000, size=600, replace=False))
     queries = codes[:37]
-    asked = [(radius, ties) for radius in (0, 2, 4) for ties in ("id", "insertion", "any")]
-    quick = [index.within(queries, radius, ties=ties) for radius, ties in asked]
+    searches = [(radius, ties) for radius in (0, 2, 4) for ties in ("id", "insertion", "any")]
+    quick = [index.within(queries, radius, ties=ties) for radius, ties in searches]
     monkeypatch.setattr(tables, "WORTH_THREADS", 0)
     monkeypatch.setattr(tables, "_n_threads", lambda: 3)
-    for (radius, ties), one in zip(asked, quick, strict=True):
+    for (radius, ties), one in zip(searches, quick, strict=True):
         many = index.within(queries, radius, ties=ties)
         same(one, many)
         assert one.offsets.tolist() == many.offsets.tolist()

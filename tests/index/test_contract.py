@@ -61,7 +61,7 @@ def shuffle_key(i, seed):
 
 @st.composite
 def problems(draw):
-    """(n_bits, item codes, query codes): items huddle around a few centres, so that every distance occurs."""
+    """(n_bits, item codes, query codes): items are drawn around a few centres, so that every distance occurs."""
     n_bits = draw(st.integers(1, 64))
     code = st.integers(0, 2**n_bits - 1)
     centres = draw(st.lists(code, min_size=1, max_size=3))

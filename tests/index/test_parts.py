@@ -45,9 +45,9 @@ def test_parts_equal_the_scan(n_bits, clustered):
         assert sorted(i for row in slices for _, p in row for i in p.tolist()) == sorted(b.ids.tolist())
     for k in (1, 10, 3000):
         assert fast.search(queries, k).ids.tolist() == slow.search(queries, k).ids.tolist()
-    gone = np.arange(0, 8000, 9)
-    fast.remove(gone)
-    slow.remove(gone)
+    removed = np.arange(0, 8000, 9)
+    fast.remove(removed)
+    slow.remove(removed)
     assert fast.within(queries, 4).ids.tolist() == slow.within(queries, 4).ids.tolist()
     assert fast.search(queries, 7).ids.tolist() == slow.search(queries, 7).ids.tolist()
 

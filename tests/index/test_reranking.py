@@ -59,19 +59,19 @@ def filled(make, n_bits, codes, ids, vectors):
 @settings(max_examples=60)
 @given(problem=problems(), data=st.data())
 def test_every_order_by_scores_equals_the_loop(make, problem, data):
-    n_bits, codes, vectors, query, asked, bits = problem
+    n_bits, codes, vectors, query, query_vector, bits = problem
     ids = data.draw(st.permutations(range(100, 100 + len(codes))))
     index = filled(make, n_bits, codes, ids, vectors)
     metric = data.draw(st.sampled_from(METRICS))
     k, radius = data.draw(st.integers(1, 30)), data.draw(st.integers(0, n_bits))
     only = data.draw(st.none() | st.sets(st.sampled_from(ids))) if ids else None
     rows = [
-        (bin(code ^ query).count("1"), -score(asked, vector, bits, code, n_bits, metric), i)
+        (bin(code ^ query).count("1"), -score(query_vector, vector, bits, code, n_bits, metric), i)
         for i, code, vector in zip(ids, codes, vectors, strict=True)
         if only is None or i in only
     ]
     rows = [(d, float(np.float32(s)), i) for d, s, i in rows]
-    given_vectors = np.array([bits if metric == "asymmetric" else asked], dtype=np.float64)
+    given_vectors = np.array([bits if metric == "asymmetric" else query_vector], dtype=np.float64)
     queries = np.array([query], dtype=np.uint64)
     how = {"metric": metric, "where": only}
 
@@ -99,23 +99,23 @@ def test_batches_equal_single_queries_and_plain_sorting(make, metric):
     index = make(n_bits).add(codes, vectors=vectors).remove(np.arange(0, n, 7))
     kept = np.flatnonzero(np.arange(n) % 7)
     queries = codes[:40]
-    asked = rng.normal(size=(40, n_bits if metric == "asymmetric" else 8)).astype(np.float32)
-    batch = index.rerank(queries, asked, 15, radius=2, metric=metric)
+    query_vectors = rng.normal(size=(40, n_bits if metric == "asymmetric" else 8)).astype(np.float32)
+    batch = index.rerank(queries, query_vectors, 15, radius=2, metric=metric)
     signs = 2.0 * ((codes[:, None] >> np.arange(n_bits)) & 1) - 1
     for row in (0, 17, 39):
         inside = kept[np.bitwise_count(codes[kept] ^ queries[row]) <= 2]
         truth = {
-            "dot": vectors[inside] @ asked[row] if metric == "dot" else None,
-            "cosine": vectors[inside] @ asked[row, :8] / np.linalg.norm(vectors[inside], axis=1),
-            "euclidean": -np.linalg.norm(vectors[inside] - asked[row, :8], axis=1),
-            "asymmetric": signs[inside] @ np.resize(asked[row], n_bits),
+            "dot": vectors[inside] @ query_vectors[row] if metric == "dot" else None,
+            "cosine": vectors[inside] @ query_vectors[row, :8] / np.linalg.norm(vectors[inside], axis=1),
+            "euclidean": -np.linalg.norm(vectors[inside] - query_vectors[row, :8], axis=1),
+            "asymmetric": signs[inside] @ np.resize(query_vectors[row], n_bits),
         }[metric]
         best = inside[np.lexsort((inside, -np.float32(truth)))][:15]
         if metric == "cosine":
-            truth = truth / np.linalg.norm(asked[row])
+            truth = truth / np.linalg.norm(query_vectors[row])
         assert batch[row][0].tolist() == best.tolist()
         np.testing.assert_allclose(batch[row][1], np.sort(truth)[::-1][:15], rtol=1e-4)
-        single = index.rerank(queries[row : row + 1], asked[row : row + 1], 15, radius=2, metric=metric)
+        single = index.rerank(queries[row : row + 1], query_vectors[row : row + 1], 15, radius=2, metric=metric)
         assert single.ids.tolist() == best.tolist()
     assert [len(ids) for ids, _ in batch] == np.diff(batch.offsets).tolist()
 
@@ -188,12 +188,12 @@ def test_vectors_are_merged_copied_and_read_only(make):
     assert whole.vectors.tolist() == [[0, 1], [2, 3], [8, 9]]
     with pytest.raises(ValueError, match="read-only"):
         whole.vectors[0] = 1
-    whole.remove(whole.ids).add(np.array([1]))  # an empty index may begin anew
+    whole.remove(whole.ids).add(np.array([1]))  # an empty index takes other vectors
     assert whole.vectors is None
 
 
 @every_index
-def test_an_emptied_index_begins_anew(make):
+def test_an_emptied_index_takes_other_vectors(make):
     index = make(4).add(np.array([1, 2]), vectors=np.eye(2, dtype=np.float32))
     for settle in (True, False):
         index.remove(index.ids)
@@ -266,10 +266,12 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), radius=st.integers(0, 6))
     def rerank(self, data, radius):
-        query, asked = data.draw(st.integers(0, 63)), data.draw(st.integers(-3, 3))
-        hits = [(-(asked * v[0] + v[1]), i) for i, (c, v) in self.model.items() if (c ^ query).bit_count() <= radius]
+        query, query_vectors = data.draw(st.integers(0, 63)), data.draw(st.integers(-3, 3))
+        hits = [
+            (-(query_vectors * v[0] + v[1]), i) for i, (c, v) in self.model.items() if (c ^ query).bit_count() <= radius
+        ]
         for index in self.indexes:
-            found = index.rerank(np.array([query]), [[asked, 1]], 5, radius=radius, metric="dot")
+            found = index.rerank(np.array([query]), [[query_vectors, 1]], 5, radius=radius, metric="dot")
             assert found.ids.tolist() == [i for _, i in sorted(hits)[:5]]
 
     @invariant()

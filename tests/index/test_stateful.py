@@ -16,7 +16,7 @@ class Interleavings(RuleBasedStateMachine):
         self.n_bits, self.strings = n_bits, strings
         self.indexes = [ScanIndex(n_bits), BucketIndex(n_bits)]
         self.model = {}
-        self.gone = []
+        self.removed = []
         self.next_id = 0
 
     def draw_codes(self, data, n=None):
@@ -43,8 +43,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(data=st.data())
     def add_named(self, data):
         named = st.integers(-50, 400).map(str if self.strings else int)
-        if self.gone:
-            named |= st.sampled_from(self.gone)  # an id may come back after its item is gone
+        if self.removed:
+            named |= st.sampled_from(self.removed)  # an id may be used again after its item was removed
         fresh = named.filter(lambda i: i not in self.model)
         ids = data.draw(st.lists(fresh, unique=True, max_size=6))
         codes = self.draw_codes(data, len(ids))
@@ -60,16 +60,16 @@ class Interleavings(RuleBasedStateMachine):
         self.both(lambda index: index.remove(ids))
         for i in ids:
             del self.model[i]
-        self.gone += ids
+        self.removed += ids
 
-    @precondition(lambda self: any(i not in self.model for i in self.gone))
+    @precondition(lambda self: any(i not in self.model for i in self.removed))
     @rule(data=st.data())
     def refuse_a_removed_id(self, data):
-        gone = data.draw(st.sampled_from([i for i in self.gone if i not in self.model]))
+        removed = data.draw(st.sampled_from([i for i in self.removed if i not in self.model]))
         for index in self.indexes:
-            assert gone not in index
+            assert removed not in index
             with pytest.raises(InvalidInput, match=r"is not in the (index|store)"):
-                index.remove([gone])
+                index.remove([removed])
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())

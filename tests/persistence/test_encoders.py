@@ -87,7 +87,7 @@ def test_integers_are_rows_too(blobs, tmp_path):
     assert space["encode"](whole).tolist() == pack(hasher.transform(whole)).tolist()
 
 
-def test_what_cannot_be_exported_is_said(blobs, tmp_path):
+def test_what_cannot_be_exported_is_an_error(blobs, tmp_path):
     hasher = RSLH(n_bits=4, random_state=0).fit(*blobs)
     for call, error, message in [
         (lambda: export_encoder(hasher, tmp_path / "encoder"), InvalidInput, "must end in .py. Got .*encoder instead"),

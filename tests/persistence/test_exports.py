@@ -1,4 +1,4 @@
-"""Codes that travel come back the same, in the form of their new home."""
+"""Exported codes can be read by other programs and imported unchanged."""
 
 import sqlite3
 import subprocess
@@ -49,7 +49,7 @@ def test_string_ids_come_back(ending, names, tmp_path_factory):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_an_empty_index_travels(ending, tmp_path):
+def test_an_empty_index_is_exported(ending, tmp_path):
     assert len(import_index(export_index(BucketIndex(8), tmp_path / f"codes{ending}"), 8)) == 0
 
 
@@ -65,9 +65,9 @@ def test_faiss_finds_what_we_find(tmp_path):
     faiss = pytest.importorskip("faiss")
     rng = np.random.default_rng(0)
     index = BucketIndex(12).add(codes_of(rng, 500, 12), ids=np.arange(500) * 3)
-    theirs = faiss.read_index_binary(str(export_index(index, tmp_path / "codes.faiss")))
+    loaded = faiss.read_index_binary(str(export_index(index, tmp_path / "codes.faiss")))
     query = np.array([int(index.codes[0])], dtype="<u2").view(np.uint8).reshape(1, 2)
-    _, distances, ids = theirs.range_search(query, 3)
+    _, distances, ids = loaded.range_search(query, 3)
     found = index.within(index.codes[:1], 2)
     assert sorted(zip(distances.tolist(), ids.tolist(), strict=True)) == (
         list(zip(found.distances.tolist(), found.ids.tolist(), strict=True))
@@ -114,7 +114,7 @@ def test_a_foreign_script_can_do_nothing_else(tmp_path):
     assert not target.exists()
 
 
-def test_what_cannot_travel_is_said(tmp_path):
+def test_what_cannot_be_exported_is_an_error(tmp_path):
     named = BucketIndex(4).add(np.array([1]), ids=["a"])
     (tmp_path / "junk.parquet").write_text("junk")
     (tmp_path / "junk.faiss").write_text("junk")
@@ -164,7 +164,7 @@ def test_a_store_is_never_replaced(tmp_path):
     assert SQLiteStore(tmp_path / "live.db").codes.tolist() == [1, 2, 3]
 
 
-def test_vectors_of_a_store_travel(tmp_path):
+def test_vectors_of_a_store_are_exported(tmp_path):
     vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
     store = SQLiteStore(":memory:", 4).add(np.array([1, 2, 3]), ids=["b", "c", "a"], vectors=vectors)
     assert import_index(export_index(store, tmp_path / "codes.parquet")).vectors.tolist() == vectors.tolist()

@@ -1,4 +1,4 @@
-"""What was saved comes back the same."""
+"""What was saved is loaded unchanged."""
 
 import json
 import tempfile

@@ -30,20 +30,22 @@ def vector(ids):
     return np.stack([np.asarray(ids), -np.asarray(ids), np.ones(len(ids))], axis=1).astype(np.float32)
 
 
-def add_batches(store, tell):
+def add_batches(store, acknowledge):
     for number in range(10**6):
         ids = np.arange(number * BATCH, (number + 1) * BATCH)
         store.add(old_code(ids), ids=ids, metadata=[{"id": int(i)} for i in ids], vectors=vector(ids))
-        tell(number)
+        acknowledge(number)
         if number % 3 == 2 and hasattr(store, "pack_vectors"):
             store.pack_vectors()
 
 
-def check_batches(store, told):
+def check_batches(store, acknowledged_batches):
     n = len(store)
     assert n % BATCH == 0, f"half a batch: {n}"
-    assert n >= BATCH * len(told), f"{len(told)} batches were acknowledged, but there are {n} items"
-    assert n <= BATCH * (len(told) + 1)
+    assert n >= BATCH * len(acknowledged_batches), (
+        f"{len(acknowledged_batches)} batches were acknowledged, but there are {n} items"
+    )
+    assert n <= BATCH * (len(acknowledged_batches) + 1)
     ids = np.arange(n)
     assert np.array_equal(np.sort(store.ids), ids)
     items = store.items(ids)
@@ -54,12 +56,12 @@ def check_batches(store, told):
     assert store.rerank([1], vector([10**9]), 1, radius=0, metric="euclidean").ids.tolist() == [10**9]
 
 
-def migrate(store, tell):
+def migrate(store, acknowledge):
     store.add_version("v2", 16)
-    tell(-1)
+    acknowledge(-1)
 
     def encode(items):
-        tell(len(items))
+        acknowledge(len(items))
         return new_code(items.ids)
 
     store.migrate("v2", encode, batch_size=BATCH)
@@ -67,7 +69,7 @@ def migrate(store, tell):
     store.drop_version("v1")
 
 
-def check_migration(store, told):
+def check_migration(store, acknowledged_batches):
     old = store if store.version == "v1" else None
     if old is not None:
         assert np.array_equal(np.sort(old.codes), np.sort(old_code(range(N_OLD))))
@@ -76,7 +78,9 @@ def check_migration(store, told):
         new = store.at("v2")
         ids = new.ids
         assert np.array_equal(new.codes, new_code(ids))
-        acknowledged = sum(told[1:-1]) if told else 0  # a batch is done when the next one begins
+        acknowledged = (
+            sum(acknowledged_batches[1:-1]) if acknowledged_batches else 0
+        )  # a batch is done when the next one begins
         assert len(new) >= acknowledged, f"{acknowledged} codes were acknowledged, but there are {len(new)}"
         if old is not None:
             old.migrate("v2", lambda items: new_code(items.ids))
@@ -84,7 +88,7 @@ def check_migration(store, told):
         assert np.array_equal(np.sort(new.ids), np.arange(N_OLD))
         assert np.array_equal(new.codes, new_code(new.ids))
     else:
-        assert not told, "the new version was acknowledged, but is not there"
+        assert not acknowledged_batches, "the new version was acknowledged, but is not there"
 
 
 def fill(store):
@@ -115,11 +119,11 @@ def attempt(prepare, write, check, url, collection, seconds):
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WTERMSIG(status) == signal.SIGKILL, "the writer failed by itself"
-        told = [int(line) for line in acknowledged if line.endswith("\n")]
+        acknowledged_batches = [int(line) for line in acknowledged if line.endswith("\n")]
     with open_store(url, collection=collection) as store:
-        check(store, told)
+        check(store, acknowledged_batches)
         store.drop()
-    return len(told)
+    return len(acknowledged_batches)
 
 
 def main(scenario, url, attempts, seed):

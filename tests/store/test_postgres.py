@@ -28,8 +28,8 @@ def test_codes_have_the_smallest_type(n_bits, kind):
     store = make_postgres(n_bits).add(packed([0, 2**n_bits - 1, 2 ** (n_bits - 1)]))
     assert store.codes.tolist() == [0, 2**n_bits - 1, 2 ** (n_bits - 1)]
     with store._reading() as session:
-        asked = "SELECT data_type FROM information_schema.columns WHERE table_name = ? AND column_name = 'code_1'"
-        assert session.run(asked, [store.collection]) == [(kind,)]
+        sql = "SELECT data_type FROM information_schema.columns WHERE table_name = ? AND column_name = 'code_1'"
+        assert session.run(sql, [store.collection]) == [(kind,)]
 
 
 def test_searches_read_the_b_tree_only():

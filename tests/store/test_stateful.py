@@ -18,7 +18,7 @@ class StoreInterleavings(Interleavings):
     def start(self, n_bits, strings):
         self.n_bits, self.strings = n_bits, strings
         self.indexes = [type(self).make(n_bits)]
-        self.model, self.gone, self.next_id = {}, [], 0
+        self.model, self.removed, self.next_id = {}, [], 0
 
     @rule()
     def settle(self):

@@ -25,7 +25,7 @@ def truth(n_bits, codes, ids):
 
 
 @every_store
-def test_versions_stand_side_by_side(make):
+def test_a_collection_has_several_versions(make):
     store = filled(make)
     new = store.add_version("v2", 9)
     assert store.versions == {"v1": 6, "v2": 9}
@@ -117,7 +117,7 @@ def test_items_that_change_during_a_migration_are_done_again(make):
 
 
 @every_store
-def test_a_new_code_in_one_version_forgets_the_others(make):
+def test_a_new_code_in_one_version_deletes_the_others(make):
     store = filled(make, 5)
     new = store.add_version("v2", 9)
     store.migrate("v2", lambda items: new_codes(items.ids))
@@ -142,8 +142,8 @@ def test_dual_search_finds_every_item_once_all_the_way(make):
             assert [i in migrated for i in result.ids[row].tolist()] == by_new[row].tolist()
             shares = []
             for i, distance, new in zip(result.ids[row], result.distances[row], by_new[row], strict=True):
-                asked = int(query["v2" if new else "v1"][row])
-                assert distance == bin(asked ^ int((new_codes if new else old_codes)(i))).count("1")
+                code = int(query["v2" if new else "v1"][row])
+                assert distance == bin(code ^ int((new_codes if new else old_codes)(i))).count("1")
                 shares.append((distance / (9 if new else 6), i))
             assert shares == sorted(shares)
         return result, by_new
