@@ -78,17 +78,14 @@ bench: $(READY)  ## print the figures of benchmarks/: command line, fitting, eva
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/store.py
 
-records: $(READY_CNN)  ## measure again what README and docs quote (needs SHORTHASH_DATA; about an hour)
+RESULTS := $(foreach name,methods eaph ties penalty,experiments/$(name).toml)
+
+records: $(READY_CNN)  ## measure again what README and docs quote (needs SHORTHASH_DATA; about an hour; accuracy: what has no record)
 	$(BIN)/shorthash demo > docs/data/demo.txt
 	$(BIN)/python benchmarks/fit.py --record
 	$(BIN)/python benchmarks/evaluate.py --record
-	$(BIN)/python benchmarks/cifar10.py
-	$(BIN)/python benchmarks/which_map.py
-	$(BIN)/python benchmarks/methods.py
-	$(BIN)/python benchmarks/ablation.py --record
-	$(BIN)/python benchmarks/classifier_penalty.py
-	$(BIN)/python benchmarks/beyond.py
-	$(BIN)/python benchmarks/beyond.py --cost
+	$(BIN)/python benchmarks/eaph.py --record
+	$(BIN)/shorthash bench run $(RESULTS)
 	$(BIN)/python benchmarks/scale.py --record
 	$(BIN)/python benchmarks/search.py --record
 	$(BIN)/python benchmarks/store.py --record

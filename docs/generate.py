@@ -48,6 +48,11 @@ def printed(script: str) -> Callable[[], str]:
     return call
 
 
+def results(function: str) -> Callable[[], str]:
+    """A table drawn from the records of experiments/."""
+    return rendered("docs/results_page.py", function)
+
+
 def quoted(path: str, language: str = "") -> Callable[[], str]:
     """A file of this repository, as a code block."""
     return lambda: f"```{language}\n{(ROOT / path).read_text().rstrip()}\n```"
@@ -58,22 +63,23 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("README.md", "quick_start", quoted("examples/quick_start.py", "python")),
     ("README.md", "demo", quoted("docs/data/demo.txt")),
     ("docs/paper/rslh.md", "rslh_facts", printed("examples/rslh_facts.py")),
-    ("docs/paper/rslh.md", "cifar10", rendered("benchmarks/cifar10.py")),
+    ("docs/paper/rslh.md", "cifar10", results("boosting")),
     ("docs/guide/fit.md", "fit", rendered("benchmarks/fit.py")),
     ("docs/guide/scale.md", "scale", rendered("benchmarks/scale_tables.py")),
     ("docs/guide/scale.md", "gpu", rendered("benchmarks/scale_tables.py", "render_gpu")),
     ("docs/guide/scale.md", "arithmetic", rendered("benchmarks/scale_tables.py", "render_arithmetic")),
     ("docs/guide/methods.md", "methods", rendered("docs/methods_reference.py")),
     ("docs/guide/methods.md", "own_method", quoted("examples/own_method.py", "python")),
-    ("docs/guide/methods-results.md", "methods_results", rendered("benchmarks/methods.py")),
+    ("docs/guide/methods-results.md", "methods_results", results("methods")),
     ("docs/guide/eaph.md", "semantic_key", quoted("examples/semantic_key.py", "python")),
-    ("docs/guide/methods-results.md", "classifier_penalty", rendered("benchmarks/classifier_penalty.py")),
-    ("docs/paper/eaph.md", "ablation", rendered("benchmarks/ablation.py")),
-    ("docs/paper/eaph.md", "beyond", rendered("benchmarks/beyond.py")),
+    ("docs/guide/methods-results.md", "classifier_penalty", results("penalty")),
+    ("docs/paper/eaph.md", "ablation", results("steps")),
+    ("docs/paper/eaph.md", "beyond", results("eaph")),
+    ("docs/paper/eaph.md", "cost", rendered("benchmarks/eaph.py")),
     ("docs/guide/images.md", "images", rendered("benchmarks/images.py")),
     ("docs/guide/serve.md", "serve", rendered("benchmarks/serve.py")),
     ("docs/guide/store.md", "store", rendered("benchmarks/store.py")),
-    ("docs/guide/evaluation.md", "which_map", rendered("benchmarks/which_map.py")),
+    ("docs/guide/evaluation.md", "which_map", results("ties")),
     ("docs/guide/evaluation.md", "evaluate", rendered("benchmarks/evaluate.py")),
     ("docs/guide/search.md", "search", rendered("benchmarks/search.py")),
     ("docs/guide/datasets.md", "datasets", rendered("docs/datasets_reference.py")),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from shorthash.data.splits import (
     PROTOCOLS,
+    FewRows,
     OfficialTest,
     PerClassQueries,
     RandomQueries,
@@ -23,6 +24,8 @@ EVERY = [
     PerClassQueries(per_class=5, n_train=50, train_in_database=False),
     RandomQueries(n_queries=40),
     RandomQueries(n_queries=40, n_train=100, train_in_database=False),
+    FewRows(n_queries=40, per_class=3),
+    FewRows(n_queries=40, per_class=3, train_in_database=False),
     UnseenClasses(n_unseen=3, n_queries=30, n_train=100),
     OfficialTest(),
     OfficialTest(n_queries=20, n_train=100),
@@ -85,6 +88,15 @@ def test_all_other_rows_are_training_rows_by_default():
 def test_random_queries_take_label_sets():
     Y = RNG.integers(0, 2, (50, 4))
     assert len(RandomQueries(n_queries=10, n_train=20).split(Y).train) == 20
+
+
+def test_few_rows_of_every_class():
+    split = FewRows(n_queries=40, per_class=3).split(LABELS)
+    assert np.bincount(LABELS[split.train]).tolist() == [3] * 10
+    rare = np.r_[np.zeros(50, dtype=int), [1, 1]]
+    assert np.bincount(rare[FewRows(n_queries=5, per_class=4, seed=2).split(rare).train])[0] == 4
+    with pytest.raises(InvalidInput, match="FewRows leaves no row for the database"):
+        FewRows(n_queries=40, per_class=60, train_in_database=False).split(LABELS)
 
 
 def test_unseen_classes_are_unseen():
@@ -175,4 +187,4 @@ def test_unknown_protocols_and_settings_are_named():
         InvalidInput, match="'setting' parameter of protocol 'random_queries' must be one of 'n_queries'"
     ):
         protocol_from_dict({"kind": "random_queries", "queries": 5})
-    assert set(PROTOCOLS) == {"per_class_queries", "random_queries", "unseen_classes", "official_test"}
+    assert set(PROTOCOLS) == {"per_class_queries", "random_queries", "few_rows", "unseen_classes", "official_test"}

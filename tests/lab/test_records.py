@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shorthash.errors import DataFileError
-from shorthash.lab.records import append_record, compact, read_records, side_folder, writing
+from shorthash.lab.records import append_record, compact, read_records, remove, side_folder, writing
 from shorthash.lab.spec import run_name
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
@@ -77,6 +77,18 @@ def test_the_first_record_of_a_run_stays(tmp_path):
     compact(tmp_path, {"t": [run], "u": [run]})
     assert read_records(tmp_path)[run]["scores"] == {"map": 0.5}
     assert names(tmp_path) == ["t.jsonl.gz"], "what is in a table already leaves the log"
+
+
+def test_records_can_be_removed(tmp_path):
+    records = [record(n_bits=n) for n in (2, 4, 6, 8)]
+    runs = [each["run"] for each in records]
+    store(tmp_path, *records[:2])
+    compact(tmp_path, {"t": runs})
+    store(tmp_path, records[2])
+    (tmp_path / f"{runs[3]}.json").write_text(json.dumps(records[3]))
+    remove(tmp_path, [runs[0], runs[2], runs[3]])
+    assert set(read_records(tmp_path)) == {runs[1]}
+    assert names(tmp_path) == ["t.jsonl.gz"]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 40])

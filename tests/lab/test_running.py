@@ -264,6 +264,18 @@ def test_nothing_to_do(many, tmp_path):
     assert experiment_status(read_experiment(many), folder) == {"many": (28, 28)}
 
 
+def test_a_method_can_be_done_again(many, tmp_path):
+    many.write_text(SPEC.replace("[2, 3, 4, 5, 6, 7, 8]", "[4]").replace("seeds = 2", "seeds = 1"))
+    folder = tmp_path / "results"
+    for name, spec in unique_runs([read_experiment(many)]).items():
+        append_record(folder, {"schema": 1, "run": name, "spec": spec.to_dict()}, None)
+    counts = run_experiments([read_experiment(many)], folder, workers=1, again=["pcaitq"])
+    assert (counts.planned, counts.stored, counts.done) == (2, 1, 1)
+    assert [r["spec"]["method"] for r in read_records(folder).values() if "scores" in r] == ["pcaitq"]
+    with pytest.raises(InvalidInput, match="'again' parameter of run_experiments must be one of 'pcaitq', 'rslh'"):
+        run_experiments([read_experiment(many)], folder, again=["auto"])
+
+
 def test_missing_data_is_reported_before_anything_is_done(tmp_path, monkeypatch):
     monkeypatch.delenv("SHORTHASH_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -94,7 +94,6 @@ TRACED = {  # (page, number) -> how it comes about
     (RSLH_PAGE, "1e-6"): lambda: short(RSLH().lam),
 }
 STATED = {  # (page, number) -> why it is no measurement
-    ("docs/paper/eaph.md", "95 %"): "coverage of an interval, chosen",
     ("docs/numerics.md", "1e-5"): "a tolerance, SINGLE_ERROR in _rounding.py",
     ("docs/numerics.md", "1e-8"): "the tolerance of tests/scale",
     ("docs/numerics.md", "1e-9"): "an order of magnitude",

@@ -38,6 +38,9 @@ def run(
     results: Results = None,
     data_dir: DataDir = None,
     workers: Annotated[int | None, option("--workers -w", "N", "Processes of one thread each.", "one per core")] = None,
+    again: Annotated[
+        str, option("--again", "NAME,...", "Methods whose runs are done again, in place of their records.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Do every run of the specifications that has no record yet.
@@ -59,6 +62,7 @@ def run(
             folder,
             data_dir=data_dir,
             workers=workers,
+            again=[name.strip() for name in again.split(",") if name.strip()],
             progress=lambda at: step("running experiments", at.done, at.total, at.seconds_left),
         )
     output.show({**vars(done), "results": str(folder)}, as_json=as_json)

@@ -6,6 +6,7 @@ as a plain dict, so that a result can name the protocol it was measured under.
 =====================  =============================================================================================
 ``PerClassQueries``    a number of queries per class (CIFAR-10: 100, ImageNet-100: 50)
 ``RandomQueries``      a number of queries overall (CALTECH-101, and multi-label data)
+``FewRows``            a few training rows of every class
 ``UnseenClasses``      train on some classes, search among the others
 ``OfficialTest``       the test rows that the data set names are the queries
 =====================  =============================================================================================
@@ -28,6 +29,7 @@ from shorthash.errors import InvalidInput
 
 __all__ = [
     "PROTOCOLS",
+    "FewRows",
     "OfficialTest",
     "PerClassQueries",
     "Protocol",
@@ -154,6 +156,48 @@ class RandomQueries(Protocol):
 
 
 @dataclass(frozen=True)
+class FewRows(Protocol):
+    """Draw ``n_queries`` queries overall, then ``per_class`` training rows of every class from all others.
+
+    Parameters
+    ----------
+    n_queries : queries
+    per_class : training rows of every class; all of a class that has fewer
+    train_in_database : whether training rows are searched too
+    seed : seed of ``numpy.random.default_rng``
+
+    Examples
+    --------
+    >>> split = FewRows(n_queries=2, per_class=1, seed=0).split([0, 0, 1, 1, 1])
+    >>> len(split.train), len(split.database)
+    (2, 3)
+    """
+
+    kind: ClassVar[str] = "few_rows"
+    n_queries: int = 1000
+    per_class: int = 5
+    train_in_database: bool = True
+    seed: int = 0
+
+    def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:  # noqa: ARG002
+        """Draw queries from all rows, then training rows class by class, in class order."""
+        per_class = check_count(self.per_class, "per_class", "FewRows")
+        ids = _classes(y, "FewRows")
+        rng = np.random.default_rng(self.seed)
+        queries = rng.choice(len(ids), _some_of(self.n_queries, len(ids), "n_queries", "FewRows"), replace=False)
+        others = _without(np.arange(len(ids)), queries)
+        order = rng.permutation(others)
+        drawn = [order[ids[order] == label][:per_class] for label in range(int(ids.max()) + 1)]
+        train = np.sort(np.concatenate(drawn))
+        database = others if self.train_in_database else _without(others, train)
+        if len(database) == 0:
+            raise InvalidInput(
+                "FewRows leaves no row for the database; keep the training rows in it, or lower per_class."
+            )
+        return Split(np.sort(queries), train, database)
+
+
+@dataclass(frozen=True)
 class UnseenClasses(Protocol):
     """Train on some classes; queries and database come from the others.
 
@@ -234,7 +278,7 @@ class OfficialTest(Protocol):
 
 
 PROTOCOLS: dict[str, type[Protocol]] = {
-    protocol.kind: protocol for protocol in (PerClassQueries, RandomQueries, UnseenClasses, OfficialTest)
+    protocol.kind: protocol for protocol in (PerClassQueries, RandomQueries, FewRows, UnseenClasses, OfficialTest)
 }
 
 

@@ -13,7 +13,7 @@ import contextlib
 import gzip
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from shorthash.data.files import replacing
 from shorthash.errors import DataFileError
 from shorthash.lab.spec import run_name
 
-__all__ = ["SCHEMA", "Records", "append_record", "compact", "read_records", "side_folder", "writing"]
+__all__ = ["SCHEMA", "Records", "append_record", "compact", "read_records", "remove", "side_folder", "writing"]
 
 SCHEMA = 1
 LOG = "running.jsonl"
@@ -90,12 +90,28 @@ def compact(folder: str | Path, tables: Mapping[str, Iterable[str]]) -> None:
             moved |= set(new)
     rest = [record for run, record in logged.items() if run not in moved]
     if len(rest) < len(logged):
-        with replacing(place / LOG) as temporary:
-            temporary.write_text("".join(json.dumps(record) + "\n" for record in rest), encoding="utf-8")
-    if not rest:
-        (place / LOG).unlink(missing_ok=True)
+        _write_log(place, rest)
     for run in moved & set(files):
         (place / f"{run}.json").unlink()
+
+
+def remove(folder: str | Path, runs: Collection[str]) -> None:
+    """Remove the records of some runs, so that they are done again.
+
+    Parameters
+    ----------
+    folder : of the records
+    runs : names of the runs
+    """
+    place = Path(folder)
+    for table in place.glob(f"*{TABLE}"):
+        records = _read_table(table)
+        if not records.keys().isdisjoint(runs):
+            _write_table(table, {run: record for run, record in records.items() if run not in runs})
+    if (place / LOG).exists():
+        _write_log(place, [record for run, record in _read_log(place).items() if run not in runs])
+    for run in runs:
+        (place / f"{run}.json").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -182,6 +198,15 @@ def _write_table(table: Path, records: Records) -> None:
             packed.write(lines.encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _write_log(place: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write the log again, or remove it if there are no records."""
+    lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
+    with replacing(place / LOG) as temporary:
+        temporary.write_text(lines, encoding="utf-8")
+    if not lines:
+        (place / LOG).unlink()
 
 
 def _write_side(place: Path, run: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:

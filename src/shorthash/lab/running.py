@@ -13,10 +13,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
-from shorthash._validation import check_count
+from shorthash._validation import check_choice, check_count
 from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.errors import DataFileError, InvalidInput, ShorthashError
-from shorthash.lab.records import append_record, compact, read_records, writing
+from shorthash.lab.records import append_record, compact, read_records, remove, writing
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import Experiment, Group, group_runs, plan_part, unique_runs
 from shorthash.lab.tasks import make_record
@@ -49,6 +49,7 @@ def run_experiments(
     *,
     data_dir: str | Path | None = None,
     workers: int | None = None,
+    again: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> RunCounts:
     """Do every run that has no record yet. It may be stopped at any time, in any way, and continues where it stopped.
@@ -59,12 +60,17 @@ def run_experiments(
     results : folder of the records
     data_dir : folder to look for data in first
     workers : processes of one thread each; default: one per core
+    again : methods whose runs are done again, in place of their records
     progress : called after every group of runs
     """
     n_workers = check_count(os.cpu_count() or 1 if workers is None else workers, "workers", "run_experiments")
     begin = time.perf_counter()
     planned = unique_runs(experiments)
+    for method in again:
+        check_choice(method, "again", "run_experiments", sorted({spec.method for spec in planned.values()}))
     with writing(results):
+        if again:
+            remove(results, {name for name, spec in planned.items() if spec.method in again})
         stored = read_records(results)
         missing = [spec for name, spec in planned.items() if name not in stored]
         for name in dict.fromkeys(spec.dataset for spec in missing):

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_finite
+from shorthash._validation import check_choice, check_finite, check_weight
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
@@ -25,10 +25,6 @@ from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.directions import centred
 
 __all__ = ["ClassifierCode"]
-
-# Of the default classifier, in units of the feature variance: best mean accuracy in cross-validation on the training
-# rows of three data sets (benchmarks/classifier_penalty.py).
-PENALTY = 0.003
 
 
 class ClassifierCode(SupervisedHasher):
@@ -53,7 +49,7 @@ class ClassifierCode(SupervisedHasher):
     ----------
     estimator : scikit-learn classifier or None, default=None
         What predicts the class; cloned. None is logistic regression: it minimises the mean log-loss plus
-        :math:`0.003 v \|w\|^2`, where :math:`v` is the mean variance of the features, so their scale does not matter.
+        :math:`\lambda v \|w\|^2`, where :math:`v` is the mean variance of the features, so their scale does not matter.
     n_bits : int, default=8
         Code length, 1 to 64.
     codebook : {"balanced", "binary", "random", "separated"} or (n_classes, n_bits) array of signs, default="balanced"
@@ -66,6 +62,9 @@ class ClassifierCode(SupervisedHasher):
         The codewords of the first four are distinct; with more classes than codes some share one, with a warning.
     random_state : int, RandomState instance or None, default=None
         Draws the codebook and seeds the classifier.
+    penalty : float, default=0.003
+        :math:`\lambda` of the default classifier, chosen by cross-validation on the training rows of three data sets
+        (experiments/penalty.toml).
 
     Attributes
     ----------
@@ -94,11 +93,13 @@ class ClassifierCode(SupervisedHasher):
         n_bits: int = 8,
         codebook: str | ArrayLike = "balanced",
         random_state: int | np.random.RandomState | None = None,
+        penalty: float = 0.003,
     ) -> None:
         self.estimator = estimator
         self.n_bits = n_bits
         self.codebook = codebook
         self.random_state = random_state
+        self.penalty = penalty
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Draw the codebook and fit the classifier.
@@ -121,7 +122,7 @@ class ClassifierCode(SupervisedHasher):
         self._warn_of_collisions(len(groups.rows))
         rng = check_random_state(self.random_state)
         C = self._draw_codebook(len(groups.rows), n_bits, rng)
-        template = _default_classifier(rows) if self.estimator is None else self.estimator
+        template = _default_classifier(rows, self.penalty) if self.estimator is None else self.estimator
         self.estimator_ = seeded_clone(template, rng).fit(rows.X, groups.ids)
         self.classes_ = groups.classes[groups.rows.argmax(axis=1)]
         self.codewords_ = C
@@ -160,6 +161,7 @@ class ClassifierCode(SupervisedHasher):
     def _check_params(self) -> None:
         if isinstance(self.codebook, str):
             check_choice(self.codebook, "codebook", "ClassifierCode", list(CODEBOOKS))
+        check_weight(self.penalty, "penalty", "ClassifierCode", positive=True)
         given = self.estimator
         if given is not None and not (isinstance(given, BaseEstimator) and is_classifier(given)):
             raise InvalidInput(
@@ -177,11 +179,11 @@ class ClassifierCode(SupervisedHasher):
         return tags
 
 
-def _default_classifier(rows: Rows) -> LogisticRegression:
+def _default_classifier(rows: Rows, penalty: float) -> LogisticRegression:
     """Logistic regression with a penalty in units of the mean feature variance.
 
     scikit-learn minimises ``C * (sum of losses) + ||w||^2 / 2``.
     """
     _, moved = centred(rows)
     squares = sum(float((batch**2).sum()) for _, batch in moved)  # n d v
-    return LogisticRegression(C=rows.X.shape[1] / (2 * PENALTY * squares), max_iter=1000)
+    return LogisticRegression(C=rows.X.shape[1] / (2 * penalty * squares), max_iter=1000)
