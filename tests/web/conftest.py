@@ -1,4 +1,4 @@
-"""Servers in this process: one of pictures, one of vectors; the folder's name must never leave them."""
+"""Servers in this process: one of pictures, one of vectors; no answer may contain the name of the folder."""
 
 import shutil
 

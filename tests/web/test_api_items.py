@@ -1,4 +1,4 @@
-"""/items, /buckets, and what watches: every route, the token, and what a write leaves on disk."""
+"""/items, /buckets, health and metrics: every route, the token, and what a write leaves on disk."""
 
 import pytest
 from pictures import encoded, picture
@@ -42,24 +42,28 @@ def test_ids_keep_their_kind(named_api, rows):
 
 
 @pytest.mark.parametrize("text", ["x", "1.0", "007", "-0", "1e3", "9" * 19, "9" * 400, "٣", "%00"])
-def test_texts_that_are_no_id_are_404(vector_api, text):
+def test_invalid_ids_are_404(vector_api, text):
     assert vector_api.get(f"/items/{text}").status_code == 404
 
 
 WRONG = [
-    ([], 422, "JSON object"),
-    ({"items": []}, 422, "1 to 10000 items. Got 0"),
-    ({"items": [3]}, 422, "must be an object"),
-    ({"items": [{"label": 1}]}, 422, "6 numbers"),
-    ({"items": [{"vector": [0] * 6, "code": 1}]}, 422, "Got 'code'"),
-    ({"items": [{"vector": [0] * 6, "label": 1.5}]}, 422, "A label must be"),
-    ({"items": [{"vector": [0] * 6, "label": "x" * 501}]}, 422, "500 bytes"),
-    ({"items": [{"vector": [0] * 6, "name": 5}]}, 422, "A name must be"),
+    ([], 422, "must be a JSON object. Got a list"),
+    ({"items": []}, 422, "items must have at least 1 item, not 0"),
+    ({"items": [3]}, 422, "items.0 must be a JSON object. Got 3."),
+    ({"items": [{"label": 1}]}, 422, "items.0.vector is missing"),
+    ({"items": [{"vector": [0] * 6, "code": 1}]}, 422, "items.0.code is not a field"),
+    (
+        {"items": [{"vector": [0] * 6, "label": 1.5}]},
+        422,
+        "items.0.label must be a valid integer or",
+    ),
+    ({"items": [{"vector": [0] * 6, "label": "x" * 501}]}, 422, "at most 500 characters"),
+    ({"items": [{"vector": [0] * 6, "name": 5}]}, 422, "items.0.name must be a valid string. Got 5."),
     ({"items": [{"vector": [0] * 6, "id": 200}, {"vector": [0] * 6}]}, 422, "Either all items"),
-    ({"items": [{"vector": [0] * 6, "id": 200}, {"vector": [0] * 6, "id": 200}]}, 422, "differ"),
+    ({"items": [{"vector": [0] * 6, "id": 200}, {"vector": [0] * 6, "id": 200}]}, 422, "must be different"),
     ({"items": [{"vector": [0] * 6, "id": 200}, {"vector": [0] * 6, "id": "x"}]}, 422, "all integers or all strings"),
     ({"items": [{"vector": [0] * 6, "id": "x"}]}, 422, "ids"),
-    ({"items": [{"vector": [0] * 6, "id": 3}]}, 409, "Id 3 is taken"),
+    ({"items": [{"vector": [0] * 6, "id": 3}]}, 409, "Id 3 is already used"),
 ]
 
 
@@ -130,7 +134,7 @@ def test_writes_need_the_token(api, pictures, headers, sentence):
     assert len(pictures) == 24
 
 
-def test_without_a_token_nobody_writes(vectors):
+def test_without_a_token_nobody_can_write(vectors):
     with client_of(vectors, token=None) as client:
         answer = client.delete("/items/0", headers=allowed())
         assert answer.status_code == 403

@@ -1,4 +1,4 @@
-"""A server as a process of its own: what it says, how it ends, and what a kill -9 leaves."""
+"""A server process: what it prints, how it ends, and what a kill -9 leaves."""
 
 import json
 import os

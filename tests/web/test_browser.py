@@ -124,7 +124,7 @@ def test_search_by_click_and_back_again(address, opened, keep):
     page.wait_for_selector(".query")
     assert page.locator("#id").input_value() == first.partition("id=")[2]
     page.reload()
-    assert page.locator(".query .asked").evaluate("image => image.naturalWidth") > 0
+    assert page.locator(".query .query-image").evaluate("image => image.naturalWidth") > 0
 
 
 def test_search_by_keyboard_alone(address, opened):
@@ -158,7 +158,7 @@ def test_sliders_change_results_live(address, opened, keep):
     page.locator("#radius").fill("4")
     page.wait_for_url("**radius=4")
     settled(page)
-    assert page.locator("#radius-said").text_content() == "4 of 4 bits"
+    assert page.locator("#radius-text").text_content() == "4 of 4 bits"
     assert page.locator(".ring .tile").count() == 29
     keep(page, "synthetic-search")
     page.locator("#k").fill("10")
@@ -174,11 +174,11 @@ def test_sliders_change_results_live(address, opened, keep):
     page.locator(".bars a").first.click()
     page.wait_for_url("**radius=0**")
     page.go_back()
-    assert page.url == "about:blank"  # moving a slider is no step to go back to
+    assert page.url == "about:blank"  # moving a slider adds nothing to the history
 
 
 def test_sliders_start_from_the_address(address, opened):
-    """What was in the address at first is not what goes without saying."""
+    """The values of the first address are not the defaults."""
     page = opened(f"{address}/?id=3&radius=4")
     for radius, query in (("1", "id=3&radius=1"), ("4", "id=3&radius=4"), ("2", "id=3")):
         page.locator("#radius").fill(radius)
@@ -193,7 +193,7 @@ def test_an_uploaded_picture_is_searched_and_its_code_is_the_address(address, op
     page.set_input_files("#image", mine)
     page.wait_for_selector(".query")
     page.wait_for_url(re.compile(r"\?code=[01]{4}$"))
-    assert page.locator(".asked").evaluate("image => image.naturalWidth") == 64
+    assert page.locator(".query-image").evaluate("image => image.naturalWidth") == 64
     assert page.locator("h1").text_content() == "Your picture"
     page.locator("#radius").fill("4")
     page.wait_for_url("**radius=4")
@@ -225,15 +225,15 @@ def test_a_picture_is_dropped_or_pasted(address, opened):
         assert page.locator("h1").text_content() == "Your picture"
 
 
-def test_what_cannot_be_searched_is_said(address, opened):
+def test_problems_are_shown(address, opened):
     page = opened(address)
     page.set_input_files("#image", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"text"})
-    assert "a.txt is no picture" in page.locator("[role=alert]").text_content()
+    assert "a.txt is not a picture" in page.locator("[role=alert]").text_content()
     page.set_input_files("#image", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
     page.wait_for_selector("[role=alert]:has-text('cannot be used')")
     page.locator("#id").fill("<b>nobody</b>")
     page.keyboard.press("Enter")
-    page.wait_for_selector("[role=alert]:has-text('whole numbers')")
+    page.wait_for_selector("[role=alert]:has-text('integers')")
     assert page.locator("[role=alert] b").count() == 0
     refused = [text for text in opened.said if "422" in text or "404" in text]
     assert len(refused) == 2  # Chromium itself logs the two refusals

@@ -1,4 +1,4 @@
-"""The pages: complete, escaped, under a strict policy, and without a word about this machine's folders."""
+"""The pages: complete, escaped, under a strict policy, and without paths of this machine."""
 
 import re
 
@@ -56,7 +56,7 @@ def text_of(html):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_pages_are_there_and_obey_the_policy(client, path):
+def test_pages_are_complete_and_obey_the_policy(client, path):
     answer = client.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
@@ -72,7 +72,7 @@ def test_pages_are_there_and_obey_the_policy(client, path):
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/?id=999", "/?code=2", "/map?code=x", "/?id=0&part=1", "/static/nothing.js"])
-def test_no_path_of_the_server_leaves(client, photos, path):
+def test_no_path_of_the_server_is_shown(client, photos, path):
     html = client.get(path).text
     assert "secret" not in html
     assert str(photos.path.parent) not in html
@@ -122,7 +122,7 @@ def test_a_search_by_id_shows_rings_buckets_and_pictures(client, photos):
     assert client.get(f"/thumbnails/{content}.jpg").headers["content-type"] == "image/jpeg"
 
 
-def test_a_script_gets_the_part_it_asks_for(client):
+def test_a_script_gets_the_requested_part(client):
     part = client.get("/?id=0&part=1").text
     assert "<html" not in part
     assert 'data-summary="' in part
@@ -145,17 +145,17 @@ def test_a_broken_upload_is_explained(client, content):
     assert 400 <= answer.status_code < 500
     assert "<html" not in answer.text
     assert 'role="alert"' in answer.text
-    assert "This picture cannot be used: " in answer.text
+    assert "The image cannot be used: " in answer.text
 
 
 def test_re_ranking_too_much_is_explained(photos):
     settings = Settings(rate=0, max_rerank=3)
     with TestClient(create_app(photos, settings), base_url="http://localhost") as client:
         answer = client.get("/?id=0&rerank=1&radius=4")
-        assert "at most 3 are allowed; take a smaller radius" in answer.text
+        assert "at most 3 are allowed; use a smaller radius" in answer.text
         image = encoded(picture("rings", 99))
         answer = client.post("/?part=1&rerank=1&radius=4", files={"image": ("a.png", image, "image/png")})
-        assert "at most 3 are allowed; take a smaller radius" in answer.text
+        assert "at most 3 are allowed; use a smaller radius" in answer.text
         assert client.get("/?id=0&radius=4").status_code == 200
 
 
@@ -171,7 +171,7 @@ def test_an_upload_without_a_picture_is_refused(client):
     assert 400 <= client.post("/?part=1", content=b"x", headers={"content-type": "text/plain"}).status_code < 500
 
 
-def test_a_code_cannot_be_re_ranked_and_the_page_says_so(client):
+def test_the_page_says_that_a_code_cannot_be_re_ranked(client):
     html = client.get("/?code=0101&rerank=1&radius=4").text
     assert "Re-ranking compares pictures" in html
     assert "neighbours at" in html
@@ -181,7 +181,7 @@ def test_a_code_cannot_be_re_ranked_and_the_page_says_so(client):
     ("path", "status", "sentence"),
     [
         ("/?id=999", 404, "Id 999 is not in the collection"),
-        ("/?id=seven", 404, "ids are whole numbers here"),
+        ("/?id=seven", 404, "ids are integers here"),
         ("/?code=21", 422, "A code is written as 4 zeros and ones here"),
         ("/map?code=111", 422, "A code is written as 4 zeros and ones here"),
     ],
@@ -193,7 +193,7 @@ def test_a_wrong_address_is_explained_in_one_sentence(client, path, status, sent
 
 
 @pytest.mark.parametrize("value", ["%00", "%ff", "a" * 5000, "%F0%9F%90%86", "-1", "1e400", "../../etc/passwd"])
-def test_no_address_is_a_mistake_of_the_server(client, hostile, value):
+def test_no_address_is_a_server_error(client, hostile, value):
     for one in (client, hostile):
         for path in (f"/?id={value}", f"/?code={value}", f"/?k={value}&radius={value}&sample={value}&id=0"):
             assert one.get(path).status_code < 500
@@ -201,7 +201,7 @@ def test_no_address_is_a_mistake_of_the_server(client, hostile, value):
         assert one.get(f"/static/{value}").status_code == 404
 
 
-def test_files_are_served_and_asked_for_again_only_if_changed(client):
+def test_files_are_sent_again_only_if_changed(client):
     for name, kind in (("page.css", "text/css"), ("search.js", "javascript"), ("icon.svg", "image/svg+xml")):
         answer = client.get(f"/static/{name}")
         assert kind in answer.headers["content-type"]
@@ -209,7 +209,7 @@ def test_files_are_served_and_asked_for_again_only_if_changed(client):
         assert again.status_code == 304
 
 
-def test_bits_are_explained_anew_when_items_change(tmp_path, photos):
+def test_bits_are_explained_again_when_items_change(tmp_path, photos):
     fit_images(write_folder(tmp_path / "p", 3), tmp_path / "m", n_bits=3, features=GistFeatures(32), method="rslh")
     with (
         Collection.open(tmp_path / "m") as collection,

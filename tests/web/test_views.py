@@ -12,15 +12,14 @@ from shorthash import make_hasher
 from shorthash.errors import InvalidInput
 from shorthash.images import Bucket, Collection
 from shorthash.web.map_views import bucket_view, gray, gray_rank, map_view, marks_of, place_of
-from shorthash.web.model_views import model_view
+from shorthash.web.service import parse_id
 from shorthash.web.views import (
     K_MAX,
-    Asked,
-    as_id,
+    PageQuery,
     bits_view,
     default_radius,
     explanation_views,
-    read_asked,
+    model_view,
     read_code,
     results_view,
     sample_ids,
@@ -41,37 +40,37 @@ def vectors(tmp_path_factory):
 
 @pytest.mark.parametrize("n_bits", [1, 3, 8, 16])
 def test_an_address_is_read_as_it_was_written(n_bits):
-    for asked in (
-        Asked(n_bits, id="a b&c=<d>", k=5, radius=0, rerank=True),
-        Asked(n_bits, code="1" * n_bits, radius=n_bits),
-        Asked(n_bits, radius=default_radius(n_bits), sample=3),
+    for query in (
+        PageQuery(n_bits, id="a b&c=<d>", k=5, radius=0, rerank=True),
+        PageQuery(n_bits, code="1" * n_bits, radius=n_bits),
+        PageQuery(n_bits, radius=default_radius(n_bits), sample=3),
     ):
         from urllib.parse import parse_qsl
 
-        assert read_asked(dict(parse_qsl(asked.url[1:])), n_bits) == asked
+        assert PageQuery.read(dict(parse_qsl(query.url[1:])), n_bits) == query
 
 
-def test_a_usual_address_is_short():
-    assert Asked(8, radius=2).url == "?"
-    assert Asked(8, radius=2, id="7").url == "?id=7"
+def test_default_values_are_not_in_the_address():
+    assert PageQuery(8, radius=2).url == "?"
+    assert PageQuery(8, radius=2, id="7").url == "?id=7"
 
 
 @pytest.mark.parametrize("text", ["", "nan", "-5", "1e9", "99999999999999999999", "٣", "7; drop", "\0"])
-def test_no_number_in_an_address_is_taken_at_its_word(text):
-    asked = read_asked({"k": text, "radius": text, "sample": text}, 8)
-    assert 1 <= asked.k <= K_MAX
-    assert 0 <= asked.radius <= 8
-    assert asked.sample >= 0
+def test_numbers_in_an_address_are_limited(text):
+    query = PageQuery.read({"k": text, "radius": text, "sample": text}, 8)
+    assert 1 <= query.k <= K_MAX
+    assert 0 <= query.radius <= 8
+    assert query.sample >= 0
 
 
 def test_ids_are_numbers_where_the_collection_has_numbers():
-    assert as_id("7", np.array([3, 7])) == 7
-    assert as_id("-7", np.array([3, 7])) == -7
-    assert as_id("7", np.array(["7", "b"])) == "7"
-    with pytest.raises(InvalidInput, match="There is no item 'seven': ids are whole numbers here; try 7"):
-        as_id("seven", np.array([3, 7]))
+    assert parse_id("7", np.array([3, 7])) == 7
+    assert parse_id("-7", np.array([3, 7])) == -7
+    assert parse_id("7", np.array(["7", "b"])) == "7"
+    with pytest.raises(InvalidInput, match="There is no item 'seven': ids are integers here; try 7"):
+        parse_id("seven", np.array([3, 7]))
     with pytest.raises(InvalidInput, match="There is no item"):
-        as_id("9" * 5000, np.array([3, 7]))
+        parse_id("9" * 5000, np.array([3, 7]))
 
 
 @pytest.mark.parametrize("text", ["012", "0120", "", "00000", "0b01", "\u0661\u0661\u0661\u0661"])
@@ -81,7 +80,7 @@ def test_a_code_is_zeros_and_ones(text):
         read_code(text, 4)
 
 
-def test_differing_bits_are_marked_and_said():
+def test_differing_bits_are_marked_and_described():
     view = bits_view(0b1010, 4, 0b0011)
     assert [(cell["digit"], cell["differs"]) for cell in view["cells"]] == [
         ("1", True),
@@ -89,12 +88,12 @@ def test_differing_bits_are_marked_and_said():
         ("1", False),
         ("0", True),
     ]
-    assert view["said"] == "code 1010, bits 0, 3 differ"
+    assert view["description"] == "code 1010, bits 0, 3 differ"
     assert not any(cell["differs"] for cell in bits_view(5, 4)["cells"])
 
 
 @pytest.mark.parametrize("n_bits", [1, 2, 5, 8])
-def test_cells_side_by_side_differ_in_one_bit(n_bits):
+def test_adjacent_cells_differ_in_one_bit(n_bits):
     places = {place_of(code, n_bits): code for code in range(1 << n_bits)}
     assert len(places) == 1 << n_bits
     for (row, column), code in places.items():
@@ -104,7 +103,7 @@ def test_cells_side_by_side_differ_in_one_bit(n_bits):
     assert [gray_rank(gray(i)) for i in range(64)] == list(range(64))
 
 
-def test_24_classes_have_24_marks_and_their_own_letters():
+def test_24_classes_have_24_marks_and_different_letters():
     marks = list(marks_of([f"class {i}" for i in range(24)] + ["aa", "aab", "aaB", "", "日本語"]).values())
     assert len({(mark["colour"], mark["shape"]) for mark in marks[:24]}) == 24
     assert len({mark["letters"] for mark in marks}) == len(marks)
@@ -112,9 +111,9 @@ def test_24_classes_have_24_marks_and_their_own_letters():
 
 
 def test_rings_and_buckets_hold_what_was_found(vectors):
-    asked = Asked(5, id="3", k=40, radius=5)
+    query = PageQuery(5, id="3", k=40, radius=5)
     found = vectors.search(id=3, k=40, radius=5)
-    view = results_view(vectors, found, asked, "", 3)
+    view = results_view(vectors, found, query, "", vectors.items([3])[0])
     shown = [tile["id"] for ring in view["rings"] for bucket in ring["buckets"] for tile in bucket["items"]]
     assert sorted(shown) == sorted(found.ids.tolist())
     for ring in view["rings"]:
@@ -126,9 +125,9 @@ def test_rings_and_buckets_hold_what_was_found(vectors):
     assert "are class 3" in view["summary"]
 
 
-def test_re_ranked_results_stand_in_one_row_best_first(vectors):
+def test_re_ranked_results_are_in_one_row_best_first(vectors):
     found = vectors.search(id=3, k=10, radius=5, rerank=True)
-    view = results_view(vectors, found, Asked(5, id="3", k=10, radius=5, rerank=True), "", 3)
+    view = results_view(vectors, found, PageQuery(5, id="3", k=10, radius=5, rerank=True), "", vectors.items([3])[0])
     scores = [float(tile["score"]) for tile in view["row"]]
     assert len(scores) == 10
     assert scores == sorted(scores, reverse=True)
@@ -139,9 +138,9 @@ def test_re_ranked_results_stand_in_one_row_best_first(vectors):
 def test_an_empty_result_says_how_far_the_nearest_is(vectors):
     used = {bucket.code for bucket in vectors.buckets()}
     empty = next(code for code in range(32) if code not in used)
-    view = results_view(vectors, vectors.search(code=empty, k=5, radius=0), Asked(5, radius=0))
-    assert "No item lies within 0 bits of this code; the nearest is " in view["empty"]
-    assert view["empty"].endswith("so widen the radius.")
+    view = results_view(vectors, vectors.search(code=empty, k=5, radius=0), PageQuery(5, radius=0))
+    assert "No item is within 0 bits of this code; the nearest is " in view["empty"]
+    assert view["empty"].endswith("so increase the radius.")
 
 
 def test_samples_are_of_all_classes_and_change(vectors):
@@ -175,24 +174,26 @@ def test_long_codes_show_only_buckets_in_use():
     assert len(view["cells"]) == 600
     assert len({(cell["row"], cell["column"]) for cell in view["cells"]}) == 600
     assert max(cell["row"] for cell in view["cells"]) < view["n_rows"]
-    assert view["said"].startswith("1 048 576 codes are too many to draw: these are the 600 fullest of 900 buckets")
+    assert view["description"].startswith(
+        "1 048 576 codes are too many to draw: these are the 600 fullest of 900 buckets"
+    )
     assert not view["rows"]
 
 
 def test_an_opened_bucket_has_its_items_classes_and_neighbours(vectors):
     bucket = max(vectors.buckets(), key=lambda one: one.load)
-    view = bucket_view(vectors, bucket.code, "", Asked(5))
+    view = bucket_view(vectors, bucket.code, "", PageQuery(5))
     assert view["load"] == bucket.load == len(view["items"]) + view["more"]
     assert [one["count"] for one in view["classes"]] == list(bucket.classes.values())
     assert [len(one["bits"]["differing"]) for one in view["neighbours"]] == [1] * 5
     loads = {one.code: one.load for one in vectors.buckets()}
     assert [one["load"] for one in view["neighbours"]] == [
-        loads.get(bucket.code ^ 1 << one["bit"], 0) for one in view["neighbours"]
+        loads.get(bucket.code ^ 1 << bit, 0) for bit in (4, 3, 2, 1, 0)
     ]
 
 
 def test_bits_are_explained_in_the_order_a_code_is_read(vectors):
-    views = explanation_views(vectors, vectors.explain_bits(3), Asked(5))
+    views = explanation_views(vectors, vectors.explain_bits(3), PageQuery(5))
     assert [view["bit"] for view in views] == [4, 3, 2, 1, 0]
     codes = dict(zip(vectors.ids.tolist(), vectors.codes_of(vectors.ids).tolist(), strict=True))
     for view in views:
@@ -202,12 +203,12 @@ def test_bits_are_explained_in_the_order_a_code_is_read(vectors):
         assert all(codes[tile["id"]] >> view["bit"] & 1 == int(tile["side"]) for tile in border)
 
 
-def test_the_facts_become_words(vectors):
+def test_the_facts_are_described_in_words(vectors):
     view = model_view(vectors.facts(), vectors.classes)
     json.dumps(view)
     assert {row["name"] for row in view["health"]} >= {"Balance", "Independence", "Spread", "Codes in use", "Purity"}
     assert all(row["share"] is None or 0 <= row["share"] <= 100 for row in view["health"])
-    assert view["features"] == "none: vectors were given as they are"
+    assert view["features"] == "none: the items are vectors"
     assert view["numbers"][3]["what"] == "mAP was not measured when this model was made"
     facts = {**vectors.facts(), "evaluation": {"map": 0.5, "n_queries": 1}, "codes": None, "method": "rslh"}
     measured = model_view(facts, {})

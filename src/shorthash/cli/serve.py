@@ -48,7 +48,7 @@ def serve(
     require_extra("uvicorn", "web", "Serving a collection")
     from shorthash.images import Collection
     from shorthash.web import Settings
-    from shorthash.web.serving import listen, run
+    from shorthash.web.app import listen, run
     from shorthash.web.settings import is_loopback
 
     settings = Settings(

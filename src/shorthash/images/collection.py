@@ -291,9 +291,9 @@ class Collection:
         """Ids of the items that have a code, ascending."""
         return self._items.index.within(self._packed(code), 0).ids
 
-    def items(self, ids: ArrayLike) -> list[Item]:
-        """Some items, in the order of ``ids``."""
-        columns = [column.tolist() for column in self._rows(as_ids(ids, "Collection.items")).columns]
+    def items(self, ids: ArrayLike, *, skip_missing: bool = False) -> list[Item]:
+        """Some items, in the order of ``ids``; an id that is not in the collection is an error, or is skipped."""
+        columns = [c.tolist() for c in self._rows(as_ids(ids, "Collection.items"), skip_missing).columns]
         return [
             Item(item, code, label, name, content, self.thumbnail(content))
             for item, code, label, name, content in zip(*columns, strict=True)
@@ -577,11 +577,13 @@ class Collection:
         labels, names, contents = (column.tolist() for column in (items.labels, items.names, items.contents))
         return Found(int(query[0]), self.n_bits, items.ids, distances, items.codes, labels, names, contents, scores)
 
-    def _rows(self, ids: AnyIds) -> ItemTable:
+    def _rows(self, ids: AnyIds, skip_missing: bool = False) -> ItemTable:
         """The items with some ids, in that order."""
         table = self._items.table
         rows = table.find(ids)
-        if (rows < 0).any():
+        if skip_missing:
+            rows = rows[rows >= 0]
+        elif (rows < 0).any():
             raise InvalidInput(f"Id {ids[rows < 0][0].item()!r} is not in the collection; give ids that were added.")
         return table.take(rows)
 

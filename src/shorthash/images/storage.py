@@ -213,16 +213,16 @@ class ItemStore(SQLiteStore):
             return dict(session.run(sql, [as_json_list(contents)]))
 
     def table(self) -> ItemTable:
-        """Everything but vectors and sources of all items."""
-        columns: tuple[list[Any], ...] = ([], [], [], [], [])
-        shared: dict[Any, Any] = {}  # equal labels become one object
+        """All items, without their vectors and sources."""
+        columns: list[list[Any]] = [[] for _ in range(5)]
         sql = f"SELECT id, {self._version.column}, class, {NAME}, {CONTENT} FROM {self.collection}"
         with self._reading() as session:
             kind = session.collection.id_kind
             for block in session.stream(sql, [], BLOCK):
-                for column, values in zip(columns, zip(*block, strict=True), strict=True):
-                    column.extend(values)
+                for i, column in enumerate(columns):
+                    column += [row[i] for row in block]
         ids, codes, labels, names, contents = columns
+        shared: dict[Label, Label] = {}  # equal labels become one object
         return ItemTable.from_columns(
             as_ids_array(ids, kind),
             from_signed(codes, self.n_bits),

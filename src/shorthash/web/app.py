@@ -1,49 +1,55 @@
-"""The application: routes of the API and the page behind one door."""
+"""The application: API and pages behind the limits of a server; and the process that runs it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+import gc
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
+from typing import Any, NoReturn
 
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from shorthash import __version__
+from shorthash._validation import check_count
 from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
 from shorthash.images import Collection
-from shorthash.web.answers import Json
-from shorthash.web.api_buckets import buckets_router
-from shorthash.web.api_items import items_router
-from shorthash.web.api_search import search_router
-from shorthash.web.api_state import state_router
-from shorthash.web.door import Door, log
+from shorthash.web.api import Json, api_router
+from shorthash.web.limits import Limits, log
 from shorthash.web.metrics import Metrics
 from shorthash.web.pages import router as page_router
+from shorthash.web.schema import broken_rule, keep_in_memory
 from shorthash.web.service import Service
 from shorthash.web.settings import Settings
-from shorthash.web.uploads import keep_in_memory
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "listen", "run"]
 
 ABOUT = """Search items by extremely short binary codes, add and remove them.
 
 Errors are JSON objects with one sentence in `detail`. Writes need the token of the server as a bearer token."""
+BACKLOG = 1024
+CONNECTIONS = 512  # at once; more are answered 503
+SHUTDOWN_SECONDS = 10  # that requests have to finish when the server stops
 
 
 def create_app(collection: Collection, settings: Settings | None = None) -> FastAPI:
-    """A server for a collection; whoever opened the collection closes it.
+    """A server for a collection; the caller closes the collection.
 
     Parameters
     ----------
-    collection : to search; to write, too, if it was not opened read-only and the settings have a token
+    collection : to search; and to write, if it was not opened read-only and the settings have a token
     settings : limits; None: those of ``Settings()``
 
     Returns
     -------
-    app : an ASGI application; ``app.state.collection``, ``app.state.settings``
+    app : an ASGI application; ``app.state.service`` has the collection and the settings
     """
     settings = Settings() if settings is None else settings
     metrics = Metrics()
@@ -52,7 +58,7 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        current_default_thread_limiter().total_tokens = max(settings.threads, 4)  # of the page, which decodes, too
+        current_default_thread_limiter().total_tokens = max(settings.threads, 4)  # of the pages, which decode, too
         yield
         service.close()
 
@@ -60,31 +66,26 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
         title="shorthash",
         version=__version__,
         description=ABOUT,
-        docs_url=None,  # its scripts would come from strangers
+        docs_url=None,  # its scripts would be loaded from another server
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.collection, app.state.settings, app.state.service = collection, settings, service
-    routers = (
-        search_router(collection, settings, service),
-        items_router(collection, settings, service),
-        buckets_router(collection, service),
-        state_router(collection, settings, service, metrics),
-        page_router,
-    )
-    for router in routers:
+    app.state.service = service
+    app.state.routes = []
+    for router in (api_router(service), page_router):
         app.include_router(router)
-    app.state.routes = [route for router in routers for route in router.routes]
-    app.add_middleware(Door, settings=settings, metrics=metrics)
+        app.state.routes += router.routes
+    app.add_middleware(Limits, settings=settings, metrics=metrics)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ValidationError, _invalid)
     app.add_exception_handler(ShorthashError, _failed)
     return app
 
 
 async def _refused(request: Request, error: Any) -> Json:
-    """A refusal as one sentence."""
+    """An HTTP error as one sentence."""
     headers = dict(error.headers or {})
     detail = error.detail
     if error.status_code == 405:
@@ -97,27 +98,67 @@ async def _refused(request: Request, error: Any) -> Json:
 
 async def _invalid(_: Request, error: Any) -> Json:
     """The first broken rule as one sentence."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    return Json({"detail": f"{where} breaks a rule: {first['msg']}."}, 422)
+    return Json({"detail": broken_rule(error.errors())}, 422)
 
 
 async def _failed(request: Request, error: Any) -> Json:
-    """What the collection refused; sentences that name a place on this machine stay in the log."""
-    sentence, home = str(error), request.app.state.collection.path
-    if isinstance(error, InvalidInput) and str(home) not in sentence and home.name not in sentence:
+    """What the collection refused; a sentence that names a path of the server goes to the log only."""
+    sentence, folder = str(error), request.app.state.service.collection.path
+    if isinstance(error, InvalidInput) and str(folder) not in sentence and folder.name not in sentence:
         return Json({"detail": sentence}, 422)
     if isinstance(error, MissingExtra):
         log.error("%s", sentence)
-        return Json({"detail": "The server lacks a package that this needs; its log tells which."}, 503)
+        return Json({"detail": "The server lacks a package that this needs; its log says which."}, 503)
     log.error("a request failed", exc_info=error)
-    return Json({"detail": "The collection could not be read or written; the log of the server tells more."}, 500)
+    return Json({"detail": "The collection could not be read or written; the server's log has the details."}, 500)
 
 
 def _methods(request: Request) -> set[str]:
-    """What an address can be asked."""
+    """The methods that an address takes."""
     found: set[str] = set()
     for route in request.app.state.routes:
         if route.path_regex.match(request.url.path):
             found |= route.methods
     return found | ({"HEAD"} if "GET" in found else set())
+
+
+@contextmanager
+def listen(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket."""
+    check_count(port, "port", "serve", low=0, high=65535)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        opened = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidInput(
+            f"Cannot listen on {host}, port {port} ({reason}); choose others with --host, --port."
+        ) from error
+    with opened:
+        yield opened
+
+
+def run(collection: Collection, settings: Settings, listener: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM; requests that have begun are answered first."""
+    import uvicorn
+
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    config = uvicorn.Config(
+        create_app(collection, settings),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # else a client could choose the address that its rate is counted for
+        ws="none",
+        lifespan="on",
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    signal.signal(signal.SIGTERM, _exit)  # uvicorn raises the signal again when it is done
+    gc.collect()
+    gc.freeze()  # long-lived objects need not be scanned again, which would delay requests
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _exit(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)

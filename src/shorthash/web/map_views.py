@@ -1,4 +1,4 @@
-"""The code map as plain dicts: buckets in Gray order, so that cells side by side differ in one bit."""
+"""The code map as plain values: buckets in Gray order, so that adjacent cells differ in one bit."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 from urllib.parse import urlencode
 
 from shorthash.images import Bucket, Collection
-from shorthash.web.views import Asked, bits_view, cards, counted, text_of
+from shorthash.web.service import as_bits
+from shorthash.web.views import PageQuery, bits_view, cards, counted
 
 __all__ = ["bucket_view", "gray", "gray_rank", "map_view", "marks_of", "place_of"]
 
-CELL = 40.0  # units of the drawing along a cell
-LETTER = 8.2  # units along a digit of the codes of rows and columns
-WHOLE_BITS = 12  # up to so many bits every code has its cell
-LARGEST_MAP = 600  # of longer codes so many buckets are shown, the fullest ones
+CELL = 40.0  # side of a cell, in units of the drawing
+LETTER = 8.2  # width of a digit in the codes of rows and columns
+WHOLE_BITS = 12  # up to this length every code has a cell
+LARGEST_MAP = 600  # of longer codes, this many buckets are shown, the fullest ones
 COLOURS, SHAPES = 8, 3  # together 24 marks
 SMALLEST = 0.26  # side of the smallest mark, in cells
 NAMED = 0.62  # a mark of at least this side has room for letters
-SHOWN = 60  # items of an opened bucket
+SHOWN = 60  # items of an open bucket
 PER_CLASS_BARS = 12
 
 
 def gray(number: int) -> int:
-    """The number-th code in Gray order.
+    """The code at a position in Gray order.
 
     Examples
     --------
@@ -36,7 +37,7 @@ def gray(number: int) -> int:
 
 
 def gray_rank(code: int) -> int:
-    """Where a code stands in Gray order: the inverse of ``gray``.
+    """The position of a code in Gray order: the inverse of ``gray``.
 
     Examples
     --------
@@ -63,24 +64,20 @@ def place_of(code: int, n_bits: int) -> tuple[int, int]:
 
 
 def marks_of(classes: Sequence[int | str]) -> dict[int | str, dict[str, Any]]:
-    """A colour, a shape and up to three letters for every class; letters are unique while there are enough.
+    """A colour, a shape and up to three letters for every class; letters are unique as long as possible.
 
     Examples
     --------
     >>> [mark["letters"] for mark in marks_of(["cat", "car", "catfish", 7]).values()]
     ['cat', 'car', 'caf', '7']
     """
-    taken: set[str] = set()
+    used: set[str] = set()
     marks: dict[int | str, dict[str, Any]] = {}
     for number, name in enumerate(classes):
-        letters = next((text for text in _short_forms(str(name)) if text not in taken), str(number))
-        taken.add(letters)
-        marks[name] = {
-            "colour": number % COLOURS,
-            "shape": number // COLOURS % SHAPES,
-            "letters": letters,
-            "name": str(name),
-        }
+        letters = next((text for text in _short_forms(str(name)) if text not in used), str(number))
+        used.add(letters)
+        shape = number // COLOURS % SHAPES
+        marks[name] = {"colour": number % COLOURS, "shape": shape, "letters": letters, "name": str(name)}
     return marks
 
 
@@ -101,8 +98,8 @@ def map_view(collection: Collection, root: str = "", code: int | None = None, ch
     code : the bucket that is open
     chosen : a class; buckets without it are pale
     """
-    n_bits, buckets = collection.n_bits, collection.buckets()
-    marks = marks_of(list(collection.classes))
+    n_bits, buckets, classes = collection.n_bits, collection.buckets(), collection.classes
+    marks = marks_of(list(classes))
     whole = n_bits <= WHOLE_BITS
     shown = buckets if whole else _fullest(buckets)
     n_columns = 1 << (n_bits + 1) // 2 if whole else max(1, math.ceil(math.sqrt(1.4 * len(shown))))
@@ -111,7 +108,9 @@ def map_view(collection: Collection, root: str = "", code: int | None = None, ch
     cells = []
     for rank, bucket in enumerate(shown):
         row, column = place_of(bucket.code, n_bits) if whole else _snake(rank, n_columns)
-        cells.append(_cell(bucket, n_bits, most, marks, row, column, root, code, chosen))
+        pale = bool(chosen) and all(str(name) != chosen for name in bucket.classes)
+        cell = {"row": row, "column": column, "open": bucket.code == code, "pale": pale}
+        cells.append({**cell, **_mark_view(bucket, n_bits, most, marks, root)})
     margin = 16 + LETTER * ((n_bits + 1) // 2) if whole else 4.0
     return {
         "cells": sorted(cells, key=lambda cell: (cell["row"], cell["column"])),
@@ -124,11 +123,11 @@ def map_view(collection: Collection, root: str = "", code: int | None = None, ch
         "rows": _axis(n_rows, n_bits // 2) if whole else [],
         "columns": _axis(n_columns, (n_bits + 1) // 2) if whole else [],
         "size": "wide" if n_columns > 32 else "small" if n_columns <= 8 else "",
-        "said": _said(n_bits, len(buckets), len(shown), whole),
+        "description": _description(n_bits, len(buckets), len(shown), whole),
         "legend": [
             {
                 **mark,
-                "count": collection.classes[name],
+                "count": classes[name],
                 "chosen": str(name) == chosen,
                 "url": f"{root}/map" if str(name) == chosen else f"{root}/map?{urlencode({'class': str(name)})}",
             }
@@ -139,63 +138,50 @@ def map_view(collection: Collection, root: str = "", code: int | None = None, ch
 
 
 def _fullest(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """Of long codes the fullest buckets, in Gray order."""
+    """The fullest buckets, in Gray order."""
     kept = sorted(buckets, key=lambda bucket: (-bucket.load, bucket.code))[:LARGEST_MAP]
     return sorted(kept, key=lambda bucket: gray_rank(bucket.code))
 
 
 def _snake(rank: int, n_columns: int) -> tuple[int, int]:
-    """There and back again, so that neighbours in Gray order are neighbours in the drawing."""
+    """Rows alternately to the right and to the left, so that neighbours in Gray order are adjacent."""
     row, column = divmod(rank, n_columns)
     return row, column if row % 2 == 0 else n_columns - 1 - column
 
 
-def _cell(
-    bucket: Bucket,
-    n_bits: int,
-    most: int,
-    marks: Mapping[int | str, Mapping[str, Any]],
-    row: int,
-    column: int,
-    root: str,
-    code: int | None,
-    chosen: str,
+def _mark_view(
+    bucket: Bucket, n_bits: int, most: int, marks: Mapping[int | str, Mapping[str, Any]], root: str
 ) -> dict[str, Any]:
-    text = text_of(bucket.code, n_bits)
+    text = as_bits(bucket.code, n_bits)
     side = SMALLEST + (0.9 - SMALLEST) * math.sqrt(bucket.load / most)
     main = next(iter(bucket.classes), None)
-    mark = marks.get(main) if main is not None else None
-    said = f"{text}: {counted(bucket.load, 'item')}"
-    if main is not None:
-        said += f", {_listed(bucket.classes)}"
+    mark = {"colour": "none", "shape": 0, "letters": ""} if main is None else marks[main]
+    description = f"{text}: {counted(bucket.load, 'item')}"
+    if bucket.classes:
+        description += f", {_listed(bucket.classes)}"
     return {
-        "row": row,
-        "column": column,
         "code": text,
         "side": round(side * CELL, 2),
-        "inset": round((1 - side) / 2 * CELL, 2),
-        "colour": "none" if mark is None else mark["colour"],
-        "shape": 0 if mark is None else mark["shape"],
-        "letters": "" if mark is None or side < NAMED else mark["letters"],
-        "said": said,
-        "open": bucket.code == code,
-        "pale": bool(chosen) and all(str(name) != chosen for name in bucket.classes),
+        "colour": mark["colour"],
+        "shape": mark["shape"],
+        "letters": mark["letters"] if side >= NAMED else "",
+        "description": description,
         "url": f"{root}/map?code={text}",
     }
 
 
 def _listed(classes: Mapping[int | str, int], most: int = 3) -> str:
-    """The first classes of a bucket, and how many there are besides."""
+    """The first classes of a bucket, and how many others there are."""
     named = [f"{name} {count}" for name, count in list(classes.items())[:most]]
     more = len(classes) - most
     return ", ".join(named) + (f" and {counted(more, 'more class', 'more classes')}" if more > 0 else "")
 
 
 def _axis(n: int, n_bits: int) -> list[dict[str, Any]]:
-    return [{"place": place, "text": text_of(gray(place), n_bits) if n_bits else ""} for place in range(n)]
+    return [{"place": place, "text": as_bits(gray(place), n_bits) if n_bits else ""} for place in range(n)]
 
 
-def _said(n_bits: int, used: int, shown: int, whole: bool) -> str:
+def _description(n_bits: int, used: int, shown: int, whole: bool) -> str:
     total = counted(1 << n_bits, "code") if n_bits < 40 else f"2^{n_bits} codes"
     if whole:
         return f"{used:,} of {total} are in use.".replace(",", " ")
@@ -203,7 +189,7 @@ def _said(n_bits: int, used: int, shown: int, whole: bool) -> str:
     return f"{total} are too many to draw: these are {which}, in Gray order."
 
 
-def bucket_view(collection: Collection, code: int, root: str, asked: Asked) -> dict[str, Any]:
+def bucket_view(collection: Collection, code: int, root: str, query: PageQuery) -> dict[str, Any]:
     """One bucket: its items, its classes, and the buckets one bit away."""
     n_bits = collection.n_bits
     by_code = {bucket.code: bucket for bucket in collection.buckets()}
@@ -211,29 +197,27 @@ def bucket_view(collection: Collection, code: int, root: str, asked: Asked) -> d
     bucket = by_code.get(code, Bucket(code, 0))
     most = max([*bucket.classes.values(), 1])
     ids = collection.bucket(code)
-    neighbours = []
-    for bit in reversed(range(n_bits)):
-        other = by_code.get(code ^ (1 << bit), Bucket(code ^ (1 << bit), 0))
-        neighbours.append(
-            {
-                "bits": bits_view(other.code, n_bits, code),
-                "bit": bit,
-                "load": other.load,
-                "said": _listed(other.classes, 2) if other.classes else counted(other.load, "item"),
-                "url": f"{root}/map?code={text_of(other.code, n_bits)}",
-            }
-        )
+    others = [by_code.get(code ^ 1 << bit, Bucket(code ^ 1 << bit, 0)) for bit in reversed(range(n_bits))]
     return {
         "bits": bits_view(code, n_bits),
         "load": bucket.load,
-        "said": counted(bucket.load, "item") if bucket.load else "empty: no item has this code",
+        "description": counted(bucket.load, "item") if bucket.load else "empty: no item has this code",
         "classes": [
             {**marks[name], "count": count, "width": round(100 * count / most, 1)}
             for name, count in list(bucket.classes.items())[:PER_CLASS_BARS]
+            if name in marks
         ],
         "more_classes": max(0, len(bucket.classes) - PER_CLASS_BARS),
-        "neighbours": neighbours,
-        "items": cards(collection, ids[:SHOWN], asked, root),
+        "neighbours": [
+            {
+                "bits": bits_view(other.code, n_bits, code),
+                "load": other.load,
+                "description": _listed(other.classes, 2) if other.classes else counted(other.load, "item"),
+                "url": f"{root}/map?code={as_bits(other.code, n_bits)}",
+            }
+            for other in others
+        ],
+        "items": cards(collection, ids[:SHOWN], query, root),
         "more": max(0, len(ids) - SHOWN),
-        "search_url": f"{root}/{asked.to(code=text_of(code, n_bits), id='')}",
+        "search_url": f"{root}/{query.to(code=as_bits(code, n_bits), id='')}",
     }

@@ -1,4 +1,4 @@
-"""What the server counts and measures, for Prometheus."""
+"""Counters and timers of the server, for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Metrics:
     Attributes
     ----------
     search : histogram of seconds from a code to its neighbours
-    encode : histogram of seconds from vectors to codes; requests that come together share one encoding
+    encode : histogram of seconds from vectors to codes; concurrent requests are encoded together
     encoded : counter of vectors encoded
-    remembered : counter of searches answered from memory
+    remembered : counter of searches answered from the cache
     """
 
     def __init__(self) -> None:
@@ -38,30 +38,26 @@ class Metrics:
         )
         self.encode = Histogram(
             "shorthash_encode_seconds",
-            "Seconds from vectors to codes; requests that come together share one encoding.",
+            "Seconds from vectors to codes; concurrent requests are encoded together.",
             registry=registry,
             buckets=WORK_SECONDS,
         )
         self.encoded = Counter("shorthash_encoded_vectors", "Vectors of queries encoded.", registry=registry)
         self.remembered = Counter(
-            "shorthash_remembered_answers", "Searches answered without searching anew.", registry=registry
+            "shorthash_remembered_answers", "Searches answered from the cache.", registry=registry
         )
         self._items = Gauge("shorthash_items", "Items in the collection.", registry=registry)
         self._buckets = Gauge("shorthash_buckets", "Codes that occur in the collection.", registry=registry)
         self._n_bits = Gauge("shorthash_code_bits", "Length of the codes.", registry=registry)
-        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request; routes are templates, so their number is bounded."""
-        key = (method if method in METHODS else "other", route, status)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = (self._requests.labels(*key), self._seconds.labels(route))
-        known[0].inc()
-        known[1].observe(seconds)
+        """Count a request by its route template, so that the number of labels is bounded."""
+        method = method if method in METHODS else "other"
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(route).observe(seconds)
 
     def text(self, n_items: int, n_buckets: int, n_bits: int) -> bytes:
-        """Everything in Prometheus' text format."""
+        """All metrics in the text format of Prometheus."""
         self._items.set(n_items)
         self._buckets.set(n_buckets)
         self._n_bits.set(n_bits)

@@ -1,4 +1,4 @@
-"""The HTML routes: search page, code map, bits, model, and the files they need."""
+"""The HTML pages: search, code map, bits, model; and their static files."""
 
 from __future__ import annotations
 
@@ -6,44 +6,41 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
-from shorthash.images import BitExplanation, Collection, Found
+from shorthash.images import BitExplanation, Found
 from shorthash.web.map_views import bucket_view, map_view
-from shorthash.web.model_views import model_view
-from shorthash.web.settings import Settings
-from shorthash.web.uploads import content_type, images_of, read_form
+from shorthash.web.schema import content_type, read_form
+from shorthash.web.service import Service, parse_id
 from shorthash.web.views import (
-    Asked,
-    as_id,
+    K_DEFAULT,
+    K_MAX,
+    PageQuery,
     cards,
-    counted,
+    default_radius,
     explanation_views,
-    read_asked,
+    model_view,
     read_code,
     results_view,
     sample_ids,
-    settings_view,
 )
 
 __all__ = ["router"]
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 SAMPLES = 48
 PER_SIDE = 8
 NO_VECTOR = (
-    "Re-ranking compares pictures, and a code is none: these are the nearest codes. Search by a picture to re-rank."
+    "Re-ranking compares pictures, and a code has none: these are the nearest codes. Search by a picture to re-rank."
 )
 
 router = APIRouter(include_in_schema=False)
-files = StaticFiles(directory=HERE / "static")
+files = StaticFiles(directory=FOLDER / "static")
 environment = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(HERE / "templates"),
+    loader=jinja2.FileSystemLoader(FOLDER / "templates"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
@@ -55,151 +52,120 @@ environment = jinja2.Environment(
 async def static(name: str, request: Request) -> Response:
     """Style and scripts."""
     answer = await files.get_response(name, request.scope)
-    answer.headers["Cache-Control"] = "no-cache"  # asked for again, and answered 304 if unchanged
+    answer.headers["Cache-Control"] = "no-cache"  # the browser asks again, and gets 304 if unchanged
     return answer
 
 
 @router.get("/", response_class=HTMLResponse)
 def search_page(request: Request) -> HTMLResponse:
     """Samples to start from, or the neighbours of the item or code in the address."""
-    collection = _collection(request)
-    asked = read_asked(request.query_params, collection.n_bits)
+    query = _query(request)
     try:
-        shown, status = _searched(collection, request.app.state.settings, asked, _root(request)), 200
+        return _render_search(request, query, _search(request, query))
     except InvalidInput as error:
-        shown, status = {"problem": str(error)}, 404 if asked.id else 422
-    return _search_answer(request, asked, shown, status)
+        return _render_search(request, query, {"problem": str(error)}, 404 if query.id else 422)
 
 
 @router.post("/", response_class=HTMLResponse)
 async def upload_page(request: Request) -> HTMLResponse:
     """The neighbours of an uploaded image."""
-    collection, settings = _collection(request), request.app.state.settings
-    asked = read_asked(request.query_params, collection.n_bits)
+    service, query = _service(request), _query(request)
     try:
-        octets = await _uploaded(request, collection, settings)
-        found = await request.app.state.service.run(lambda: _by_image(collection, settings, asked, octets))
-        shown, status = _neighbours(collection, found, asked, _root(request)), 200
-        shown["uploaded"] = True
-    except HTTPException as refused:
-        shown, status = {"problem": str(refused.detail)}, refused.status_code
+        if content_type(request, service.collection.takes_images) != "form":
+            raise HTTPException(415, "This page takes a picture as a form; JSON is for POST /search.")
+        [(_, octets)], _ = await read_form(request, [], 1)
+        found = await service.run(lambda: _search_image(service, query, octets))
+        results = results_view(service.collection, found, query, _root(request))
+        return _render_search(request, query, {"results": results, "uploaded": True})
+    except HTTPException as error:
+        return _render_search(request, query, {"problem": str(error.detail)}, error.status_code)
     except InvalidInput as error:
-        shown, status = {"problem": str(error)}, 422
-    return _search_answer(request, asked, shown, status)
+        return _render_search(request, query, {"problem": str(error)}, 422)
 
 
 @router.get("/map", response_class=HTMLResponse)
 def map_page(request: Request, code: str = "") -> HTMLResponse:
     """All buckets in Gray order; one of them may be open."""
-    collection, root = _collection(request), _root(request)
-    asked = read_asked({}, collection.n_bits)
-    shown: dict[str, Any] = {"bucket": None, "problem": ""}
+    collection, root = _service(request).collection, _root(request)
+    values: dict[str, Any] = {"bucket": None, "problem": ""}
     opened, status = None, 200
     try:
-        opened = read_code(code, collection.n_bits) if code else None
-        if opened is not None:
-            shown["bucket"] = bucket_view(collection, opened, root, asked)
+        if code:
+            opened = read_code(code, collection.n_bits)
+            values["bucket"] = bucket_view(collection, opened, root, PageQuery.read({}, collection.n_bits))
     except InvalidInput as error:
-        shown["problem"], status = str(error), 422
+        values["problem"], status = str(error), 422
     if "part" in request.query_params:
-        return _render(request, "bucket.html", shown, status)
-    shown["map"] = map_view(collection, root, opened, request.query_params.get("class", ""))
-    return _render(request, "map.html", shown, status)
+        return _render(request, "bucket.html", values, status)
+    values["map"] = map_view(collection, root, opened, request.query_params.get("class", ""))
+    return _render(request, "map.html", values, status)
 
 
 @router.get("/bits", response_class=HTMLResponse)
 def bits_page(request: Request) -> HTMLResponse:
-    """What every bit looks at."""
-    collection = _collection(request)
-    asked = read_asked({}, collection.n_bits)
+    """What every bit separates."""
+    collection = _service(request).collection
+    query = PageQuery.read({}, collection.n_bits)
     try:
-        bits = explanation_views(collection, _explained(request, collection), asked, _root(request))
-        shown: dict[str, Any] = {"bits": bits, "problem": ""}
+        bits = explanation_views(collection, _explained(request), query, _root(request))
+        return _render(request, "bits.html", {"bits": bits, "problem": ""})
     except InvalidInput as error:
-        shown = {"bits": [], "problem": str(error)}
-    return _render(request, "bits.html", shown)
+        return _render(request, "bits.html", {"bits": [], "problem": str(error)})
 
 
 @router.get("/model", response_class=HTMLResponse)
 def model_page(request: Request) -> HTMLResponse:
-    """Method, bits, features, what was measured, and how healthy the codes are."""
-    collection = _collection(request)
+    """Method, bits, features, evaluation, and statistics of the codes."""
+    collection = _service(request).collection
     return _render(request, "model.html", {"model": model_view(collection.facts(), collection.classes)})
 
 
-def _collection(request: Request) -> Collection:
-    collection: Collection = request.app.state.collection
-    return collection
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _query(request: Request) -> PageQuery:
+    return PageQuery.read(request.query_params, _service(request).collection.n_bits)
 
 
 def _root(request: Request) -> str:
-    """Prefix of all addresses, where a proxy adds one."""
+    """Prefix of all addresses, if a proxy adds one."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-def _searched(collection: Collection, settings: Settings, asked: Asked, root: str) -> dict[str, Any]:
-    """What the address asks for: neighbours of an item, of a code, or samples."""
-    how: dict[str, Any] = {"k": asked.k, "radius": asked.radius}
-    if asked.id:
-        own = as_id(asked.id, collection.ids)
-        if asked.rerank:
-            _check_rerank(collection, settings, asked, int(collection.codes_of([own])[0]))
-        found = collection.search(id=own, rerank=asked.rerank, **how)
-        return _neighbours(collection, found, asked, root, own)
-    if asked.code:
-        found = collection.search(code=read_code(asked.code, collection.n_bits), **how)
-        shown = _neighbours(collection, found, asked, root)
-        shown["note"] = NO_VECTOR if asked.rerank else ""
-        return shown
-    samples = cards(collection, sample_ids(collection, SAMPLES, asked.sample), asked, root)
-    more = asked.to(sample=asked.sample + 1) if len(collection) > SAMPLES else ""
-    return {"samples": samples, "more": f"{root}/{more}" if more else ""}
+def _search(request: Request, query: PageQuery) -> dict[str, Any]:
+    """What the address asks for: neighbours of an item or of a code, or samples."""
+    service, root = _service(request), _root(request)
+    collection = service.collection
+    if query.id:
+        [item] = collection.items([parse_id(query.id, collection.ids)])
+        if query.rerank:
+            service.check_rerank(item.code, query.radius)
+        found = collection.search(id=item.id, k=query.k, radius=query.radius, rerank=query.rerank)
+        [tile] = cards(collection, [item.id], query, root)
+        return {"results": results_view(collection, found, query, root, item), "item": tile}
+    if query.code:
+        found = collection.search(code=read_code(query.code, collection.n_bits), k=query.k, radius=query.radius)
+        results = results_view(collection, found, query, root)
+        return {"results": results, "note": NO_VECTOR if query.rerank else ""}
+    samples = cards(collection, sample_ids(collection, SAMPLES, query.sample), query, root)
+    more = f"{root}/{query.to(sample=query.sample + 1)}" if len(collection) > SAMPLES else ""
+    return {"samples": samples, "more": more}
 
 
-async def _uploaded(request: Request, collection: Collection, settings: Settings) -> bytes:
-    """The one image of a form."""
-    if content_type(request, collection.takes_images) != "form":
-        raise HTTPException(415, "A picture comes as a form here; JSON is for POST /search.")
-    form = await read_form(request, settings)
-    try:
-        [(_, octets)] = await images_of(form, 1)
-    finally:
-        await form.close()
-    return octets
-
-
-def _by_image(collection: Collection, settings: Settings, asked: Asked, octets: bytes) -> Found:
+def _search_image(service: Service, query: PageQuery, octets: bytes) -> Found:
     """Neighbours of an image."""
-    encoded = collection.encode_images([("the picture", octets)], max_pixels=settings.max_pixels)
-    if encoded.failed:
-        raise InvalidInput(f"This picture cannot be used: {encoded.failed[0][1]}")
-    code = int(as_packed(encoded.codes, collection.n_bits)[0])
-    if not asked.rerank:
-        return collection.search(code=code, k=asked.k, radius=asked.radius)
-    _check_rerank(collection, settings, asked, code)
-    return collection.search(vector=encoded.vectors[0], k=asked.k, radius=asked.radius, rerank=True)
+    code, vector = service.image_code(octets)
+    if not query.rerank:
+        return service.collection.search(code=code, k=query.k, radius=query.radius)
+    service.check_rerank(code, query.radius)
+    return service.collection.search(vector=vector, k=query.k, radius=query.radius, rerank=True)
 
 
-def _check_rerank(collection: Collection, settings: Settings, asked: Asked, code: int) -> None:
-    """Raise if too many vectors would have to be compared."""
-    n = int(np.sum(collection.ring_sizes(code)[: asked.radius + 1]))
-    if n > settings.max_rerank:
-        raise InvalidInput(
-            f"Re-ranking within {counted(asked.radius, 'bit')} would compare {counted(n, 'item')}, and at most "
-            f"{settings.max_rerank} are allowed; take a smaller radius."
-        )
-
-
-def _neighbours(
-    collection: Collection, found: Found, asked: Asked, root: str, own: int | str | None = None
-) -> dict[str, Any]:
-    item = None if own is None else cards(collection, [own], asked, root)[0]
-    return {"results": results_view(collection, found, asked, root, own), "item": item}
-
-
-def _search_answer(request: Request, asked: Asked, shown: dict[str, Any], status: int) -> HTMLResponse:
-    """The whole page, or only its results where a script asks for ``part``."""
-    usual: dict[str, Any] = {
+def _render_search(request: Request, query: PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:
+    """The whole page, or only its results if a script requests a ``part``."""
+    defaults: dict[str, Any] = {
         "results": None,
         "item": None,
         "samples": [],
@@ -207,13 +173,17 @@ def _search_answer(request: Request, asked: Asked, shown: dict[str, Any], status
         "problem": "",
         "note": "",
         "uploaded": False,
+        "query": query,
+        "k_max": K_MAX,
+        "k_default": K_DEFAULT,
+        "radius_default": default_radius(query.n_bits),
     }
     template = "results.html" if "part" in request.query_params else "search.html"
-    return _render(request, template, {**usual, **shown, "asked": asked, "settings": settings_view(asked)}, status)
+    return _render(request, template, {**defaults, **values}, status)
 
 
-def _render(request: Request, template: str, shown: dict[str, Any], status: int = 200) -> HTMLResponse:
-    collection = _collection(request)
+def _render(request: Request, template: str, values: dict[str, Any], status: int = 200) -> HTMLResponse:
+    collection = _service(request).collection
     common = {
         "root": _root(request),
         "here": request.url.path,
@@ -222,12 +192,13 @@ def _render(request: Request, template: str, shown: dict[str, Any], status: int 
         "n_bits": collection.n_bits,
         "takes_images": collection.takes_images,
     }
-    html = environment.get_template(template).render({**common, **shown})
+    html = environment.get_template(template).render({**common, **values})
     return HTMLResponse(html, status_code=status, headers={"Cache-Control": "no-store"})
 
 
-def _explained(request: Request, collection: Collection) -> list[BitExplanation]:
-    """Explanations of the bits, made anew only when items have changed."""
+def _explained(request: Request) -> list[BitExplanation]:
+    """Explanations of the bits, computed again only when items have changed."""
+    collection = _service(request).collection
     ids = collection.ids
     kept = getattr(request.app.state, "explained", None)
     if kept is None or kept[0] is not ids:

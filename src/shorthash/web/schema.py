@@ -1,14 +1,31 @@
-"""The schema of requests and answers, exact for one collection: lengths of vectors and ranges of codes included."""
+"""Requests and answers of the API: pydantic models, exact for one collection, and how the body of a request is read.
+
+Requests are checked by their models. Answers are built by the server and only described by theirs.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+import orjson
+from fastapi import HTTPException, Request
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartParser
 
 from shorthash.images import Collection
 from shorthash.store.items import LONGEST
-from shorthash.web.queries import INT64, LARGEST, K
 from shorthash.web.settings import Settings
 
 __all__ = [
@@ -18,29 +35,49 @@ __all__ = [
     "Health",
     "ItemInfo",
     "Problem",
+    "RequestModels",
     "SearchAnswer",
-    "add_request",
+    "broken_rule",
+    "content_type",
+    "keep_in_memory",
     "problems",
-    "search_request",
+    "read_form",
+    "read_json",
+    "request_bodies",
+    "request_models",
 ]
 
-Id = Annotated[int | str, Field(description="Integer or string, as it was added.", examples=[17])]
-Code = Annotated[int, Field(ge=0, description="The code as an integer; bit 0 is the lowest.", examples=[90])]
-Bits = Annotated[str, Field(pattern="^[01]+$", description="The code as zeros and ones, highest bit first.")]
-Label = Annotated[int | str | None, Field(description="Class; several are joined by ';'.", examples=["cat"])]
-Thumbnail = Annotated[
-    str | None, Field(description="Address of a JPEG; null if the item is no image.", examples=["/thumbnails/0a1b.jpg"])
-]
+Model = TypeVar("Model", bound=BaseModel)
+Json = dict[str, Any]
+
+QUERIES = ("vector", "id", "code")
+K = 20  # neighbours, if a request does not say how many
+LARGEST = 1e15  # of a feature; its square still fits float32 many times over
+INT64 = 1 << 63
+LONGEST_NAME = 120  # characters of a file name that are kept
+LONGEST_VALUE = 60  # characters of a wrong value that an error repeats
 
 
 class _Exact(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(_Exact):
-    """What went wrong."""
+# Answers
 
-    detail: str = Field(description="One sentence: what, which rule, and the way out.")
+Id = Annotated[int | str, Field(description="Integer or string, as it was added.", examples=[17])]
+Code = Annotated[int, Field(ge=0, description="The code as an integer; bit 0 is the lowest.", examples=[90])]
+Bits = Annotated[str, Field(pattern="^[01]+$", description="The code as zeros and ones, highest bit first.")]
+Label = Annotated[int | str | None, Field(description="Class; several are joined by ';'.", examples=["cat"])]
+Thumbnail = Annotated[
+    str | None,
+    Field(description="Address of a JPEG; null if the item is not an image.", examples=["/thumbnails/0a.jpg"]),
+]
+
+
+class Problem(_Exact):
+    """An error."""
+
+    detail: str = Field(description="One sentence: what is wrong, the rule, and what to do.")
 
 
 class QueryCode(_Exact):
@@ -55,7 +92,7 @@ class ItemInfo(_Exact):
 
     id: Id
     label: Label
-    name: str = Field(description="What it is called; empty without a name.", examples=["cat/1.jpg"])
+    name: str = Field(description="Its name; empty without one.", examples=["cat/1.jpg"])
     code: Code
     bits: Bits
     thumbnail: Thumbnail
@@ -72,7 +109,7 @@ class Ring(_Exact):
     """Items at one distance."""
 
     distance: int = Field(ge=0, le=64)
-    items: list[Neighbour] = Field(description="Bucket by bucket, or best first where they were re-ranked.")
+    items: list[Neighbour] = Field(description="Bucket by bucket; if re-ranked, best first.")
 
 
 class SearchAnswer(_Exact):
@@ -82,12 +119,12 @@ class SearchAnswer(_Exact):
     n_bits: int = Field(ge=1, le=64)
     count: int = Field(ge=0, description="Items in all groups.")
     groups: list[Ring] = Field(description="By increasing distance.")
-    ring_sizes: list[int] = Field(description="How many items of the collection lie at distance 0, 1, ..., n_bits.")
-    seconds: float = Field(ge=0, description="What the search took on the server.")
+    ring_sizes: list[int] = Field(description="Number of items of the collection at distance 0, 1, ..., n_bits.")
+    seconds: float = Field(ge=0, description="Duration of the search on the server.")
 
 
 class Duplicate(_Exact):
-    """An image that is there already."""
+    """An image that is already in the collection."""
 
     name: str
     id: Id
@@ -101,27 +138,27 @@ class Failure(_Exact):
 
 
 class Added(_Exact):
-    """What became of new items."""
+    """The result of adding items."""
 
     added: list[Id] = Field(description="Ids of the new items, in order; they are on disk.")
-    duplicates: list[Duplicate] = Field(description="Images whose content is there already.")
+    duplicates: list[Duplicate] = Field(description="Images whose content is already in the collection.")
     failed: list[Failure] = Field(description="Images that could not be used.")
-    detail: str | None = Field(default=None, description="One sentence where nothing was added; else missing.")
+    detail: str | None = Field(default=None, description="One sentence if nothing was added; else missing.")
 
 
 class BucketSize(_Exact):
     """A bucket."""
 
     code: Code
-    load: int = Field(ge=0, description="How many items share the code.")
-    classes: dict[str, int] = Field(description="Class -> how many, most frequent first.")
+    load: int = Field(ge=0, description="Number of items with this code.")
+    classes: dict[str, int] = Field(description="Class -> number of items, most frequent first.")
 
 
 class BucketList(_Exact):
     """Codes that occur."""
 
     n_bits: int
-    count: int = Field(description="Codes that occur in all.")
+    count: int = Field(description="Number of all codes that occur.")
     buckets: list[BucketSize] = Field(description="By code, ascending.")
 
 
@@ -134,146 +171,287 @@ class BucketPage(BucketSize):
 
 
 class Health(_Exact):
-    """That the server lives."""
+    """The state of the server."""
 
     status: str = Field(examples=["ok"])
     items: int
     n_bits: int
     n_features: int
     takes_images: bool = Field(description="Whether images can be sent.")
-    writable: bool = Field(description="Whether items can be added and removed, given the token.")
+    writable: bool = Field(description="Whether items can be added and removed with the token.")
 
 
 REASONS = {
     400: "The body cannot be parsed.",
     401: "The token is missing or wrong.",
-    403: "Nobody may write here.",
-    404: "There is no such thing here.",
+    403: "The collection is read-only.",
+    404: "It does not exist.",
     408: "The request did not arrive in time.",
-    409: "An id is taken.",
+    409: "An id is already used.",
     413: "The body is too long.",
-    415: "The content type is none of those listed.",
-    421: "The server does not answer to that name.",
+    415: "The content type is not one of those listed.",
+    421: "The server does not answer to this host name.",
     422: "A value breaks a rule.",
-    429: "Too many requests; Retry-After tells when to come back.",
-    503: "The server is busy, or it took too long.",
+    429: "Too many requests; Retry-After says when to try again.",
+    503: "The server is busy, or the request took too long.",
 }
 
 
 def problems(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Declared errors of a route; those of the door come along."""
+    """The declared errors of a route, and those of the middleware."""
     return {code: {"model": Problem, "description": REASONS[code]} for code in sorted({*codes, 421, 429, 503})}
 
 
-def search_request(collection: Collection, settings: Settings) -> dict[str, Any]:
-    """The body of POST /search."""
-    extent = _extent(collection, settings)
-    kinds = {
-        "vector": _vector(collection),
-        "id": {**_id(), "description": "An item; it is not among its own neighbours."},
-        "code": _code(collection),
+# Requests
+
+
+def _storable(value: Any) -> Any:
+    """A value that every database takes."""
+    if isinstance(value, str) and (len(value.encode()) > LONGEST or "\0" in value):
+        raise ValueError(f"Text may have at most {LONGEST} bytes and no NUL character")
+    return value
+
+
+def _from_binary(text: str) -> int:
+    return int(text, 2)
+
+
+Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
+Integer = Annotated[int, Field(strict=True, ge=-INT64, le=INT64 - 1)]
+Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+Key = Annotated[Integer | Text, AfterValidator(_storable)]
+Nothing = SkipJsonSchema[None]  # null means the same as no value, but clients need not send it
+
+
+class RequestModels(NamedTuple):
+    """The models of requests to one server.
+
+    Attributes
+    ----------
+    options : how many neighbours to find, how far, and in which order
+    search : a search by vector, id or code, with options
+    item : a vector to add, with its id, label and name
+    add : items to add
+    """
+
+    options: type[Any]
+    search: type[Any]
+    item: type[Any]
+    add: type[Any]
+
+
+def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestModels:
+    """Models with the limits of one collection: length of vectors, range of codes, numbers of items."""
+    return RequestModels(*_search_models(n_features, n_bits, settings), *_add_models(n_features, settings))
+
+
+def _search_models(n_features: int, n_bits: int, settings: Settings) -> tuple[type[BaseModel], type[BaseModel]]:
+    features = Field(min_length=n_features, max_length=n_features, description=f"{n_features} features.")
+    largest, pattern = (1 << n_bits) - 1, f"^[01]{{{n_bits}}}$"
+
+    class Options(_Exact):
+        k: StrictInt = Field(K, ge=1, le=settings.max_k, description="How many neighbours to find.")
+        radius: StrictInt | None = Field(
+            None, ge=0, le=n_bits, description="Largest Hamming distance; null: no limit, and 2 if re-ranked."
+        )
+        rerank: StrictBool = Field(False, description="Order by cosine: the best k of all items within the radius.")
+
+    class Search(Options):
+        vector: Annotated[list[Number], features] | Nothing = None
+        id: Key | Nothing = Field(None, description="An item; it is not among its own neighbours.")
+        code: (
+            Annotated[StrictInt, Field(ge=0, le=largest)]
+            | Annotated[str, Field(pattern=pattern), AfterValidator(_from_binary)]
+            | Nothing
+        ) = Field(None, description="A code as an integer, or as zeros and ones, highest bit first.")
+
+        @model_validator(mode="after")
+        def _check_query(self) -> Self:
+            given = [name for name in QUERIES if getattr(self, name) is not None]
+            if len(given) != 1:
+                got = " and ".join(given) or "none"
+                raise ValueError(
+                    f"A search by JSON takes exactly one of vector, id and code. Got {got}; send images as multipart"
+                )
+            if self.code is not None and self.rerank:
+                raise ValueError("Re-ranking compares vectors, and a code has none; search by vector, id or image")
+            return self
+
+    return Options, Search
+
+
+def _add_models(n_features: int, settings: Settings) -> tuple[type[BaseModel], type[BaseModel]]:
+    features = Field(min_length=n_features, max_length=n_features, description=f"{n_features} features.")
+
+    class Item(_Exact):
+        vector: Annotated[list[Number], features]
+        id: Key | Nothing = Field(None, description="New. Either all items have one, or none, and they are numbered.")
+        label: Key | None = Field(None, description="Class; several are joined by ';'.")
+        name: Annotated[str, Field(max_length=LONGEST), AfterValidator(_storable)] | Nothing = ""
+
+    class Add(_Exact):
+        items: list[Item] = Field(min_length=1, max_length=settings.max_items)
+
+        @model_validator(mode="after")
+        def _check_ids(self) -> Self:
+            ids = [item.id for item in self.items if item.id is not None]
+            if len(ids) not in (0, len(self.items)):
+                raise ValueError(
+                    f"Either all items have an id, or none. Got {len(ids)} ids for {len(self.items)} items"
+                )
+            if len(set(ids)) < len(ids) or len(set(map(type, ids))) > 1:
+                raise ValueError("The ids of new items must be different, and all integers or all strings")
+            return self
+
+    return Item, Add
+
+
+def request_bodies(models: RequestModels, collection: Collection, settings: Settings) -> tuple[Json, Json]:
+    """What OpenAPI says about the bodies of POST /search and POST /items."""
+    fields = models.search.model_json_schema()["properties"]
+    options = {name: fields[name] for name in models.options.model_fields}
+    by_kind = [_object({kind: fields[kind], **options}, kind) for kind in QUERIES]
+    examples = {
+        "by id": {"value": {"id": collection.ids[0].item() if len(collection) else 0, "k": 5, "radius": 2}},
+        "by code": {"value": {"code": 0, "k": 5}},
     }
-    variants = [
-        {"type": "object", "additionalProperties": False, "required": [kind], "properties": {kind: schema, **extent}}
-        for kind, schema in kinds.items()
-    ]
-    content: dict[str, Any] = {
-        "application/json": {
-            "schema": {"oneOf": variants},
-            "examples": {
-                "by id": {"value": {"id": _some_id(collection), "k": 5, "radius": 2}},
-                "by code": {"value": {"code": 0, "k": 5}},
-            },
-        }
-    }
+    image = {"type": "string", "format": "binary", "description": "An image file."}
+    search: Json = {"application/json": {"schema": {"oneOf": by_kind}, "examples": examples}}
+    item = _object(models.item.model_json_schema()["properties"], "vector")
+    items = {**models.add.model_json_schema()["properties"]["items"], "items": item}
+    add: Json = {"application/json": {"schema": _object({"items": items}, "items")}}
     if collection.takes_images:
-        form = {"image": {**_file(), "description": "One image file."}, **extent}
-        schema = {"type": "object", "additionalProperties": False, "required": ["image"], "properties": form}
-        content["multipart/form-data"] = {"schema": schema}
-    return {"requestBody": {"required": True, "content": content}}
+        images = {"type": "array", "minItems": 1, "maxItems": settings.max_images, "items": image}
+        label = {"type": "string", "minLength": 1, "maxLength": LONGEST, "description": "Class of all images."}
+        search["multipart/form-data"] = {"schema": _object({"image": image, **options}, "image")}
+        add["multipart/form-data"] = {"schema": _object({"image": images, "label": label}, "image")}
+    search_body, add_body = ({"requestBody": {"required": True, "content": content}} for content in (search, add))
+    return search_body, add_body
 
 
-def add_request(collection: Collection, settings: Settings) -> dict[str, Any]:
-    """The body of POST /items."""
-    text = {"type": "string", "maxLength": LONGEST}
-    item = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["vector"],
-        "properties": {
-            "id": {**_id(), "description": "New; all items bring one, or none does, and they are numbered on."},
-            "vector": _vector(collection),
-            "label": _label(),
-            "name": {**text, "description": f"What to call it, {LONGEST} bytes at most."},
-        },
-    }
-    items = {"type": "array", "minItems": 1, "maxItems": settings.max_items, "items": item}
-    body = {"type": "object", "additionalProperties": False, "required": ["items"], "properties": {"items": items}}
-    content: dict[str, Any] = {"application/json": {"schema": body}}
-    if collection.takes_images:
-        images = {"type": "array", "minItems": 1, "maxItems": settings.max_images, "items": _file()}
-        form = {"image": {**images, "description": "Image files; repeat the field."}, "label": {**text, "minLength": 1}}
-        schema = {"type": "object", "additionalProperties": False, "required": ["image"], "properties": form}
-        content["multipart/form-data"] = {"schema": schema}
-    return {"requestBody": {"required": True, "content": content}}
+def _object(properties: Json, required: str) -> Json:
+    return {"type": "object", "additionalProperties": False, "required": [required], "properties": properties}
 
 
-def _extent(collection: Collection, settings: Settings) -> dict[str, Any]:
-    radius = {"type": "integer", "minimum": 0, "maximum": collection.n_bits}
-    return {
-        "k": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": settings.max_k,
-            "default": K,
-            "description": "How many neighbours to find.",
-        },
-        "radius": {
-            "anyOf": [radius, {"type": "null"}],
-            "default": None,
-            "description": "Largest Hamming distance; null: as far as k items reach, and 2 if re-ranked.",
-        },
-        "rerank": {
-            "type": "boolean",
-            "default": False,
-            "description": "Order by cosine between vectors: the best k of all items within the radius.",
-        },
-    }
+def broken_rule(errors: Sequence[Mapping[str, Any]]) -> str:
+    """The first broken rule as one sentence, from the errors of pydantic.
+
+    Examples
+    --------
+    >>> broken_rule([{"type": "x", "loc": ("k",), "msg": "Input should be greater than or equal to 1", "input": 0}])
+    'k must be greater than or equal to 1. Got 0.'
+    """
+    first = errors[0]
+    field = _field(first)
+    if first["type"] == "value_error":
+        return f"{first['ctx']['error']}."
+    if first["type"] == "missing":
+        return f"{field} is missing; see /openapi.json."
+    if first["type"] == "extra_forbidden":
+        return f"{field} is not a field of this request; see /openapi.json."
+    if first["type"] == "model_type":
+        rules = "must be a JSON object"
+    else:  # of a union, every member has an error
+        rules = " or ".join(dict.fromkeys(_rule(error) for error in errors if _field(error) == field))
+    return f"{field} {rules}. Got {_short(first['input'])}."
 
 
-def _vector(collection: Collection) -> dict[str, Any]:
-    n = collection.n_features
-    number = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
-    return {"type": "array", "minItems": n, "maxItems": n, "items": number, "description": f"{n} features."}
+def _field(error: Mapping[str, Any]) -> str:
+    """The name of a field, without its place in the request and the members of unions."""
+    place = [str(part) for part in error["loc"] if part not in ("body", "path", "query", "int", "str")]
+    return ".".join(part for part in place if part.replace("_", "").isalnum()) or "The body"
 
 
-def _id() -> dict[str, Any]:
-    return {
-        "anyOf": [
-            {"type": "integer", "minimum": -INT64, "maximum": INT64 - 1},
-            {"type": "string", "minLength": 1, "maxLength": LONGEST},
-        ]
-    }
+def _rule(error: Mapping[str, Any]) -> str:
+    rule = str(error["msg"]).partition(", unable to")[0].replace(" after validation", "")
+    return re.sub(r"^\w+ should ", "must ", rule)
 
 
-def _label() -> dict[str, Any]:
-    return {"anyOf": [*_id()["anyOf"], {"type": "null"}], "description": "Class; several are joined by ';'."}
+def _short(value: Any) -> str:
+    """A value, shortened to fit a sentence."""
+    if isinstance(value, list | dict):
+        return f"a list of {len(value)}" if isinstance(value, list) else "an object"
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
 
 
-def _code(collection: Collection) -> dict[str, Any]:
-    n = collection.n_bits
-    return {
-        "anyOf": [
-            {"type": "integer", "minimum": 0, "maximum": (1 << n) - 1},
-            {"type": "string", "pattern": f"^[01]{{{n}}}$"},
-        ],
-        "description": "A code as an integer, or as zeros and ones, highest bit first.",
-    }
+# Bodies
 
 
-def _file() -> dict[str, Any]:
-    return {"type": "string", "format": "binary"}
+def content_type(request: Request, takes_images: bool) -> str:
+    """Either "json" or "form"; 415 for everything else."""
+    given = request.headers.get("content-type", "")
+    kind, _, parameters = given.partition(";")
+    kind = kind.strip().lower()
+    charset = re.search(r'charset="?([^\s";]+)', parameters.lower())
+    if kind == "application/json" and (charset is None or charset.group(1) in ("utf-8", "utf8", "us-ascii")):
+        return "json"
+    if kind == "multipart/form-data" and takes_images:
+        return "form"
+    known = "application/json (UTF-8)" + (" or multipart/form-data" if takes_images else "")
+    note = "" if takes_images or kind != "multipart/form-data" else ", since this collection takes vectors, not images"
+    raise HTTPException(415, f"The content type must be {known}{note}. Got {given[:60] or 'none'!r}.")
 
 
-def _some_id(collection: Collection) -> int | str:
-    return collection.ids[0].item() if len(collection) else 0
+async def read_json(request: Request, model: type[Model]) -> Model:
+    """The body of a request, checked; 400 if it is not JSON."""
+    try:
+        values = orjson.loads(await request.body())
+    except orjson.JSONDecodeError as error:
+        raise HTTPException(400, f"The body must be JSON ({str(error)[:120]}); check its syntax.") from None
+    return model.model_validate(values)
+
+
+async def read_form(
+    request: Request, known: Sequence[str], most: int
+) -> tuple[list[tuple[str, bytes]], dict[str, str]]:
+    """The images (name and bytes) and the other fields of a multipart body.
+
+    Parameters
+    ----------
+    request : its body is read
+    known : names of the other fields; each may occur once
+    most : number of images allowed; at least one is needed
+    """
+    images: list[tuple[str, bytes]] = []
+    texts: dict[str, str] = {}
+    try:
+        form = await request.form(max_files=most + 1, max_fields=10)
+    except LookupError:
+        raise HTTPException(400, "The form cannot be read, since its charset is unknown; use UTF-8.") from None
+    try:
+        for field, value in form.multi_items():
+            if field == "image" and isinstance(value, UploadFile):
+                images.append((base_name(value.filename), await value.read()))
+            elif field == "image":
+                raise HTTPException(422, "The field image must be a file with a file name; in curl: -F image=@cat.jpg")
+            elif field not in known or isinstance(value, UploadFile):
+                raise HTTPException(422, f"The field {field[:60]!r} is unknown; known are image, {', '.join(known)}.")
+            elif field in texts:
+                raise HTTPException(422, f"The field {field!r} occurs twice; send it once.")
+            else:
+                texts[field] = value
+    finally:
+        await form.close()
+    if not 1 <= len(images) <= most:
+        allowed = "one file" if most == 1 else f"1 to {most} files"
+        raise HTTPException(422, f"The form must have {allowed} in the field image. Got {len(images)}.")
+    return images, texts
+
+
+def keep_in_memory(max_body: int) -> None:
+    """Keep Starlette from writing forms to temporary files: a body is small enough for memory, and leaves no traces."""
+    MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, max_body + 1)
+
+
+def base_name(given: str | None) -> str:
+    r"""The name of an uploaded file, without folders and unprintable characters.
+
+    Examples
+    --------
+    >>> base_name("../../etc/passwd"), base_name("C:\\Users\\me\\cat.jpg"), base_name(None)
+    ('passwd', 'cat.jpg', 'image')
+    """
+    name = re.split(r"[/\\]", given or "")[-1]
+    clean = "".join(c for c in name if c.isprintable()).strip().lstrip(".")[:LONGEST_NAME]
+    return clean.encode("utf-8", "ignore").decode() or "image"

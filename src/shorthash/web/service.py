@@ -1,15 +1,16 @@
-"""A collection behind a server: what is quick runs in the event loop, the rest in threads, writes one after another."""
+"""A collection behind a server: short work runs in the event loop, long work in threads, writes one after another."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+import orjson
 from fastapi import HTTPException
 from numpy.typing import NDArray
 
@@ -17,55 +18,52 @@ from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput
 from shorthash.images import AddReport, Collection, Found, Item
 from shorthash.images.collection import RERANK_RADIUS
-from shorthash.web.answers import item_json, search_json, timed
-from shorthash.web.batching import BatchEncoder
-from shorthash.web.known import KnownAnswers, KnownItems
+from shorthash.index.items import AnyIds
 from shorthash.web.metrics import Metrics
-from shorthash.web.queries import NewItems, Query
 from shorthash.web.settings import Settings
 
-__all__ = ["Service"]
+__all__ = ["AnswerCache", "Service", "as_bits", "item_value", "parse_id", "search_value"]
 
-QUICK_BITS = (
-    16  # up to here no search looks at more than 65 536 buckets: tens of microseconds, less than a thread costs
-)
-TRIES = 3  # of a lookup that a removal overtook
+# Up to 16 bits a search looks at no more than 65 536 buckets, which takes less time than starting a thread.
+QUICK_BITS = 16
+LARGEST_BATCH = 64  # vectors encoded together
+LONGEST_ID = 60  # characters of an id that an error repeats
 
 T = TypeVar("T")
+Vector = NDArray[np.float32]
 
 
 class Service:
-    """What the routes ask.
+    """Searches and changes a collection for the routes.
 
     Parameters
     ----------
     collection : to search and, if open for writing, to change
     settings : limits
-    metrics : where times are kept
+    metrics : where times are recorded
     """
 
     def __init__(self, collection: Collection, settings: Settings, metrics: Metrics) -> None:
         self.collection, self.settings, self.metrics = collection, settings, metrics
-        self.known = KnownItems(self._items_json)
-        self.answers = KnownAnswers(settings.remembered)
-        self._encoder = BatchEncoder(self._encode)
+        self.answers = AnswerCache(settings.remembered)
+        self._waiting: list[tuple[Vector, asyncio.Future[int]]] = []  # vectors to encode
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-search")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="shorthash-write")
         self._writing = asyncio.Lock()
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish the writes that have begun."""
         self._writer.shutdown()
         self._threads.shutdown(cancel_futures=True)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do something slow in a thread."""
+        """Do something in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def write(self, deadline: asyncio.Timeout | None, work: Callable[[], T]) -> T:
-        """Change the collection; one request after another.
+        """Change the collection, one request after another.
 
-        Waiting counts against the time limit; what has begun is finished and told, however long it takes.
+        Waiting counts towards the time limit; a write that has begun is finished, however long it takes.
         """
         async with self._writing:
             if deadline is not None:
@@ -73,147 +71,245 @@ class Service:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._writer, work)
             finally:
-                self.answers.forget()
+                self.answers = AnswerCache(self.settings.remembered)
 
-    async def search(self, query: Query) -> bytes:
-        """Neighbours of a query, as JSON."""
+    async def search(
+        self,
+        k: int,
+        radius: int | None,
+        rerank: bool,
+        *,
+        vector: Vector | None = None,
+        item: int | str | None = None,
+        code: int | None = None,
+        image: bytes | None = None,
+    ) -> dict[str, Any]:
+        """The neighbours of one query, as a value that orjson takes.
+
+        Up to 16 bits there are few codes, so answers are cached by code. A write replaces the cache; an answer found
+        before it goes into the old one.
+        """
         start = time.perf_counter()
-        code, vector = await self._code(query)
-        if query.rerank or query.kind == "id":
-            answer = await self._answer(query, code, vector)
+        cache = self.answers
+        if vector is not None:
+            code = await self._encoded(vector)
+        elif image is not None:
+            code, vector = await self.run(lambda: self.image_code(image))
+        elif item is not None:
+            if item not in self.collection:
+                raise _unknown(item)
+            code = int(self.collection.codes_of([item])[0])
+        assert code is not None
+        key = None if item is not None or rerank else (code, k, radius)
+        answer = cache.get(key)
+        if answer is not None:
+            self.metrics.remembered.inc()
         else:
-            key, changes = (code, query.k, query.radius), self.answers.changes
-            known = self.answers.get(key)
-            if known is None:
-                answer = await self._answer(query, code, vector)
-                self.answers.put(key, answer, changes)
-            else:
-                answer = known
-                self.metrics.remembered.inc()
-        return timed(answer, time.perf_counter() - start)
+            query: dict[str, Any] = {"code": code}
+            if item is not None:
+                query = {"id": item}
+            elif rerank:
+                query = {"vector": vector}
+            if rerank:
+                self.check_rerank(code, RERANK_RADIUS if radius is None else radius)
+            find = partial(self._find, code, **query, k=k, radius=radius, rerank=rerank)
+            quick = not rerank and self.collection.n_bits <= QUICK_BITS
+            answer = search_value(*(find() if quick else await self.run(find)))
+            cache.put(key, answer)
+        seconds = round(time.perf_counter() - start, 6)
+        return {**answer, "groups": orjson.Fragment(answer["groups"]), "seconds": seconds}
 
-    async def _answer(self, query: Query, code: int, vector: NDArray[np.float32] | None) -> bytes:
-        """Search, and tell what was found."""
-        if query.rerank:
-            self._check_rerank(code, query.radius)
-        if query.rerank or self.collection.n_bits > QUICK_BITS:
-            found, rings = await self.run(lambda: self._find(query, code, vector))
-        else:
-            found, rings = self._find(query, code, vector)
-        ids = found.ids.tolist()
-        items = self.known.get(ids)
-        if items is None:
-            told = await self.run(lambda: self.known.fetch(ids))
-            found = _still_there(found, told)
-            items = [told[item] for item in found.ids.tolist()]
-        return search_json(found, items, rings)
-
-    async def _code(self, query: Query) -> tuple[int, NDArray[np.float32] | None]:
-        """The code of a query, and its vector if it has one."""
-        if query.kind == "vector":
-            return await self._encoder.code(query.value), query.value
-        if query.kind == "code":
-            return int(query.value), None
-        if query.kind == "id":
-            if query.value not in self.collection:
-                raise unknown(query.value)
-            return int(self.collection.codes_of([query.value])[0]), None
-        return await self.run(lambda: self._image_code(query.value))
-
-    def _find(self, query: Query, code: int, vector: NDArray[np.float32] | None) -> tuple[Found, NDArray[np.int64]]:
+    def _find(self, query_code: int, **search: Any) -> tuple[Found, NDArray[np.int64]]:
         start = time.perf_counter()
-        asked: dict[str, Any] = {"code": code}
-        if query.kind == "id":
-            asked = {"id": query.value}
-        elif query.rerank:
-            asked = {"vector": vector}
-        found = self.collection.search(**asked, k=query.k, radius=query.radius, rerank=query.rerank)
-        rings = self.collection.ring_sizes(code)
+        found = self.collection.search(**search)
+        ring_sizes = self.collection.ring_sizes(query_code)
         self.metrics.search.observe(time.perf_counter() - start)
-        return found, rings
+        return found, ring_sizes
 
-    def _check_rerank(self, code: int, radius: int | None) -> None:
-        reach = RERANK_RADIUS if radius is None else radius
-        n = int(self.collection.ring_sizes(code)[: reach + 1].sum())
+    def check_rerank(self, code: int, radius: int) -> None:
+        """Raise InvalidInput if re-ranking would compare too many vectors."""
+        n = int(self.collection.ring_sizes(code)[: radius + 1].sum())
         if n > self.settings.max_rerank:
-            raise HTTPException(
-                422,
-                f"Re-ranking within radius {reach} compares {n} vectors, and at most {self.settings.max_rerank} are "
-                "allowed; take a smaller radius.",
+            raise InvalidInput(
+                f"Re-ranking within radius {radius} compares {n} vectors, and at most {self.settings.max_rerank} are "
+                "allowed; use a smaller radius."
             )
 
-    def _encode(self, vectors: NDArray[np.float32]) -> NDArray[np.integer]:
-        start = time.perf_counter()
-        codes = as_packed(self.collection.encode(vectors), self.collection.n_bits)
-        self.metrics.encode.observe(time.perf_counter() - start)
-        self.metrics.encoded.inc(len(vectors))
-        return codes
-
-    def _image_code(self, octets: bytes) -> tuple[int, NDArray[np.float32]]:
+    def image_code(self, octets: bytes) -> tuple[int, Vector]:
+        """Code and vector of an image; InvalidInput if it cannot be used."""
         encoded = self.collection.encode_images([("image", octets)], max_pixels=self.settings.max_pixels)
         if encoded.failed:
-            raise HTTPException(422, f"The image cannot be used: {encoded.failed[0][1]}")
+            raise InvalidInput(f"The image cannot be used: {encoded.failed[0][1]}")
         return int(as_packed(encoded.codes, self.collection.n_bits)[0]), encoded.vectors[0]
 
-    def _items_json(self, ids: Sequence[Any]) -> dict[Any, bytes]:
-        return {item.id: item_json(item, self.collection.n_bits) for item in self.items(ids)}
+    async def _encoded(self, vector: Vector) -> int:
+        """The code of a vector; vectors that arrive together are encoded together, which costs little more than one."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        self._waiting.append((vector, future))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._encode_waiting)
+        return await future
 
-    def items(self, ids: Sequence[Any]) -> list[Item]:
-        """Items that are there; some of them may have gone since they were found."""
-        for _ in range(TRIES):
-            there = [item for item in ids if item in self.collection]
-            try:
-                return self.collection.items(there)
-            except InvalidInput:
-                continue
-        return []
+    def _encode_waiting(self) -> None:
+        batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._encode_waiting)
+        batch = [(vector, future) for vector, future in batch if not future.done()]  # others were aborted
+        if not batch:
+            return
+        start = time.perf_counter()
+        try:
+            codes = self.collection.encode(np.stack([vector for vector, _ in batch]))
+        except Exception as error:
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        self.metrics.encode.observe(time.perf_counter() - start)
+        self.metrics.encoded.inc(len(batch))
+        for (_, future), code in zip(batch, as_packed(codes, self.collection.n_bits).tolist(), strict=True):
+            future.set_result(code)
 
-    def item(self, item: int | str) -> Item:
-        """One item, or 404."""
-        found = self.items([item])
+    def item(self, text: str) -> Item:
+        """The item with an id, given as text, or 404."""
+        try:
+            item = parse_id(text, self.collection.ids)
+        except InvalidInput as error:
+            raise HTTPException(404, str(error)) from None
+        found = self.collection.items([item], skip_missing=True)
         if not found:
-            raise unknown(item)
+            raise _unknown(item)
         return found[0]
 
-    def add_vectors(self, new: NewItems) -> list[Any]:
-        """Add vectors, all or none; their ids."""
-        if new.ids is not None:
-            taken = next((item for item in new.ids if item in self.collection), None)
-            if taken is not None:
-                raise HTTPException(409, f"Id {taken!r} is taken; leave ids away, or delete that item first.")
-        ids = self.collection.add_vectors(new.vectors, ids=new.ids, labels=new.labels, names=new.names).tolist()
-        self.known.forget(ids)
-        return list(ids)
+    def add_vectors(self, items: Sequence[Any]) -> list[Any]:
+        """Add items of a request, all or none, and return their ids."""
+        ids = [item.id for item in items] if items[0].id is not None else None
+        used = next((item for item in ids or () if item in self.collection), None)
+        if used is not None:
+            raise HTTPException(409, f"Id {used!r} is already used; send no ids, or delete that item first.")
+        added = self.collection.add_vectors(
+            np.array([item.vector for item in items], dtype=np.float32),
+            ids=ids,
+            labels=[item.label for item in items],
+            names=[item.name or "" for item in items],
+        )
+        return list(added.tolist())
 
-    def add_images(self, images: Sequence[tuple[str, bytes]], label: int | str | None) -> AddReport:
-        """Add images; what became of each."""
-        labels = [label] * len(images)
-        return self.collection.add_images(images, labels=labels, max_pixels=self.settings.max_pixels)
+    def add_images(self, images: Sequence[tuple[str, bytes]], label: str | None) -> AddReport:
+        """Add images."""
+        return self.collection.add_images(images, labels=[label] * len(images), max_pixels=self.settings.max_pixels)
 
-    def remove(self, item: int | str) -> None:
-        """Remove an item, or 404."""
-        if item not in self.collection:
-            raise unknown(item)
-        self.collection.remove([item])
-        self.known.forget([item])
-
-
-def _still_there(found: Found, told: Mapping[Any, bytes]) -> Found:
-    """What was found, less items that were removed meanwhile."""
-    if len(told) == len(found):
-        return found
-    rows = [row for row, item in enumerate(found.ids.tolist()) if item in told]
-    return replace(
-        found,
-        ids=found.ids[rows],
-        distances=found.distances[rows],
-        codes=found.codes[rows],
-        labels=[found.labels[row] for row in rows],
-        scores=None if found.scores is None else found.scores[rows],
-    )
+    def remove(self, text: str) -> None:
+        """Remove the item with an id, given as text, or 404."""
+        self.collection.remove([self.item(text).id])
 
 
-def unknown(item: int | str) -> HTTPException:
-    """The answer to an id that is not there."""
+class AnswerCache:
+    """Answers to searches; when they take too much memory, the oldest is dropped.
+
+    Parameters
+    ----------
+    largest : bytes of all answers; 0: nothing is cached
+
+    Examples
+    --------
+    >>> cache = AnswerCache(10)
+    >>> for code in (1, 2):
+    ...     cache.put(code, {"groups": b"123456"})
+    >>> cache.get(1), cache.get(2)
+    (None, {'groups': b'123456'})
+    """
+
+    def __init__(self, largest: int) -> None:
+        self._largest, self._size = largest, 0
+        self._answers: dict[Any, dict[str, Any]] = {}
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """The answer to a query, if it is cached; a key of None never is."""
+        return self._answers.get(key)
+
+    def put(self, key: Any, answer: dict[str, Any]) -> None:
+        """Cache an answer, unless its key is None."""
+        size = len(answer["groups"])
+        if key is None or size > self._largest or key in self._answers:
+            return
+        self._answers[key] = answer
+        self._size += size
+        while self._size > self._largest:
+            oldest = self._answers.pop(next(iter(self._answers)))
+            self._size -= len(oldest["groups"])
+
+
+def as_bits(code: int, n_bits: int) -> str:
+    """A code as zeros and ones, highest bit first.
+
+    Examples
+    --------
+    >>> as_bits(5, 4)
+    '0101'
+    """
+    return f"{code:0{n_bits}b}"
+
+
+def item_value(item: Item, n_bits: int) -> dict[str, Any]:
+    """An item as the API shows it."""
+    return {
+        "id": item.id,
+        "label": item.label,
+        "name": item.name,
+        "code": item.code,
+        "bits": as_bits(item.code, n_bits),
+        "thumbnail": f"/thumbnails/{item.content}.jpg" if item.content else None,
+    }
+
+
+def search_value(found: Found, ring_sizes: NDArray[np.int64]) -> dict[str, Any]:
+    """Neighbours as the API shows them, grouped by distance; the groups are JSON already."""
+    bits = {code: as_bits(code, found.n_bits) for code in set(found.codes.tolist())}
+    scores = [None] * len(found) if found.scores is None else found.scores.tolist()
+    columns = (found.ids.tolist(), found.labels, found.names, found.codes.tolist(), found.contents)
+    items = [
+        {
+            "id": item,
+            "label": label,
+            "name": name,
+            "code": code,
+            "bits": bits[code],
+            "thumbnail": f"/thumbnails/{content}.jpg" if content else None,
+            "distance": distance,
+            "score": score,
+        }
+        for item, label, name, code, content, distance, score in zip(
+            *columns, found.distances.tolist(), scores, strict=True
+        )
+    ]
+    groups = [{"distance": distance, "items": [items[row] for row in rows]} for distance, rows in found.groups()]
+    return {
+        "query": {"code": found.code, "bits": as_bits(found.code, found.n_bits)},
+        "n_bits": found.n_bits,
+        "count": len(found),
+        "ring_sizes": ring_sizes.tolist(),
+        "groups": orjson.dumps(groups),
+    }
+
+
+def parse_id(text: str, ids: AnyIds) -> int | str:
+    """An id from an address: an integer if the ids of the collection are integers; else InvalidInput."""
+    if ids.dtype.kind != "i":
+        return text
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdecimal() and len(digits) < 20:
+        number = int(text)
+        if str(number) == text and -(1 << 63) <= number < 1 << 63:
+            return number
+    example = ids[len(ids) // 2] if len(ids) else "one after adding items"
+    raise InvalidInput(f"There is no item {_short(text)}: ids are integers here; try {example}.")
+
+
+def _unknown(item: int | str) -> HTTPException:
+    return HTTPException(404, f"There is no item {_short(item)}; check the id.")
+
+
+def _short(item: int | str) -> str:
     text = repr(item)
-    return HTTPException(404, f"There is no item {text if len(text) <= 60 else text[:57] + '...'}; check the id.")
+    return text if len(text) <= LONGEST_ID else f"{text[: LONGEST_ID - 3]}..."

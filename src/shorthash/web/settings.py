@@ -1,4 +1,4 @@
-"""What a server allows: the token of writers, names it answers to, and limits."""
+"""Settings of a server: the token of writers, the host names it answers to, and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shorthash.errors import InvalidInput
 __all__ = ["LOOPBACK", "MIB", "Settings", "is_loopback"]
 
 MIB = 1 << 20
-LOOPBACK = ("localhost",)  # addresses need no entry: see security.HostCheck
+LOOPBACK = ("localhost",)
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Settings:
 
     Attributes
     ----------
-    token : what writers must send as ``Authorization: Bearer TOKEN``; None: nobody writes
-    hosts : names the server answers to; addresses are always accepted, since a rebound name is never one
+    token : what writers must send as ``Authorization: Bearer TOKEN``; None: nobody can write
+    hosts : names the server answers to; IP addresses are always accepted
     max_body : bytes of a request's body
     max_pixels : pixels of an image
     max_images : images in one request
@@ -30,14 +30,14 @@ class Settings:
     max_k : neighbours in one answer
     max_rerank : vectors that one search may compare
     rate : requests per second of one client; 0: no limit
-    burst : how many requests may come at once; None: twice the rate, and at least 20
-    timeout : seconds until a request is given up
-    remembered : bytes of answers that are kept until something is written; 0: none
-    threads : that search and decode at the same time
+    burst : requests that may come at once; None: twice the rate, and at least 20
+    timeout : seconds until a request is aborted
+    remembered : bytes of answers that are cached until the next write; 0: none
+    threads : searches and decodings that run at the same time
 
     Examples
     --------
-    >>> Settings(rate=5).bucket, Settings().writable
+    >>> Settings(rate=5).burst_size, Settings().writable
     (20.0, False)
     """
 
@@ -64,7 +64,7 @@ class Settings:
         if self.burst is not None:
             check_count(self.burst, "burst", "Settings")
         if self.token is not None and (not self.token.isascii() or not self.token.isprintable() or not self.token):
-            raise InvalidInput("The token must be printable ASCII and not empty; take: openssl rand -hex 32")
+            raise InvalidInput("The token must be printable ASCII and not empty; make one with: openssl rand -hex 32")
 
     @property
     def writable(self) -> bool:
@@ -72,8 +72,8 @@ class Settings:
         return self.token is not None
 
     @property
-    def bucket(self) -> float:
-        """How many requests may come at once."""
+    def burst_size(self) -> float:
+        """Number of requests that may come at once."""
         return float(self.burst if self.burst is not None else max(2 * self.rate, 20))
 
 

@@ -1,9 +1,9 @@
-"""What the search page shows, as plain dicts for templates: no request, no HTML, no path of this machine."""
+"""What the pages show, as plain values for the templates: no request, no HTML, no path of this machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,34 +12,46 @@ import numpy as np
 
 from shorthash.errors import InvalidInput
 from shorthash.images import BitExplanation, Collection, Found, Item
-from shorthash.images.results import Label, split_label
+from shorthash.images.results import Label
 from shorthash.index.items import AnyIds
+from shorthash.methods import RECIPES
+from shorthash.web.service import as_bits
 
 __all__ = [
+    "K_DEFAULT",
     "K_MAX",
-    "Asked",
-    "as_id",
+    "PageQuery",
     "bits_view",
     "card",
     "cards",
     "counted",
     "default_radius",
     "explanation_views",
-    "read_asked",
+    "model_view",
+    "read_code",
     "results_view",
     "sample_ids",
-    "settings_view",
-    "text_of",
 ]
 
-K_DEFAULT, K_MAX = 60, 200  # what fits a page
-SAMPLED = 2000  # items looked at to find samples of all classes
-LONGEST_ID = 200  # characters of an id that are repeated in a sentence
+K_DEFAULT, K_MAX = 60, 200  # items that fit a page
+SAMPLED = 2000  # items among which samples of all classes are chosen
+LONGEST_CODE = 200  # characters of a wrong code that an error repeats
+
+GOOD, FAIR, POOR = "good", "fair", "poor"
+BALANCE = "How evenly bits are on and off: full means half of the items each, empty that a bit never changes."
+INDEPENDENCE = "How little one bit says about another: full means that no bit repeats another."
+PURITY = "Share of items that are in a bucket where their own class is the most frequent one."
+FEATURES = {
+    "gist": "GIST: the positions of edges by direction and size",
+    "efficientnet-lite0": "EfficientNet-Lite0: a network trained on a million photographs",
+    "onnx": "an ONNX network",
+    "callable": "a function of your own",
+}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What an address asks of the search page.
+class PageQuery:
+    """The address of the search page.
 
     Attributes
     ----------
@@ -59,18 +71,44 @@ class Asked:
     rerank: bool = False
     sample: int = 0
 
+    @classmethod
+    def read(cls, params: Mapping[str, str], n_bits: int) -> PageQuery:
+        """Read an address; an invalid number becomes the default, or the nearest valid one.
+
+        Examples
+        --------
+        >>> PageQuery.read({"id": "7", "k": "1000000", "radius": "many", "rerank": "1"}, 8)
+        PageQuery(n_bits=8, id='7', code='', k=200, radius=2, rerank=True, sample=0)
+        """
+        return cls(
+            n_bits,
+            id=params.get("id", "").strip(),
+            code=params.get("code", "").strip(),
+            k=_number(params.get("k", ""), K_DEFAULT, 1, K_MAX),
+            radius=_number(params.get("radius", ""), default_radius(n_bits), 0, n_bits),
+            rerank=params.get("rerank", "") in {"1", "on", "true"},
+            sample=_number(params.get("sample", ""), 0, 0, 10**6),
+        )
+
     @property
     def url(self) -> str:
-        """The query of the address, without what is usual anyway."""
-        usual = {"id": "", "code": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
-        told: dict[str, Any] = {name: v for name, v in vars(self).items() if name in usual and v != usual[name]}
+        """The query string of the address, without default values."""
+        defaults = {"id": "", "code": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
+        params: dict[str, Any] = {name: v for name, v in vars(self).items() if name in defaults and v != defaults[name]}
         if self.rerank:
-            told["rerank"] = 1
-        return "?" + urlencode(told) if told else "?"
+            params["rerank"] = 1
+        return "?" + urlencode(params)
 
     def to(self, **changes: Any) -> str:
-        """The address after changes, at the first page of samples."""
-        return replace(self, sample=changes.pop("sample", 0), **changes).url
+        """The query string after changes, at the first page of samples."""
+        return replace(self, **{"sample": 0, **changes}).url
+
+
+def _number(text: str, default: int, low: int, high: int) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        return default
+    return min(max(int(text), low), high)
 
 
 def default_radius(n_bits: int) -> int:
@@ -84,87 +122,36 @@ def default_radius(n_bits: int) -> int:
     return max(min(2, n_bits), n_bits // 4)
 
 
-def read_asked(params: Mapping[str, str], n_bits: int) -> Asked:
-    """Read an address; a number that makes no sense is the usual one, or the nearest that does.
-
-    Examples
-    --------
-    >>> read_asked({"id": "7", "k": "1000000", "radius": "many", "rerank": "1"}, 8)
-    Asked(n_bits=8, id='7', code='', k=200, radius=2, rerank=True, sample=0)
-    """
-    return Asked(
-        n_bits,
-        id=params.get("id", "").strip(),
-        code=params.get("code", "").strip(),
-        k=_number(params.get("k"), K_DEFAULT, 1, K_MAX),
-        radius=_number(params.get("radius"), default_radius(n_bits), 0, n_bits),
-        rerank=params.get("rerank", "") in {"1", "on", "true"},
-        sample=_number(params.get("sample"), 0, 0, 10**6),
-    )
-
-
-def _number(text: str | None, usual: int, low: int, high: int) -> int:
-    digits = (text or "").removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-        return usual
-    return min(max(int(text or ""), low), high)
-
-
-def as_id(text: str, ids: AnyIds) -> int | str:
-    """An id of an address, as the collection has it: a number where its ids are numbers."""
-    if ids.dtype.kind != "i":
-        return text
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        shown = text if len(text) <= LONGEST_ID else text[:LONGEST_ID] + "..."
-        raise InvalidInput(f"There is no item {shown!r}: ids are whole numbers here; try {_some_id(ids)}.")
-    return int(text)
-
-
-def _some_id(ids: AnyIds) -> str:
-    return str(ids[len(ids) // 2]) if len(ids) else "one after adding items"
-
-
 def read_code(text: str, n_bits: int) -> int:
     """A code written as zeros and ones."""
     if len(text) != n_bits or set(text) - {"0", "1"}:
-        shown = text if len(text) <= LONGEST_ID else text[:LONGEST_ID] + "..."
+        shown = text if len(text) <= LONGEST_CODE else text[:LONGEST_CODE] + "..."
         raise InvalidInput(f"A code is written as {n_bits} zeros and ones here. Got {shown!r}.")
     return int(text, 2)
 
 
-def text_of(code: int, n_bits: int) -> str:
-    """A code as zeros and ones, bit 0 last.
-
-    Examples
-    --------
-    >>> text_of(5, 4)
-    '0101'
-    """
-    return f"{code:0{n_bits}b}"
-
-
 def bits_view(code: int, n_bits: int, other: int | None = None) -> dict[str, Any]:
-    """A code bit by bit, those that differ from another code marked.
+    """A code bit by bit; bits that differ from another code are marked.
 
     Examples
     --------
     >>> view = bits_view(0b0110, 4, 0b0111)
-    >>> view["text"], view["said"], [bit["differs"] for bit in view["cells"]]
+    >>> view["text"], view["description"], [bit["differs"] for bit in view["cells"]]
     ('0110', 'code 0110, bit 0 differs', [False, False, False, True])
     """
-    text = text_of(code, n_bits)
+    text = as_bits(code, n_bits)
     differing = 0 if other is None else code ^ other
     numbers = [bit for bit in range(n_bits) if differing >> bit & 1]
-    said = f"code {text}"
+    description = f"code {text}"
     if numbers:
-        said += f", bit{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))} differ{'s' * (len(numbers) == 1)}"
+        verb = "bit" if len(numbers) == 1 else "bits"
+        description += f", {verb} {', '.join(map(str, numbers))} differ{'s' * (len(numbers) == 1)}"
     cells = [{"digit": d, "differs": bool(differing >> (n_bits - 1 - i) & 1)} for i, d in enumerate(text)]
-    return {"text": text, "said": said, "cells": cells, "differing": numbers}
+    return {"text": text, "description": description, "cells": cells, "differing": numbers}
 
 
 def counted(n: int, thing: str, things: str | None = None) -> str:
-    """A number with its noun; thousands apart.
+    """A number with its noun, and spaces between thousands.
 
     Examples
     --------
@@ -174,58 +161,43 @@ def counted(n: int, thing: str, things: str | None = None) -> str:
     return f"{n:,}".replace(",", " ") + " " + (thing if n == 1 else things or thing + "s")
 
 
-def card(item: Item, asked: Asked, root: str = "", **more: Any) -> dict[str, Any]:
-    """An item as a tile to click on: never with the path it was read from."""
-    label = "" if item.label is None else ", ".join(map(str, split_label(item.label)))
+def card(item: Item, query: PageQuery, root: str = "", **more: Any) -> dict[str, Any]:
+    """An item as a tile to click on."""
+    label = ", ".join(map(str, item.labels))
     name = item.name or f"item {item.id}"
     return {
         "id": item.id,
         "name": name,
         "label": label,
-        "url": f"{root}/{asked.to(id=str(item.id), code='')}",
-        "thumbnail": f"{root}/thumbnails/{item.content}.jpg" if item.thumbnail is not None else None,
+        "url": f"{root}/{query.to(id=str(item.id), code='')}",
+        "thumbnail": f"{root}/thumbnails/{item.content}.jpg" if item.content else None,
         "alt": f"{label}: {name}" if label else name,
         **more,
     }
 
 
-def cards(collection: Collection, ids: AnyIds | Sequence[Any], asked: Asked, root: str = "") -> list[dict[str, Any]]:
-    """Tiles of items, in order."""
-    return [card(item, asked, root) for item in collection.items(ids)]
+def cards(
+    collection: Collection, ids: AnyIds | Sequence[Any], query: PageQuery, root: str = ""
+) -> list[dict[str, Any]]:
+    """Tiles of items, in order; items that were removed are left out."""
+    return [card(item, query, root) for item in collection.items(ids, skip_missing=True)]
 
 
 def sample_ids(collection: Collection, n: int, page: int = 0) -> list[Any]:
-    """Items to start from: one of every class after the other, other ones on every page."""
+    """Items to start from: one of each class in turn, different ones on every page."""
     ids = collection.ids
-    spread = np.unique(np.linspace(0, len(ids) - 1, min(len(ids), SAMPLED)).astype(np.intp))
-    some = ids[spread]
+    some = ids[np.unique(np.linspace(0, len(ids) - 1, min(len(ids), SAMPLED)).astype(np.intp))]
     by_class: dict[Label, list[Any]] = {}
-    for item, label in zip(some.tolist(), collection.labels_of(some), strict=True):
-        by_class.setdefault(label, []).append(item)
-    queues = list(by_class.values())
-    rounds = max((len(queue) for queue in queues), default=0)
-    turns = [queue[turn] for turn in range(rounds) for queue in queues if turn < len(queue)]
-    first = page * n % max(len(turns), 1)
-    return (turns[first:] + turns[:first])[:n]
-
-
-def settings_view(asked: Asked) -> dict[str, Any]:
-    """The sliders."""
-    return {
-        "k": asked.k,
-        "k_max": K_MAX,
-        "usual": {"k": K_DEFAULT, "radius": default_radius(asked.n_bits)},
-        "radius": asked.radius,
-        "n_bits": asked.n_bits,
-        "rerank": asked.rerank,
-        "id": asked.id,
-        "code": asked.code,
-        "radius_said": f"{asked.radius} of {counted(asked.n_bits, 'bit')}",
-    }
+    for item in collection.items(some, skip_missing=True):
+        by_class.setdefault(item.label, []).append(item.id)
+    rounds = max((len(members) for members in by_class.values()), default=0)
+    ordered = [members[i] for i in range(rounds) for members in by_class.values() if i < len(members)]
+    first = page * n % max(len(ordered), 1)
+    return (ordered[first:] + ordered[:first])[:n]
 
 
 def results_view(
-    collection: Collection, found: Found, asked: Asked, root: str = "", own: int | str | None = None
+    collection: Collection, found: Found, query: PageQuery, root: str = "", item: Item | None = None
 ) -> dict[str, Any]:
     """Neighbours, ring by ring and bucket by bucket; re-ranked ones in one row, best first.
 
@@ -233,145 +205,252 @@ def results_view(
     ----------
     collection : what was searched
     found : the neighbours
-    asked : the address
+    query : the address
     root : prefix of all addresses
-    own : the item that asked; it is not counted among its neighbours
+    item : the item that was searched for; it is not counted among its neighbours
     """
     totals = collection.ring_sizes(found.code)
-    if own is not None:
+    if item is not None:
         totals[0] -= 1
-    own_label = None if own is None else collection.labels_of([own])[0]
-    mine = set(split_label(own_label))
+    classes = set() if item is None else set(item.labels)
+    scores = [None] * len(found) if found.scores is None else [f"{score:.3f}" for score in found.scores.tolist()]
+    columns = (found.ids.tolist(), found.codes.tolist(), found.labels, found.names, found.contents)
     tiles = []
-    for row, item in enumerate(collection.items(found.ids)):
-        distance = int(found.distances[row])
-        score = None if found.scores is None else f"{float(found.scores[row]):.3f}"
-        same = bool(mine & set(item.labels)) if mine and item.labels else None
-        tiles.append(card(item, asked, root, distance=distance, score=score, same=same))
+    for neighbour, distance, score in zip(
+        (Item(*values) for values in zip(*columns, strict=True)), found.distances.tolist(), scores, strict=True
+    ):
+        same = bool(classes & set(neighbour.labels)) if classes and neighbour.labels else None
+        tiles.append(card(neighbour, query, root, distance=distance, score=score, same=same))
     rings = []
     if found.scores is None:
         for distance, rows in found.groups():
-            buckets = _buckets(collection, found, rows.tolist(), tiles, root, own)
+            buckets = _buckets(collection, found, rows.tolist(), tiles, root, item)
             rings.append(_ring(distance, found.n_bits, int(totals[distance]), len(rows), buckets))
     return {
         "query": bits_view(found.code, found.n_bits),
-        "bucket_url": f"{root}/map?code={text_of(found.code, found.n_bits)}",
+        "bucket_url": f"{root}/map?code={as_bits(found.code, found.n_bits)}",
         "rings": rings,
         "row": tiles if found.scores is not None else [],
         "ranked": found.scores is not None,
-        "bars": _bars(totals.tolist(), asked, found),
-        "empty": _why_empty(totals.tolist(), asked) if not len(found) else "",
-        "summary": _summary(found, [tile["same"] for tile in tiles], own_label),
+        "bars": _bars(totals.tolist(), query),
+        "empty": _why_empty(totals.tolist(), query) if not len(found) else "",
+        "summary": _summary(found, [tile["same"] for tile in tiles], item),
     }
 
 
 def _buckets(
-    collection: Collection, found: Found, rows: list[int], tiles: list[dict[str, Any]], root: str, own: Any
+    collection: Collection, found: Found, rows: list[int], tiles: list[dict[str, Any]], root: str, item: Item | None
 ) -> list[dict[str, Any]]:
     """The rows of a ring, bucket by bucket."""
-    made: dict[int, dict[str, Any]] = {}
+    by_code: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        code = int(found.codes[row])
-        if code not in made:
-            load = len(collection.bucket(code)) - (own is not None and code == found.code)
-            text = text_of(code, found.n_bits)
-            made[code] = {
+        by_code.setdefault(int(found.codes[row]), []).append(tiles[row])
+    made = []
+    for code, inside in by_code.items():
+        load = len(collection.bucket(code)) - (item is not None and code == found.code)
+        made.append(
+            {
                 "bits": bits_view(code, found.n_bits, found.code),
                 "load": load,
-                "url": f"{root}/map?code={text}",
-                "items": [],
+                "url": f"{root}/map?code={as_bits(code, found.n_bits)}",
+                "items": inside,
+                "description": counted(load, "item") if len(inside) == load else f"{len(inside)} of {load} items",
             }
-        made[code]["items"].append(tiles[row])
-    for bucket in made.values():
-        shown = len(bucket["items"])
-        bucket["said"] = counted(shown, "item") if shown == bucket["load"] else f"{shown} of {bucket['load']} items"
-    return list(made.values())
+        )
+    return made
 
 
 def _ring(distance: int, n_bits: int, total: int, shown: int, buckets: list[dict[str, Any]]) -> dict[str, Any]:
     title = "Same code" if distance == 0 else f"{counted(distance, 'bit')} away"
-    n_codes = math.comb(n_bits, distance)
-    where = "" if distance == 0 else f" in {counted(n_codes, 'possible code')}"
-    which = counted(total, "item") + where if shown == total else f"{shown} of {counted(total, 'item')}{where}"
-    return {"distance": distance, "shade": min(distance, 5), "title": title, "said": which, "buckets": buckets}
+    description = counted(total, "item") if shown == total else f"{shown} of {counted(total, 'item')}"
+    if distance:
+        description += f" in {counted(math.comb(n_bits, distance), 'possible code')}"
+    return {
+        "distance": distance,
+        "shade": min(distance, 5),
+        "title": title,
+        "description": description,
+        "buckets": buckets,
+    }
 
 
-def _bars(totals: list[int], asked: Asked, found: Found) -> list[dict[str, Any]]:
-    """How many items every ring holds: bars of at most 100."""
+def _bars(totals: list[int], query: PageQuery) -> list[dict[str, Any]]:
+    """The number of items in every ring, as bars of at most 100."""
     most = max([*totals, 1])
-    reached = int(found.distances.max()) if len(found) else -1
-    bars = []
-    for distance, total in enumerate(totals):
-        bars.append(
-            {
-                "distance": distance,
-                "total": total,
-                "height": round(max(100 * total / most, 4), 1) if total else 0,
-                "inside": distance <= asked.radius,
-                "reached": distance <= reached,
-                "said": f"{counted(total, 'item')} at distance {distance}",
-                "url": asked.to(radius=distance),
-            }
-        )
-    return bars
+    return [
+        {
+            "distance": distance,
+            "total": total,
+            "height": round(max(100 * total / most, 4), 1) if total else 0,
+            "inside": distance <= query.radius,
+            "description": f"{counted(total, 'item')} at distance {distance}",
+            "url": query.to(radius=distance),
+        }
+        for distance, total in enumerate(totals)
+    ]
 
 
-def _why_empty(totals: list[int], asked: Asked) -> str:
+def _why_empty(totals: list[int], query: PageQuery) -> str:
     nearest = next((distance for distance, total in enumerate(totals) if total), None)
     if nearest is None:
-        return "This collection holds no other item yet; add some, and search again."
+        return "This collection has no other item yet; add some, and search again."
     return (
-        f"No item lies within {counted(asked.radius, 'bit')} of this code; the nearest is {counted(nearest, 'bit')} "
-        "away, so widen the radius."
+        f"No item is within {counted(query.radius, 'bit')} of this code; the nearest is {counted(nearest, 'bit')} "
+        "away, so increase the radius."
     )
 
 
-def _summary(found: Found, same: Iterable[bool | None], label: Label) -> str:
-    """One sentence for everybody, and what a screen reader says."""
-    known = [s for s in same if s is not None]
+def _summary(found: Found, same: Sequence[bool | None], item: Item | None) -> str:
+    """One sentence about the results; a screen reader reads it out."""
     if not len(found):
         return "Nothing found."
-    rings = len(np.unique(found.distances))
-    text = f"{counted(len(found), 'neighbour')} at {counted(rings, 'distance')}"
+    text = f"{counted(len(found), 'neighbour')} at {counted(len(np.unique(found.distances)), 'distance')}"
     if found.scores is not None:
         text += ", best cosine first"
-    if known:
-        text += (
-            f"; {sum(known)} of {len(known)} {'share a class with it' if ';' in str(label) else 'are ' + str(label)}"
-        )
+    known = [s for s in same if s is not None]
+    if known and item is not None:
+        which = "share a class with it" if len(item.labels) > 1 else f"are {item.label}"
+        text += f"; {sum(known)} of {len(known)} {which}"
     return text + "."
 
 
 def explanation_views(
-    collection: Collection, explained: Sequence[BitExplanation], asked: Asked, root: str = ""
+    collection: Collection, explained: Sequence[BitExplanation], query: PageQuery, root: str = ""
 ) -> list[dict[str, Any]]:
-    """Every bit with the items that tell what it looks at; the leftmost digit of a code first."""
-    wanted = list(dict.fromkeys(i for bit in explained for ids in (bit.on, bit.off, bit.border) for i in ids.tolist()))
-    tiles = dict(zip(wanted, cards(collection, wanted, asked, root), strict=True))
-    views = []
-    for bit in reversed(explained):
-        border = [
-            {**tiles[item], "side": "1" if score >= 0 else "0"}
-            for item, score in zip(bit.border.tolist(), bit.border_scores.tolist(), strict=True)
-        ]
-        views.append(
-            {
-                "bit": bit.bit,
-                "place": bits_view(1 << bit.bit, asked.n_bits, 0),
-                "share": round(100 * bit.share, 1),
-                "balance": _balance(bit.share),
-                "sides": [
-                    {"title": "Surely 0", "items": [tiles[i] for i in bit.off.tolist()]},
-                    {"title": "At the border", "items": border},
-                    {"title": "Surely 1", "items": [tiles[i] for i in bit.on.tolist()]},
-                ],
-            }
-        )
-    return views
+    """Every bit with the items that show what it separates; the leftmost digit of a code first."""
+    ids = list(dict.fromkeys(i for bit in explained for ids in (bit.off, bit.border, bit.on) for i in ids.tolist()))
+    tiles = {tile["id"]: tile for tile in cards(collection, ids, query, root)}
+
+    def shown(ids: AnyIds) -> list[dict[str, Any]]:
+        return [tiles[item] for item in ids.tolist() if item in tiles]
+
+    return [
+        {
+            "bit": bit.bit,
+            "place": bits_view(1 << bit.bit, query.n_bits, 0),
+            "share": round(100 * bit.share, 1),
+            "balance": _balance(bit.share),
+            "sides": [
+                {"title": "Surely 0", "items": shown(bit.off)},
+                {
+                    "title": "At the border",
+                    "items": [
+                        {**tiles[item], "side": "1" if score >= 0 else "0"}
+                        for item, score in zip(bit.border.tolist(), bit.border_scores.tolist(), strict=True)
+                        if item in tiles
+                    ],
+                },
+                {"title": "Surely 1", "items": shown(bit.on)},
+            ],
+        }
+        for bit in reversed(explained)
+    ]
 
 
 def _balance(share: float) -> str:
     off = abs(share - 0.5)
     if off <= 0.1:
         return "splits the items nearly in half"
-    return "leans to one side" if off <= 0.3 else "nearly always the same, so it tells little"
+    return "leans to one side" if off <= 0.3 else "nearly always the same, so it says little"
+
+
+def model_view(facts: Mapping[str, Any], classes: Mapping[int | str, int]) -> dict[str, Any]:
+    """Everything the model page shows.
+
+    Parameters
+    ----------
+    facts : of ``Collection.facts``
+    classes : class -> number of items
+    """
+    recipe = RECIPES.get(str(facts["method"]).lower())
+    protocol = str((facts.get("evaluation") or {}).get("protocol", ""))
+    most = max([*classes.values(), 1])
+    return {
+        "name": facts["name"],
+        "method": recipe.full_name if recipe else str(facts["method"]),
+        "method_key": str(facts["method"]),
+        "reference": f"{recipe.reference}" if recipe else "",
+        "features": _features(facts.get("features")),
+        "numbers": [
+            {"value": f"{facts['n_items']:,}".replace(",", " "), "what": "items"},
+            {"value": str(facts["n_bits"]), "what": f"bits per item; {_memory(facts)} for all codes"},
+            {"value": str(facts["n_classes"]) if facts["n_classes"] else "no", "what": "classes"},
+            _measured(facts.get("evaluation") or {}),
+        ],
+        "protocol": f"{protocol[:1].upper()}{protocol[1:].rstrip('.')}." if protocol else "",
+        "health": [] if facts["codes"] is None else _health(facts["codes"], facts["n_classes"]),
+        "classes": [
+            {"name": str(name), "count": count, "width": round(100 * count / most, 1)}
+            for name, count in classes.items()
+        ],
+        "n_features": facts["n_features"],
+        "version": str(facts.get("shorthash_version") or ""),
+    }
+
+
+def _features(recipe: Mapping[str, Any] | None) -> str:
+    if recipe is None:
+        return "none: the items are vectors"
+    kind = str(recipe.get("kind", ""))
+    text = FEATURES.get(kind, kind)
+    size = recipe.get("size")
+    return f"{text}; pictures are scaled to {size} x {size} pixels" if isinstance(size, int) else text
+
+
+def _memory(facts: Mapping[str, Any]) -> str:
+    octets = facts["n_items"] * facts["n_bits"] / 8
+    for unit in ("bytes", "kB", "MB"):
+        if octets < 1000:
+            return f"{octets:.0f} {unit}"
+        octets /= 1000
+    return f"{octets:.1f} GB"
+
+
+def _measured(evaluation: Mapping[str, Any]) -> dict[str, str]:
+    """The mAP, with what it means."""
+    value, n_queries = evaluation.get("map"), evaluation.get("n_queries")
+    if not isinstance(value, int | float) or value != value:
+        return {"value": "?", "what": "mAP was not measured when this model was made"}
+    by = f" of {counted(n_queries, 'held-out query', 'held-out queries')}" if isinstance(n_queries, int) else ""
+    return {"value": f"{value:.3f}", "what": f"mean average precision{by}; 1 means the right class always comes first"}
+
+
+def _health(codes: Mapping[str, Any], n_classes: int) -> list[dict[str, Any]]:
+    """Every measure of the codes with a verdict and a sentence."""
+    n, n_bits, used = int(codes["n_samples"]), int(codes["n_bits"]), int(codes["occupied_codes"])
+    largest = int(codes["largest_bucket"])
+    limit = min(float(n_bits), math.log2(n) if n > 1 else 0.0)
+    spread = codes["entropy"] / limit if limit else 1.0
+    alike = counted(max(1, round(2 ** codes["entropy"])), "equally full bucket")
+    spread_text = f"Items are spread as over {alike} ({codes['entropy']:.1f} of at most {limit:.1f} bits of entropy)."
+    possible = counted(1 << n_bits, "code").removesuffix(" codes") if n_bits < 40 else f"2^{n_bits}"
+    fullest = f"the fullest has {counted(largest, 'item')}, {100 * largest / n:.0f} % of all"
+    rows = [
+        ("Balance", 1 - codes["imbalance"], _verdict(codes["imbalance"], 0.2, 0.5), BALANCE),
+        ("Independence", 1 - codes["mean_correlation"], _verdict(codes["mean_correlation"], 0.2, 0.5), INDEPENDENCE),
+        ("Spread", spread, _verdict(1 - spread, 0.5, 0.8), spread_text),
+        (
+            "Codes in use",
+            used / min(1 << n_bits, n),
+            "",
+            f"{counted(used, 'code')} of {possible} have items; {fullest}.",
+        ),
+    ]
+    if "purity" in codes:
+        rows.append(("Purity", codes["purity"], _verdict(1 - codes["purity"], 0.1, 0.4), PURITY))
+    measures: list[dict[str, Any]] = [
+        {"name": name, "share": round(100 * min(max(value, 0), 1), 1), "verdict": verdict, "description": text}
+        for name, value, verdict, text in rows
+    ]
+    pairs = int(codes.get("class_collisions", -1))
+    if n_classes > 1 and pairs >= 0:
+        text = "Every class has a bucket of its own that holds most of it."
+        if pairs:
+            text = f"{counted(pairs, 'pair')} of classes share their fullest bucket, so the code cannot separate them."
+        verdict = FAIR if pairs else GOOD
+        measures.append({"name": "Classes apart", "share": None, "verdict": verdict, "description": text})
+    return measures
+
+
+def _verdict(off: float, good: float, fair: float) -> str:
+    return GOOD if off <= good else FAIR if off <= fair else POOR

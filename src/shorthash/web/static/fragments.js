@@ -1,4 +1,4 @@
-// Ask the server for a part of a page, and put it in its place.
+// Request a part of a page, and show it.
 
 let running = null;
 
@@ -10,21 +10,21 @@ export function partOf(url) {
   return address;
 }
 
-/** Fetch a part and show it in `place`; answers the shown element, or null if a later request overtook this one. */
+/** Fetch a part and show it in `place`; answers the shown element, or null if a later request replaced this one. */
 export async function show(place, url, body = null) {
   running?.abort();
-  const mine = (running = new AbortController());
+  const request = (running = new AbortController());
   place.setAttribute("aria-busy", "true");
   try {
-    const answer = await fetch(partOf(url), { method: body ? "POST" : "GET", body, signal: mine.signal });
+    const answer = await fetch(partOf(url), { method: body ? "POST" : "GET", body, signal: request.signal });
     const kind = answer.headers.get("content-type") ?? "";
     const text = await answer.text();
-    if (mine.signal.aborted) return null;
+    if (request.signal.aborted) return null;
     if (kind.startsWith("text/html")) place.innerHTML = text; // made by our own templates, which escape
     else problem(place, sentence(text, answer.status));
   } catch (error) {
     if (error.name === "AbortError") return null;
-    problem(place, "The server does not answer; see whether it is still running, and try again.");
+    problem(place, "The server does not answer; check that it is running, and try again.");
   }
   place.removeAttribute("aria-busy");
   return place;
@@ -40,20 +40,20 @@ export function problem(place, text) {
   place.replaceChildren(box);
 }
 
-/** What an answer that is no page says. */
+/** The message of an answer that is not a page. */
 function sentence(text, status) {
   try {
-    const told = JSON.parse(text);
-    const detail = told.detail ?? told.error ?? told.message;
+    const answer = JSON.parse(text);
+    const detail = answer.detail ?? answer.error ?? answer.message;
     if (typeof detail === "string") return detail;
     if (typeof detail?.message === "string") return detail.message;
   } catch {
-    // no JSON: the status has to do
+    // not JSON: show the status
   }
   return `The server refused this (status ${status}); try another picture.`;
 }
 
-/** Whether a click asks for this page, not for a new tab. */
+/** Whether a click is for this page, not for a new tab. */
 export function isPlain(event) {
   return event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
 }
@@ -65,9 +65,9 @@ export function nearest(key, from, others) {
   let best = null, least = Infinity;
   for (const other of others) {
     if (other === from) continue;
-    const there = middle(other);
-    const along = (there.x - here.x) * dx + (there.y - here.y) * dy;
-    const aside = Math.abs((there.x - here.x) * dy) + Math.abs((there.y - here.y) * dx);
+    const target = middle(other);
+    const along = (target.x - here.x) * dx + (target.y - here.y) * dy;
+    const aside = Math.abs((target.x - here.x) * dy) + Math.abs((target.y - here.y) * dx);
     if (along <= 1) continue;
     const far = along + 3 * aside;
     if (far < least) [best, least] = [other, far];

@@ -1,4 +1,4 @@
-// The code map, live: marks say what they are, arrow keys move between them, buckets open beside the map.
+// The code map: marks have descriptions, arrow keys move between them, buckets open beside the map.
 
 import { isPlain, nearest, show } from "./fragments.js";
 
@@ -10,7 +10,7 @@ const cells = [...map.querySelectorAll(".cell")];
 document.documentElement.classList.add("js");
 rove(map.querySelector("[aria-current]") ?? cells[0]);
 
-/** One mark at a time is in the order of the tab key. */
+/** Only one mark can be reached with the tab key. */
 function rove(cell) {
   for (const other of cells) other.setAttribute("tabindex", other === cell ? "0" : "-1");
 }
@@ -27,13 +27,13 @@ async function open(url, how) {
   if (how === "push" && bucket.getBoundingClientRect().top > innerHeight * 0.7) bucket.scrollIntoView();
 }
 
-function tell(event) {
+function describe(event) {
   const cell = event.target.closest?.(".cell");
   if (cell) pointed.textContent = cell.getAttribute("aria-label");
 }
 
-map.addEventListener("pointerover", tell);
-map.addEventListener("focusin", tell);
+map.addEventListener("pointerover", describe);
+map.addEventListener("focusin", describe);
 map.addEventListener("keydown", (event) => {
   const cell = event.target.closest(".cell");
   if (!cell || !event.key.startsWith("Arrow")) return;

@@ -1,4 +1,4 @@
-// The search page, live: the address is the state; an uploaded picture is kept in memory beside it.
+// The search page: the address is the state; an uploaded picture is kept in memory.
 
 import { isPlain, nearest, problem, show } from "./fragments.js";
 
@@ -10,40 +10,40 @@ const pictures = new Map(); // number -> { file, preview }; history entries hold
 let picture = null; // number of the picture that is searched now
 
 document.documentElement.classList.add("js");
-sayNumbers();
+showNumbers();
 
-/** The address that the form stands for. */
+/** The address for the values of the form. */
 function address() {
-  const told = new URLSearchParams();
+  const params = new URLSearchParams();
   const { id, code, k, radius, rerank } = ask.elements;
-  if (picture === null && id.value.trim()) told.set("id", id.value.trim());
-  else if (code.value) told.set("code", code.value);
-  if (k.value !== k.dataset.usual) told.set("k", k.value);
-  if (radius.value !== radius.dataset.usual) told.set("radius", radius.value);
-  if (rerank.checked) told.set("rerank", "1");
-  return `${ask.getAttribute("action")}?${told}`;
+  if (picture === null && id.value.trim()) params.set("id", id.value.trim());
+  else if (code.value) params.set("code", code.value);
+  if (k.value !== k.dataset.default) params.set("k", k.value);
+  if (radius.value !== radius.dataset.default) params.set("radius", radius.value);
+  if (rerank.checked) params.set("rerank", "1");
+  return `${ask.getAttribute("action")}?${params}`;
 }
 
-/** Make the form say what an address says. */
+/** Fill in the form from an address. */
 function readAddress(url) {
-  const told = new URL(url, location.href).searchParams;
+  const params = new URL(url, location.href).searchParams;
   const { id, code, k, radius, rerank } = ask.elements;
-  id.value = told.get("id") ?? "";
-  code.value = told.get("code") ?? "";
-  k.value = told.get("k") ?? k.dataset.usual;
-  radius.value = told.get("radius") ?? radius.dataset.usual;
-  rerank.checked = told.has("rerank");
-  sayNumbers();
+  id.value = params.get("id") ?? "";
+  code.value = params.get("code") ?? "";
+  k.value = params.get("k") ?? k.dataset.default;
+  radius.value = params.get("radius") ?? radius.dataset.default;
+  rerank.checked = params.has("rerank");
+  showNumbers();
 }
 
-function sayNumbers() {
+function showNumbers() {
   const { k, radius } = ask.elements;
   const bits = Number(radius.max);
-  document.getElementById("radius-said").textContent = `${radius.value} of ${bits} bit${bits === 1 ? "" : "s"}`;
-  document.getElementById("k-said").textContent = `${k.value} items`;
+  document.getElementById("radius-text").textContent = `${radius.value} of ${bits} bit${bits === 1 ? "" : "s"}`;
+  document.getElementById("k-text").textContent = `${k.value} items`;
 }
 
-/** Search, and tell it; `how` is "push", "replace" or "keep" for the history. */
+/** Search, and show the results; `how` is "push", "replace" or "keep" for the history. */
 async function search(url, how) {
   const kept = picture === null ? null : pictures.get(picture);
   let body = null;
@@ -55,8 +55,8 @@ async function search(url, how) {
   if (!kept && how === "replace") history.replaceState(null, "", url);
   if (!(await show(results, url, body))) return;
   if (kept) settlePicture(kept, how);
-  const told = results.querySelector("[data-summary]");
-  status.textContent = told?.dataset.summary ?? "";
+  const summary = results.querySelector("[data-summary]");
+  status.textContent = summary?.dataset.summary ?? "";
   if (how === "push") {
     results.focus({ preventScroll: true });
     const top = results.getBoundingClientRect().top - 80;
@@ -80,7 +80,7 @@ function settlePicture(kept, how) {
 async function searchFile(file) {
   if (!file) return;
   if (file.type && !file.type.startsWith("image/")) {
-    problem(results, `${file.name} is no picture; choose a JPEG, PNG or WebP file, for instance.`);
+    problem(results, `${file.name} is not a picture; choose a JPEG, PNG or WebP file, for instance.`);
     return;
   }
   picture = pictures.size;
@@ -101,7 +101,7 @@ function dataUrl(file) {
 let waiting = 0;
 ask.addEventListener("input", (event) => {
   if (event.target.name === "id") return;
-  sayNumbers();
+  showNumbers();
   clearTimeout(waiting);
   if (picture === null && !ask.elements.id.value.trim() && !ask.elements.code.value) {
     history.replaceState(null, "", address());
@@ -111,16 +111,16 @@ ask.addEventListener("input", (event) => {
   waiting = setTimeout(() => search(address(), "replace"), 120);
 });
 
-/** Samples keep in their links how to search. */
+/** Copy the options of the form into the links of samples. */
 function refreshLinks() {
   for (const link of results.querySelectorAll("a[data-search]")) {
-    const told = new URL(link.href);
+    const target = new URL(link.href);
     const now = new URL(address(), location.href).searchParams;
     for (const name of ["k", "radius", "rerank"]) {
-      if (now.has(name)) told.searchParams.set(name, now.get(name));
-      else told.searchParams.delete(name);
+      if (now.has(name)) target.searchParams.set(name, now.get(name));
+      else target.searchParams.delete(name);
     }
-    link.href = told;
+    link.href = target;
   }
 }
 
@@ -138,7 +138,7 @@ results.addEventListener("click", (event) => {
   event.preventDefault();
   if (bar) {
     ask.elements.radius.value = bar.dataset.radius;
-    sayNumbers();
+    showNumbers();
     search(address(), "replace");
     return;
   }

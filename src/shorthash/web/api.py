@@ -1,0 +1,264 @@
+"""The JSON routes: search, items, buckets, thumbnails, health and metrics."""
+
+import hmac
+from bisect import bisect_left
+from typing import Annotated, Any
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import TypeAdapter
+
+from shorthash.images import AddReport, Bucket
+from shorthash.web.limits import DEADLINE
+from shorthash.web.metrics import CONTENT_TYPE
+from shorthash.web.schema import (
+    Added,
+    BucketList,
+    BucketPage,
+    Health,
+    ItemInfo,
+    Problem,
+    SearchAnswer,
+    Text,
+    content_type,
+    problems,
+    read_form,
+    read_json,
+    request_bodies,
+    request_models,
+)
+from shorthash.web.service import Service, as_bits, item_value
+
+__all__ = ["Json", "api_router"]
+
+MOST_BUCKETS, MOST_ITEMS = 1 << 16, 1000
+FOREVER = "private, max-age=31536000, immutable"  # a content never changes; private: not for shared caches
+
+ItemId = Annotated[
+    str, Path(alias="id", description="Id of an item, as text; it may contain slashes.", examples=["17"], min_length=1)
+]
+Content = Annotated[
+    str, Path(pattern="^[0-9a-f]{32}$", description="Hash of the image's content.", examples=["0" * 32])
+]
+Offset = Annotated[int, Query(ge=0, le=1 << 62, description="How many to skip.")]
+ItemLimit = Annotated[int, Query(ge=0, le=MOST_ITEMS, description="How many items to show.")]
+BucketLimit = Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="How many buckets to list.")]
+LABEL = TypeAdapter(Text)
+_bearer = HTTPBearer(
+    auto_error=False,
+    scheme_name="token",
+    description="The token of `shorthash serve`: `--token` or the environment variable `SHORTHASH_TOKEN`.",
+)
+
+
+class Json(JSONResponse):
+    """An answer in JSON."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of a value."""
+        return orjson.dumps(content)
+
+
+def check_writer(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
+    """Raise unless the request has the token; all comparisons take the same time."""
+    service: Service = request.app.state.service
+    if service.collection.readonly:
+        raise HTTPException(403, "This collection is served read-only; restart the server without --readonly to write.")
+    if service.settings.token is None:
+        raise HTTPException(
+            403, "Nobody can write, since the server has no token; restart it with --token or SHORTHASH_TOKEN."
+        )
+    sent = "" if given is None else given.credentials
+    if not hmac.compare_digest(sent.encode(), service.settings.token.encode()):
+        raise HTTPException(
+            401,
+            f"The token is {'wrong' if sent else 'missing'}; send the one the server was started with as: "
+            "Authorization: Bearer TOKEN",
+            headers={"WWW-Authenticate": 'Bearer realm="shorthash"'},
+        )
+
+
+def api_router(service: Service) -> APIRouter:
+    """All JSON routes of a server."""
+    router = APIRouter(tags=["api"], default_response_class=Json)
+    _add_search_and_items(router, service)
+    _add_buckets(router, service)
+    _add_state(router, service)
+    return router
+
+
+def _add_search_and_items(router: APIRouter, service: Service) -> None:
+    collection, settings = service.collection, service.settings
+    models = request_models(collection.n_features, collection.n_bits, settings)
+    search_body, add_body = request_bodies(models, collection, settings)
+
+    @router.post(
+        "/search",
+        summary="Find neighbours",
+        responses={200: {"model": SearchAnswer}, **problems(400, 404, 408, 413, 415, 422)},
+        openapi_extra=search_body,
+    )
+    async def search(request: Request) -> Json:
+        """Find the items whose codes differ least from that of a query, grouped by Hamming distance.
+
+        A query is exactly one of: a vector, the id of an item, a code; or, as multipart/form-data, one image.
+        """
+        if content_type(request, collection.takes_images) == "json":
+            query = await read_json(request, models.search)
+            vector = None if query.vector is None else np.array(query.vector, dtype=np.float32)
+            found = await service.search(
+                query.k, query.radius, query.rerank, vector=vector, item=query.id, code=query.code
+            )
+            return Json(found)
+        [(_, image)], texts = await read_form(request, list(models.options.model_fields), 1)
+        given = {name: text for name, text in texts.items() if text.lower() not in ("", "null")}
+        options = models.options.model_validate_strings(given)
+        return Json(await service.search(options.k, options.radius, options.rerank, image=image))
+
+    @router.post(
+        "/items",
+        summary="Add items",
+        status_code=201,
+        dependencies=[Depends(check_writer)],
+        responses={
+            201: {"model": Added, "description": "Items were added, and are on disk."},
+            200: {"model": Added, "description": "Nothing was new."},
+            **problems(400, 401, 403, 408, 409, 413, 415),
+            422: {"model": Added | Problem, "description": "Nothing could be used, and why."},
+        },
+        openapi_extra=add_body,
+    )
+    async def add(request: Request) -> Json:
+        """Add vectors (all or none), or images (those that can be used).
+
+        When 201 is answered, the items are on disk. Images whose content is already in the collection are skipped.
+        """
+        deadline = request.scope[DEADLINE]
+        if content_type(request, collection.takes_images) == "json":
+            new = await read_json(request, models.add)
+            ids = await service.write(deadline, lambda: service.add_vectors(new.items))
+            return Json({"added": ids, "duplicates": [], "failed": []}, 201)
+        images, texts = await read_form(request, ["label"], settings.max_images)
+        label = LABEL.validate_python(texts["label"]) if "label" in texts else None
+        if len(collection) and collection.ids.dtype.kind != "i":
+            raise HTTPException(
+                409, "Images are numbered, and the ids of this collection are strings; add vectors instead."
+            )
+        return _added(await service.write(deadline, lambda: service.add_images(images, label)))
+
+    @router.get("/items/{id:path}", summary="Show an item", responses={200: {"model": ItemInfo}, **problems(404, 422)})
+    async def show(item: ItemId) -> Json:
+        """Everything about an item, except where its file was read from."""
+        return Json(item_value(service.item(item), collection.n_bits))
+
+    @router.delete(
+        "/items/{id:path}",
+        summary="Remove an item",
+        status_code=204,
+        dependencies=[Depends(check_writer)],
+        response_class=Response,
+        responses=problems(401, 403, 404, 422),
+    )
+    async def remove(request: Request, item: ItemId) -> Response:
+        """Remove an item and its thumbnail; when 204 is answered, it is removed from disk."""
+        await service.write(request.scope[DEADLINE], lambda: service.remove(item))
+        return Response(status_code=204)
+
+
+def _added(report: AddReport) -> Json:
+    """201 if something is new, 200 if everything was a duplicate, 422 if nothing could be used."""
+    content: dict[str, Any] = {
+        "added": report.added,
+        "duplicates": [{"name": name, "id": item} for name, item in report.duplicates],
+        "failed": [{"name": name, "reason": reason} for name, reason in report.failed],
+    }
+    if report.added:
+        return Json(content, 201)
+    if not report.failed:
+        return Json({**content, "detail": "Nothing was added, since everything is in the collection already."}, 200)
+    name, reason = report.failed[0]
+    return Json({**content, "detail": f"Nothing was added; the first reason: {name}: {reason}"}, 422)
+
+
+def _add_buckets(router: APIRouter, service: Service) -> None:
+    collection = service.collection
+    in_range = Path(ge=0, le=(1 << collection.n_bits) - 1, description="A code as an integer.", examples=[0])
+
+    @router.get("/buckets", summary="List buckets", responses={200: {"model": BucketList}, **problems(422)})
+    async def buckets(offset: Offset = 0, limit: BucketLimit = MOST_BUCKETS) -> Json:
+        """Every code that occurs, ascending, with its load and its items by class."""
+        found = await service.run(collection.buckets)
+        shown = [_bucket_value(bucket) for bucket in found[offset : offset + limit]]
+        return Json({"n_bits": collection.n_bits, "count": len(found), "buckets": shown})
+
+    @router.get("/buckets/{code}", summary="Show a bucket", responses={200: {"model": BucketPage}, **problems(422)})
+    async def bucket(code: Annotated[int, in_range], offset: Offset = 0, limit: ItemLimit = 100) -> Json:
+        """Items that share a code; a code that does not occur is an empty bucket."""
+        known = await service.run(collection.buckets)
+        place = bisect_left(known, code, key=lambda bucket: bucket.code)
+        found = known[place] if place < len(known) and known[place].code == code else Bucket(code, 0)
+        ids = collection.bucket(code)[offset : offset + limit]
+        items = [item_value(item, collection.n_bits) for item in collection.items(ids, skip_missing=True)]
+        bits = as_bits(code, collection.n_bits)
+        return Json({**_bucket_value(found), "bits": bits, "offset": offset, "items": items})
+
+
+def _bucket_value(bucket: Bucket) -> dict[str, Any]:
+    return {"code": bucket.code, "load": bucket.load, "classes": {str(c): n for c, n in bucket.classes.items()}}
+
+
+def _add_state(router: APIRouter, service: Service) -> None:
+    collection, settings = service.collection, service.settings
+
+    @router.get("/healthz", summary="State of the server", responses={200: {"model": Health}, **problems()})
+    async def healthz() -> Json:
+        """That the server works, and what it serves."""
+        return Json(
+            {
+                "status": "ok",
+                "items": len(collection),
+                "n_bits": collection.n_bits,
+                "n_features": collection.n_features,
+                "takes_images": collection.takes_images,
+                "writable": settings.writable and not collection.readonly,
+            }
+        )
+
+    @router.get(
+        "/metrics",
+        summary="Metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
+    )
+    async def metrics() -> Response:
+        """Requests, times and sizes in Prometheus' text format."""
+        n_buckets = len(await service.run(collection.buckets))
+        text = service.metrics.text(len(collection), n_buckets, collection.n_bits)
+        return Response(text, media_type=CONTENT_TYPE)
+
+    @router.get(
+        "/thumbnails/{content}.jpg",
+        summary="A thumbnail",
+        response_class=Response,
+        responses={
+            200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}},
+            304: {"description": "The browser has it already."},
+            **problems(404, 422),
+        },
+    )
+    async def thumbnail(request: Request, content: Content) -> Response:
+        """A small JPEG of an image."""
+        path = collection.thumbnail(content)
+        try:
+            octets = b"" if path is None else await service.run(path.read_bytes)
+        except OSError:
+            octets = b""
+        if not octets:
+            raise HTTPException(404, "There is no such thumbnail; its item may have been removed.")
+        headers = {"Cache-Control": FOREVER, "ETag": f'"{content}"'}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(octets, media_type="image/jpeg", headers=headers)
