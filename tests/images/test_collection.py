@@ -16,6 +16,7 @@ from shorthash.codes import pack
 from shorthash.errors import ForeignFile, InvalidInput, NewerVersion, PersistenceError, UnreadableImage
 from shorthash.images import Collection, is_collection
 from shorthash.images.features import CallableFeatures, GistFeatures
+from shorthash.images.storage import ItemTable
 
 
 def test_search_equals_a_scan(vectors, hasher):
@@ -336,3 +337,14 @@ def test_what_was_acknowledged_survives_kill_9(folder, attempt):
             assert item.thumbnail.read_bytes().endswith(b"\xff\xd9")
         assert after.add_images(new_images(1)).added
     assert GistFeatures(32).recipe == after.facts()["features"]
+
+
+@pytest.mark.parametrize("ids", [[3, 4, 5, 6], [-2, 0, 7, 2**63 - 1], ["a", "b", "d", "longer"]])
+def test_the_table_finds_rows_with_and_without_gaps(ids):
+    table = ItemTable.from_columns(np.array(ids[::-1]), np.arange(4, dtype=np.uint8), [None] * 4, [""] * 4, [""] * 4)
+    assert table.ids.tolist() == ids
+    assert table.codes.tolist() == [3, 2, 1, 0]
+    others = ["", "c", "z"] if isinstance(ids[0], str) else [-(2**63), 2, 8]
+    assert table.find(np.array([ids[2], *others, ids[0]])).tolist() == [2, -1, -1, -1, 0]
+    assert table.find(np.array(["x"] if others[0] else [1])).tolist() == [-1]
+    assert table.without(np.array(ids[1:3])).ids.tolist() == [ids[0], ids[3]]

@@ -270,8 +270,16 @@ class ItemTable:
         """Rows of ids; -1 for an id that is not in the table."""
         if not len(self.ids) or ids.dtype.kind != self.ids.dtype.kind:
             return np.full(len(ids), -1, dtype=np.intp)
+        if self._consecutive:
+            rows = ids - self.ids[0]
+            return np.where((rows >= 0) & (rows < len(self)), rows, -1)
         rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.where(self.ids[rows] == ids, rows, -1)
+
+    @cached_property
+    def _consecutive(self) -> bool:
+        """Whether the ids are numbers without gaps, so that rows need not be searched."""
+        return self.ids.dtype.kind == "i" and int(self.ids[-1]) - int(self.ids[0]) == len(self) - 1
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Some rows."""

@@ -283,7 +283,9 @@ def search_value(found: Found, ring_sizes: NDArray[np.int64]) -> dict[str, Any]:
             *columns, found.distances.tolist(), scores, strict=True
         )
     ]
-    groups = [{"distance": distance, "items": [items[row] for row in rows]} for distance, rows in found.groups()]
+    groups = [
+        {"distance": distance, "items": [items[row] for row in rows.tolist()]} for distance, rows in found.groups()
+    ]
     return {
         "query": {"code": found.code, "bits": as_bits(found.code, found.n_bits)},
         "n_bits": found.n_bits,
