@@ -44,15 +44,15 @@ def sources(n=5):
 
 def test_order_failures_and_thumbnails():
     given = [*sources(3), ("empty", b""), ("text", b"hello"), *sources(1)]
-    told = []
-    done = flat(extract(given, GistFeatures(32), thumbnail=16, batch_size=2, progress=lambda *a: told.append(a)))
+    calls = []
+    done = flat(extract(given, GistFeatures(32), thumbnail=16, batch_size=2, progress=lambda *a: calls.append(a)))
     assert [e.name for e in done] == ["0", "1", "2", "empty", "text", "0"]
     assert [bool(e.error) for e in done] == [False, False, False, True, True, False]
     assert done[3].row is None
     assert "empty" in done[3].error
     assert done[0].thumbnail.startswith(b"\xff\xd8")
     np.testing.assert_array_equal(done[0].row, done[-1].row)
-    assert told[-1] == ("reading images", 6, 6)
+    assert calls[-1] == ("reading images", 6, 6)
 
 
 def test_missing_files_are_reported(tmp_path):

@@ -80,10 +80,10 @@ def test_images_are_added_once_and_named_without_folders(api, pictures, picture_
     before = {p for p in picture_folder.parent.rglob("*") if p.is_file()}
     answer = send(api, ("../../../evil.png", new), ("again.png", new), ("text.png", b"no image"), label="rings")
     assert answer.status_code == 201
-    told = answer.json()
-    [item] = told["added"]
-    assert told["duplicates"] == [{"name": "again.png", "id": item}]
-    assert told["failed"][0]["name"] == "text.png"
+    report = answer.json()
+    [item] = report["added"]
+    assert report["duplicates"] == [{"name": "again.png", "id": item}]
+    assert report["failed"][0]["name"] == "text.png"
     shown = api.get(f"/items/{item}").json()
     assert (shown["name"], shown["label"]) == ("evil.png", "rings")
     assert api.get(shown["thumbnail"]).status_code == 200
@@ -150,17 +150,17 @@ def test_a_read_only_collection_is_not_written(picture_folder):
 
 
 def test_buckets(api, pictures):
-    told = api.get("/buckets").json()
-    assert told["n_bits"] == 4
-    assert told["count"] == len(told["buckets"])
-    assert sum(bucket["load"] for bucket in told["buckets"]) == 24
-    assert api.get("/buckets", params={"offset": 1, "limit": 1}).json()["buckets"] == told["buckets"][1:2]
-    full = max(told["buckets"], key=lambda bucket: bucket["load"])
+    answer = api.get("/buckets").json()
+    assert answer["n_bits"] == 4
+    assert answer["count"] == len(answer["buckets"])
+    assert sum(bucket["load"] for bucket in answer["buckets"]) == 24
+    assert api.get("/buckets", params={"offset": 1, "limit": 1}).json()["buckets"] == answer["buckets"][1:2]
+    full = max(answer["buckets"], key=lambda bucket: bucket["load"])
     page = api.get(f"/buckets/{full['code']}", params={"offset": 1, "limit": 2}).json()
     assert (page["load"], page["classes"], page["offset"]) == (full["load"], full["classes"], 1)
     assert [item["id"] for item in page["items"]] == pictures.bucket(full["code"])[1:3].tolist()
     assert all("source" not in item for item in page["items"])
-    empty = next(code for code in range(16) if code not in {bucket["code"] for bucket in told["buckets"]})
+    empty = next(code for code in range(16) if code not in {bucket["code"] for bucket in answer["buckets"]})
     assert api.get(f"/buckets/{empty}").json()["items"] == []
     for path in ("/buckets/16", "/buckets/-1", "/buckets/x", "/buckets/0?limit=9999", "/buckets?offset=-1"):
         answer = api.get(path)
@@ -225,12 +225,12 @@ def test_searches_and_writes_at_once_end_in_one_state(vectors, rows):
         for i in range(15):
             body = {"items": [{"vector": X[0].tolist(), "name": f"new {i}"}]}
             [item] = client.post("/items", json=body, headers=allowed()).json()["added"]
-            told = client.post("/search", json={"vector": X[0].tolist(), "k": 1000}).json()
-            names = {n["id"]: n["name"] for group in told["groups"] for n in group["items"]}
+            answer = client.post("/search", json={"vector": X[0].tolist(), "k": 1000}).json()
+            names = {n["id"]: n["name"] for group in answer["groups"] for n in group["items"]}
             assert names[item] == f"new {i}"
             assert client.delete(f"/items/{item}", headers=allowed()).status_code == 204
-            told = client.post("/search", json={"vector": X[0].tolist(), "k": 1000}).json()
-            assert told["count"] == 120
+            answer = client.post("/search", json={"vector": X[0].tolist(), "k": 1000}).json()
+            assert answer["count"] == 120
         stop.set()
         for reader in readers:
             reader.join()

@@ -111,7 +111,7 @@ def test_other_machines_are_warned_about(folder):
 @pytest.mark.faults
 def test_what_was_acknowledged_survives_kill_9(folder, rows):
     """Several clients add while the server is killed; every id that was answered is there afterwards."""
-    X, told = rows[0], []
+    X, acknowledged = rows[0], []
 
     def add(address, first):
         for i in range(first, first + 100_000):
@@ -120,20 +120,24 @@ def test_what_was_acknowledged_survives_kill_9(folder, rows):
                 [number] = ask(address, "/items", {"items": [item]})["added"]
             except OSError:
                 return
-            told.append((number, item))
+            acknowledged.append((number, item))
 
     with server(folder, "--rate", "0") as (process, address, _):
         threads = [threading.Thread(target=add, args=(address, 1_000_000 * n)) for n in range(3)]
         for thread in threads:
             thread.start()
-        while len(told) < 30:
+        while len(acknowledged) < 30:
             time.sleep(0.01)
         process.kill()
         for thread in threads:
             thread.join()
     with Collection.open(folder) as after:
-        assert 120 + len(told) <= len(after) <= 120 + len(told) + 3  # what was on its way may be there, untold
-        for (number, item), found in zip(told, after.items([number for number, _ in told]), strict=True):
+        assert (
+            120 + len(acknowledged) <= len(after) <= 120 + len(acknowledged) + 3
+        )  # what was on its way may be there, untold
+        for (number, item), found in zip(
+            acknowledged, after.items([number for number, _ in acknowledged]), strict=True
+        ):
             assert (found.id, found.name, found.label) == (number, item["name"], item["label"])
     with server(folder) as (_, address, _):
-        assert ask(address, f"/items/{told[-1][0]}")["name"] == told[-1][1]["name"]
+        assert ask(address, f"/items/{acknowledged[-1][0]}")["name"] == acknowledged[-1][1]["name"]

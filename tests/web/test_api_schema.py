@@ -33,7 +33,7 @@ UNBREAKABLE = {
 
 
 def fuzz(app):
-    """Ask every operation of the schema, rightly and wrongly; the labels of those asked."""
+    """Send valid and invalid requests to every operation of the schema; return the labels of the operations."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers={"host": "localhost"})
     operations = [found.ok() for found in schema.get_all_operations()]
     for operation in operations:

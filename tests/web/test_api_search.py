@@ -22,20 +22,20 @@ def upload(client, octets, name="query.png", **fields):
 
 def test_by_vector_finds_what_the_collection_finds(vector_api, vectors, rows):
     X = rows[0]
-    answer = vector_api.post("/search", json={"vector": X[3].tolist(), "k": 15})
-    assert answer.status_code == 200
-    told = answer.json()
+    response = vector_api.post("/search", json={"vector": X[3].tolist(), "k": 15})
+    assert response.status_code == 200
+    answer = response.json()
     found = vectors.search(vector=X[3], k=15)
-    items = flat(told)
-    assert told["query"] == {"code": found.code, "bits": f"{found.code:05b}"}
+    items = flat(answer)
+    assert answer["query"] == {"code": found.code, "bits": f"{found.code:05b}"}
     assert sorted(item["id"] for item in items) == sorted(found.ids.tolist())
-    assert told["count"] == len(items) == 15
-    assert told["ring_sizes"] == vectors.ring_sizes(found.code).tolist()
-    assert sum(told["ring_sizes"]) == 120
+    assert answer["count"] == len(items) == 15
+    assert answer["ring_sizes"] == vectors.ring_sizes(found.code).tolist()
+    assert sum(answer["ring_sizes"]) == 120
     codes = np.array([item["code"] for item in items], dtype=np.uint8)
     distances = hamming_distances(np.array([found.code], dtype=np.uint8), codes, 5)[0]
     assert distances.tolist() == [item["distance"] for item in items]
-    assert [group["distance"] for group in told["groups"]] == sorted(set(distances.tolist()))
+    assert [group["distance"] for group in answer["groups"]] == sorted(set(distances.tolist()))
     assert {item["name"] for item in items} == {f"v{item['id']}" for item in items}
     assert all(item["score"] is None and item["thumbnail"] is None for item in items)
     assert set(items[0]) == {"id", "label", "name", "code", "bits", "distance", "score", "thumbnail"}
@@ -63,40 +63,43 @@ def test_concurrent_vectors_get_their_own_codes(vectors, rows):
     assert "shorthash_encoded_vectors_total 120.0" in text
 
 
-def test_a_vector_has_one_code_alone_and_among_others(vectors, rows):
+def test_a_vector_has_one_code_alone_and_among_others(vectors, rows, monkeypatch):
     import asyncio
 
     from hostile import hostile_rows
 
-    from shorthash.web.batching import BatchEncoder
+    from shorthash.web import Settings
+    from shorthash.web.metrics import Metrics
+    from shorthash.web.service import Service
 
     near = hostile_rows(vectors.hasher, rows[0], 40).astype(np.float32)
     X = np.concatenate([near, rows[0]])
-    sizes = []
+    expected = pack(vectors.encode(X)).tolist()
+    encode, sizes = vectors.encode, []
+    monkeypatch.setattr(vectors, "encode", lambda batch: sizes.append(len(batch)) or encode(batch))
+    service = Service(vectors, Settings(remembered=0), Metrics())
 
-    def encode(batch):
-        sizes.append(len(batch))
-        return pack(vectors.encode(batch))
+    async def code(row):
+        return (await service.search(1, None, False, vector=row))["query"]["code"]
 
     async def together():
-        encoder = BatchEncoder(encode)
-        return await asyncio.gather(*(encoder.code(row) for row in X))
+        return await asyncio.gather(*(code(row) for row in X))
 
     async def alone():
-        encoder = BatchEncoder(encode)
-        return [await encoder.code(row) for row in X]
+        return [await code(row) for row in X]
 
-    codes = asyncio.run(together())
+    assert asyncio.run(together()) == expected
     assert max(sizes) == 64
-    assert codes == asyncio.run(alone()) == pack(vectors.encode(X)).tolist()
+    assert asyncio.run(alone()) == expected
+    service.close()
 
 
 def test_by_id_leaves_the_item_out_and_reranks(vector_api):
-    told = vector_api.post("/search", json={"id": 7, "k": 20, "radius": 1, "rerank": True}).json()
-    items = flat(told)
+    answer = vector_api.post("/search", json={"id": 7, "k": 20, "radius": 1, "rerank": True}).json()
+    items = flat(answer)
     assert 7 not in {item["id"] for item in items}
     assert all(item["distance"] <= 1 for item in items)
-    for group in told["groups"]:
+    for group in answer["groups"]:
         scores = [item["score"] for item in group["items"]]
         assert scores == sorted(scores, reverse=True)
     assert vector_api.post("/search", json={"id": 7, "k": 3}).json()["count"] == 3
@@ -111,8 +114,8 @@ def test_by_code_as_number_and_as_bits(vector_api):
 
 def test_by_image(api, pictures):
     octets = encoded(picture("rings", 3))
-    told = upload(api, octets, k=5, radius="", rerank="true").json()
-    best = max(flat(told), key=lambda item: item["score"])
+    answer = upload(api, octets, k=5, radius="", rerank="true").json()
+    best = max(flat(answer), key=lambda item: item["score"])
     assert best["name"] == "rings/3.png"
     assert best["score"] == pytest.approx(1.0, abs=1e-5)
     thumbnail = api.get(best["thumbnail"])

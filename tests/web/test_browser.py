@@ -48,8 +48,8 @@ def serving(model):
     command = [sys.executable, "-m", "shorthash", "serve", str(model), "--port", "0", "--rate", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            told = "".join(process.stdout.readline() for _ in range(2))
-            yield re.search(r"http://[\d.:]+", told).group()
+            lines = "".join(process.stdout.readline() for _ in range(2))
+            yield re.search(r"http://[\d.:]+", lines).group()
         finally:
             process.terminate()
 
@@ -74,22 +74,22 @@ def chromium():
 @pytest.fixture
 def opened(chromium):
     """Open pages whose console must stay silent."""
-    contexts, said = [], []
+    contexts, messages = [], []
 
     def open_page(url, **options):
         context = chromium.new_context(**{**LOOKS["light"], **options})
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda m: messages.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: messages.append(str(error)))
         page.goto(url)
         return page
 
-    open_page.said = said
+    open_page.console = messages
     yield open_page
     for context in contexts:
         context.close()
-    assert not said
+    assert not messages
 
 
 @pytest.fixture
@@ -235,9 +235,9 @@ def test_problems_are_shown(address, opened):
     page.keyboard.press("Enter")
     page.wait_for_selector("[role=alert]:has-text('integers')")
     assert page.locator("[role=alert] b").count() == 0
-    refused = [text for text in opened.said if "422" in text or "404" in text]
+    refused = [text for text in opened.console if "422" in text or "404" in text]
     assert len(refused) == 2  # Chromium itself logs the two refusals
-    opened.said[:] = [text for text in opened.said if text not in refused]
+    opened.console[:] = [text for text in opened.console if text not in refused]
 
 
 def test_buckets_open_by_click_and_by_keyboard(address, opened, keep):
