@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shorthash.errors import InvalidInput
-from shorthash.evaluation import compare, evaluate, summarise
+from shorthash.evaluation import compare_scores, evaluate, summarise
 
 RUNS = [0.51, 0.53, 0.52, 0.55]
 
@@ -36,9 +36,9 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says():
 
 
 def test_resampling_in_parts_equals_resampling_at_once(monkeypatch):
-    whole = summarise(np.arange(50.0), n_resamples=101), compare(np.arange(50.0), np.zeros(50), n_resamples=101)
+    whole = summarise(np.arange(50.0), n_resamples=101), compare_scores(np.arange(50.0), np.zeros(50), n_resamples=101)
     monkeypatch.setattr("shorthash.evaluation.statistics.CHUNK", 500)
-    parts = summarise(np.arange(50.0), n_resamples=101), compare(np.arange(50.0), np.zeros(50), n_resamples=101)
+    parts = summarise(np.arange(50.0), n_resamples=101), compare_scores(np.arange(50.0), np.zeros(50), n_resamples=101)
     assert whole[0] == parts[0]
     assert whole[1].low == parts[1].low
 
@@ -55,7 +55,7 @@ def test_p_value_of_few_pairs_tries_every_sign(differences):
         for signs in product((1, -1), repeat=len(differences))
     ]
     expected = sum(1 for value in flips if value >= observed) / len(flips)
-    assert compare(differences, np.zeros(len(differences)), n_resamples=10).p_value == pytest.approx(expected)
+    assert compare_scores(differences, np.zeros(len(differences)), n_resamples=10).p_value == pytest.approx(expected)
 
 
 def test_p_value_of_many_pairs_is_close_to_the_normal_one():
@@ -63,12 +63,12 @@ def test_p_value_of_many_pairs_is_close_to_the_normal_one():
     differences = rng.normal(0.2, 1.0, 400)
     z = differences.sum() / np.sqrt((differences**2).sum())
     expected = erfc(abs(z) / sqrt(2))
-    assert compare(differences, np.zeros(400), n_resamples=20_000).p_value == pytest.approx(expected, rel=0.3)
+    assert compare_scores(differences, np.zeros(400), n_resamples=20_000).p_value == pytest.approx(expected, rel=0.3)
 
 
 def test_swapping_the_methods_turns_the_signs():
     a, b = [0.6, 0.7, 0.9, 0.8], [0.5, 0.7, 0.6, 0.7]
-    one, other = compare(a, b), compare(b, a)
+    one, other = compare_scores(a, b), compare_scores(b, a)
     assert one.difference == pytest.approx(0.125)
     assert other.difference == pytest.approx(-0.125)
     assert (one.wins, one.losses, one.draws) == (other.losses, other.wins, other.draws) == (3, 0, 1)
@@ -83,11 +83,11 @@ def test_scores_are_compared_query_by_query_without_those_left_out():
     bad = np.where(rng.random((60, 3)) < 0.5, 1, -1)
     first = evaluate(good[:20], labels[:20], good[20:], labels[20:])
     second = evaluate(bad[:20], labels[:20], bad[20:], labels[20:])
-    result = compare(first, second, score="precision_at_radius")
+    result = compare_scores(first, second, score="precision_at_radius")
     assert result.n == 19
     expected = np.nanmean(first.per_query["precision_at_radius"] - second.per_query["precision_at_radius"])
     assert result.difference == pytest.approx(expected)
-    better = compare(first, second)
+    better = compare_scores(first, second)
     assert better.difference > 0.3
     assert better.p_value < 0.01
     assert better.low > 0
@@ -107,13 +107,13 @@ def test_confidence_is_a_share(confidence):
 
 def test_comparisons_need_the_same_queries():
     with pytest.raises(InvalidInput, match="first has 2 and the second 3; evaluate both on one split"):
-        compare([0.1, 0.2], [0.1, 0.2, 0.3])
+        compare_scores([0.1, 0.2], [0.1, 0.2, 0.3])
 
 
 def test_comparisons_need_a_score_per_query():
     scores = evaluate([[1], [1]], [0, 0])
-    with pytest.raises(InvalidInput, match="'score' parameter of compare must be one of 'map'"):
-        compare(scores, scores, score="precision_at_k")
+    with pytest.raises(InvalidInput, match="'score' parameter of compare_scores must be one of 'map'"):
+        compare_scores(scores, scores, score="precision_at_k")
 
 
 def test_resamples_are_counted():

@@ -12,7 +12,7 @@ from shorthash.data.splits import RandomQueries
 from shorthash.errors import InvalidInput
 from shorthash.lab import compare as module
 from shorthash.lab.compare import (
-    compare_methods,
+    compare,
     comparison_page,
     comparison_sentence,
     comparison_table,
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::shorthash.errors.AnchorWarning"
 
 @pytest.fixture(scope="module")
 def result(blobs):
-    return compare_methods(*blobs, lengths=[3, 6], methods=["pcaitq", "rslh", "classifier"], seed=1)
+    return compare(*blobs, lengths=[3, 6], methods=["pcaitq", "rslh", "classifier"], seed=1)
 
 
 def test_scores_are_those_of_the_hasher_alone(blobs, result):
@@ -57,7 +57,7 @@ def test_intervals_and_distances_to_the_best(result):
 
 
 def test_several_labels_leave_some_methods_out(tagged):
-    result = compare_methods(*tagged, lengths=[4, 13], methods=["pcaitq", "rslh", "classifier"])
+    result = compare(*tagged, lengths=[4, 13], methods=["pcaitq", "rslh", "classifier"])
     assert result.multilabel
     assert {row.method for row in result.rows} == {"pcaitq", "rslh"}
     skipped = {(each.method, each.n_bits): each.reason for each in result.skipped}
@@ -68,29 +68,29 @@ def test_several_labels_leave_some_methods_out(tagged):
 
 
 def test_sizes_can_be_set(blobs):
-    result = compare_methods(*blobs, lengths=[4], methods=["lsh"], n_queries=10, n_train=50)
+    result = compare(*blobs, lengths=[4], methods=["lsh"], n_queries=10, n_train=50)
     assert (result.n_queries, result.n_train, result.n_database) == (10, 50, 290)
 
 
 def test_of_very_many_rows_some_are_drawn(blobs, monkeypatch):
     monkeypatch.setattr(module, "MAX_ROWS", 100)
-    result = compare_methods(*blobs, lengths=[4], methods=["lsh"])
+    result = compare(*blobs, lengths=[4], methods=["lsh"])
     assert (result.n_given, result.n_rows, result.n_queries) == (300, 100, 20)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"methods": ["nonsense"]}, "'methods' parameter of compare_methods must be one of 'auto'"),
+        ({"methods": ["nonsense"]}, "'methods' parameter of compare must be one of 'auto'"),
         ({"methods": []}, "at least one method"),
         ({"lengths": [0]}, "n_bits"),
-        ({"n_queries": 300}, "'n_queries' parameter of compare_methods"),
-        ({"n_train": 1000}, "'n_train' parameter of compare_methods"),
+        ({"n_queries": 300}, "'n_queries' parameter of compare"),
+        ({"n_train": 1000}, "'n_train' parameter of compare"),
     ],
 )
 def test_wrong_wishes(blobs, change, message):
     with pytest.raises(InvalidInput, match=message):
-        compare_methods(*blobs, **{"lengths": [4], "methods": ["lsh"], **change})
+        compare(*blobs, **{"lengths": [4], "methods": ["lsh"], **change})
 
 
 def test_wrong_rows(blobs):
@@ -103,17 +103,17 @@ def test_wrong_rows(blobs):
         (X[:8], y[:8], "at least 10 rows"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            compare_methods(rows, labels, lengths=[4], methods=["lsh"])
+            compare(rows, labels, lengths=[4], methods=["lsh"])
 
 
 def test_nothing_can_be_run(blobs):
     with pytest.raises(InvalidInput, match="No method could be run on these rows, pcaitq for this reason"):
-        compare_methods(*blobs, lengths=[40], methods=["pcaitq"])
+        compare(*blobs, lengths=[40], methods=["pcaitq"])
 
 
 def test_progress_counts_to_the_end(blobs):
     told = []
-    compare_methods(*blobs, lengths=[3, 4], methods=["lsh", "pcarr"], progress=lambda *step: told.append(step))
+    compare(*blobs, lengths=[3, 4], methods=["lsh", "pcarr"], progress=lambda *step: told.append(step))
     assert [step[1:] for step in told] == [(0, 4), (1, 4), (2, 4), (3, 4)]
     assert {step[0] for step in told} == {f"{name}, {bits} bits" for name in ("lsh", "pcarr") for bits in (3, 4)}
 

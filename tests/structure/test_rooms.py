@@ -89,7 +89,7 @@ def imported_at_once(name):
         elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "shorthash":
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                home = shorthash._HOMES.get(alias.name) if node.module == "shorthash" else node.module
+                home = None if node.module == "shorthash" else node.module
                 yield submodule if submodule in MODULES else home
         elif isinstance(node, ast.Try) or (isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test)):
             nodes += [*node.body, *node.orelse, *getattr(node, "finalbody", [])]

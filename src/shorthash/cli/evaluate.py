@@ -245,11 +245,13 @@ def compare(
     from shorthash.data.files import read_features, read_labels
     from shorthash.lab.compare import (
         DEFAULT_METHODS,
-        compare_methods,
         comparison_sentence,
         comparison_table,
         skipped_table,
         write_comparison,
+    )
+    from shorthash.lab.compare import (
+        compare as compare_methods,
     )
     from shorthash.recipes import recipes
 

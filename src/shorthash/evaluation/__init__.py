@@ -7,7 +7,8 @@
 ``evaluate_distances``         a ranking by real-valued distances
 ``evaluate_cells``             a ranking of cells, such as codes with learned distances
 ``evaluate_reranked``          codes whose ties are broken by vectors
-``summarise``, ``compare``     intervals over seeds; paired comparisons over queries
+``summarise``                  intervals over seeds
+``compare_scores``             paired comparisons over queries
 =============================  ======================================================================================
 """
 
@@ -16,7 +17,7 @@ from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_sco
 from shorthash.evaluation.histograms import CodeHistogram, evaluate_histogram
 from shorthash.evaluation.rankings import evaluate_cells, evaluate_distances, evaluate_reranked
 from shorthash.evaluation.scores import Scores, evaluate
-from shorthash.evaluation.statistics import Comparison, Summary, compare, summarise
+from shorthash.evaluation.statistics import Comparison, Summary, compare_scores, summarise
 
 __all__ = [
     "CONVENTIONS",
@@ -25,7 +26,7 @@ __all__ = [
     "Convention",
     "Scores",
     "Summary",
-    "compare",
+    "compare_scores",
     "evaluate",
     "evaluate_cells",
     "evaluate_distances",

@@ -12,7 +12,7 @@ from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.scores import BY_QUERY, Scores
 
-__all__ = ["Comparison", "Summary", "compare", "summarise"]
+__all__ = ["Comparison", "Summary", "compare_scores", "summarise"]
 
 EXACT_PAIRS = 14  # up to this many pairs all 2**n signs are tried: 16 384
 CHUNK = 1 << 22  # resampled values held at once: 32 MB
@@ -96,7 +96,7 @@ def summarise(
     return Summary(float(runs.mean()), std, low, high, len(runs), confidence)
 
 
-def compare(
+def compare_scores(
     first: Scores | ArrayLike,
     second: Scores | ArrayLike,
     *,
@@ -118,18 +118,18 @@ def compare(
 
     Examples
     --------
-    >>> print(compare([0.6, 0.7, 0.9, 0.8], [0.5, 0.7, 0.6, 0.7]))
+    >>> print(compare_scores([0.6, 0.7, 0.9, 0.8], [0.5, 0.7, 0.6, 0.7]))
     +0.1250 [+0.0250, +0.2500], p = 0.25, 3 wins, 0 losses, 1 draws (n = 4)
     """
     a, b = _column(first, score), _column(second, score)
     if a.shape != b.shape:
         raise InvalidInput(
-            f"compare needs values of the same queries, but the first has {len(a)} and the second {len(b)}; evaluate "
-            "both on one split."
+            f"compare_scores needs values of the same queries, but the first has {len(a)} and the second {len(b)}; "
+            "evaluate both on one split."
         )
     pairs = (a - b)[~(np.isnan(a) | np.isnan(b))]
-    differences = _sample(pairs, "differences", "compare")
-    low, high = _interval(differences, _share(confidence, "compare"), n_resamples, random_state)
+    differences = _sample(pairs, "differences", "compare_scores")
+    low, high = _interval(differences, _share(confidence, "compare_scores"), n_resamples, random_state)
     return Comparison(
         difference=float(differences.mean()),
         low=low,
@@ -175,7 +175,7 @@ def _sign_flip(differences: Floats, n_resamples: int, seed: int) -> float:
 def _column(values: Scores | ArrayLike, score: str) -> Floats:
     """The values to compare, one per query."""
     if isinstance(values, Scores):
-        check_choice(score, "score", "compare", BY_QUERY)
+        check_choice(score, "score", "compare_scores", BY_QUERY)
         return values.per_query[score]
     return np.asarray(values, dtype=np.float64)
 

@@ -26,7 +26,7 @@ from shorthash.data.datasets import Dataset
 from shorthash.data.splits import Protocol, RandomQueries
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
 from shorthash.evaluation.scores import Scores, evaluate
-from shorthash.evaluation.statistics import compare, summarise
+from shorthash.evaluation.statistics import compare_scores, summarise
 from shorthash.lab.figures import draw_scores_by_length
 from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.sharing import SharedSplit
@@ -39,7 +39,7 @@ __all__ = [
     "MethodComparison",
     "MethodScore",
     "Skipped",
-    "compare_methods",
+    "compare",
     "comparison_page",
     "comparison_sentence",
     "comparison_table",
@@ -152,7 +152,7 @@ class MethodComparison:
         return asdict(self)
 
 
-def compare_methods(
+def compare(
     X: ArrayLike,
     y: ArrayLike,
     *,
@@ -182,18 +182,18 @@ def compare_methods(
     --------
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> result = compare_methods(X[:500], y[:500], lengths=[4], methods=["pcaitq", "classifier"])
+    >>> result = compare(X[:500], y[:500], lengths=[4], methods=["pcaitq", "classifier"])
     >>> result.best(4).method, result.n_queries, result.n_database
     ('classifier', 100, 400)
     """
     start = time.perf_counter()
     values, labels, groups = _checked_rows(X, y, seed)
-    chosen = sorted({check_n_bits(n, "compare_methods") for n in lengths or default_lengths(len(groups.classes))})
+    chosen = sorted({check_n_bits(n, "compare") for n in lengths or default_lengths(len(groups.classes))})
     names = list(dict.fromkeys(methods))
     for name in names:
-        check_choice(name, "methods", "compare_methods", list(recipes()))
+        check_choice(name, "methods", "compare", list(recipes()))
     if not names:
-        raise InvalidInput("compare_methods needs at least one method to try.")
+        raise InvalidInput("compare needs at least one method to try.")
     usable = [name for name in names if groups.single or recipes()[name].multilabel]
     skipped = [Skipped(name, None, "needs one label per row") for name in names if name not in usable]
     protocol = _protocol(len(values), n_queries, n_train, seed)
@@ -393,7 +393,7 @@ def _beside_best(
     best = max((other for other in rows if other[1] == place[1]), key=lambda other: rows[other].map)
     if place == best:
         return rows[place]
-    against = compare(scores[best], scores[place], n_resamples=RESAMPLES)
+    against = compare_scores(scores[best], scores[place], n_resamples=RESAMPLES)
     return replace(rows[place], behind=against.difference, p_value=against.p_value)
 
 
@@ -410,31 +410,30 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], 
     values, labels = np.asarray(X), np.asarray(y)
     if values.ndim != 2:
         raise InvalidInput(
-            f"X of compare_methods must have shape (n_samples, n_features). Got {values.shape} instead; put one sample "
-            "per row."
+            f"X of compare must have shape (n_samples, n_features). Got {values.shape} instead; put one sample per row."
         )
-    groups = group_labels(y, owner="compare_methods", n_samples=len(values))
+    groups = group_labels(y, owner="compare", n_samples=len(values))
     if len(values) > MAX_ROWS:
         kept = np.sort(np.random.default_rng(seed).choice(len(values), MAX_ROWS, replace=False))
         values, labels = values[kept], labels[kept]
-        groups = group_labels(labels, owner="compare_methods")
+        groups = group_labels(labels, owner="compare")
     if len(groups.rows) < 2:
         raise InvalidInput(
-            f"compare_methods needs rows with at least two different labels, but all {len(values)} rows have the same; "
+            f"compare needs rows with at least two different labels, but all {len(values)} rows have the same; "
             "give rows of several classes."
         )
-    check_finite(values, "compare_methods")
+    check_finite(values, "compare")
     return values, labels, groups
 
 
 def _protocol(n_rows: int, n_queries: int | None, n_train: int | None, seed: int) -> Protocol:
     """Queries drawn from all rows; the others are the database, and some or all of them are learned from."""
     if n_rows < MIN_ROWS:
-        raise InvalidInput(f"compare_methods needs at least {MIN_ROWS} rows to split. Got {n_rows} instead; give more.")
+        raise InvalidInput(f"compare needs at least {MIN_ROWS} rows to split. Got {n_rows} instead; give more.")
     queries = min(MAX_QUERIES, n_rows // 5) if n_queries is None else n_queries
-    queries = check_count(queries, "n_queries", "compare_methods", high=n_rows - 2)
+    queries = check_count(queries, "n_queries", "compare", high=n_rows - 2)
     rest = n_rows - queries
-    train = check_count(min(MAX_TRAIN, rest) if n_train is None else n_train, "n_train", "compare_methods", high=rest)
+    train = check_count(min(MAX_TRAIN, rest) if n_train is None else n_train, "n_train", "compare", high=rest)
     return RandomQueries(n_queries=queries, n_train=None if train == rest else train, seed=seed)
 
 

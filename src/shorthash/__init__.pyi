@@ -1,0 +1,86 @@
+# The public names. The package reads this list to import a name on first use; type checkers read it, too.
+from .codes.signs import pack as pack
+from .codes.signs import unpack as unpack
+from .evaluation import Scores as Scores
+from .evaluation import evaluate as evaluate
+from .images import Collection as Collection
+from .images import fit_images as fit_images
+from .index import BucketIndex as BucketIndex
+from .index import ScanIndex as ScanIndex
+from .kernels import AnchorRBF as AnchorRBF
+from .lab.compare import compare as compare
+from .learners import CCAITQ as CCAITQ
+from .learners import COSDISH as COSDISH
+from .learners import EAPH as EAPH
+from .learners import FSDH as FSDH
+from .learners import FSSH as FSSH
+from .learners import HCSDH as HCSDH
+from .learners import KSH as KSH
+from .learners import LFH as LFH
+from .learners import LSH as LSH
+from .learners import MFH as MFH
+from .learners import NSH as NSH
+from .learners import PCAITQ as PCAITQ
+from .learners import PCARR as PCARR
+from .learners import POSH as POSH
+from .learners import RSLH as RSLH
+from .learners import SCDH as SCDH
+from .learners import SDH as SDH
+from .learners import SDHMLR as SDHMLR
+from .learners import SH as SH
+from .learners import SSLH as SSLH
+from .learners import BitBoost as BitBoost
+from .learners import ClassifierCode as ClassifierCode
+from .learners import CodewordHasher as CodewordHasher
+from .learners import SumEAPH as SumEAPH
+from .persistence import load as load
+from .persistence import save as save
+from .recipes import HasherPipeline as HasherPipeline
+from .recipes import make_hasher as make_hasher
+from .store import SQLiteStore as SQLiteStore
+from .store import open_store as open_store
+
+__all__ = [
+    "CCAITQ",
+    "COSDISH",
+    "EAPH",
+    "FSDH",
+    "FSSH",
+    "HCSDH",
+    "KSH",
+    "LFH",
+    "LSH",
+    "MFH",
+    "NSH",
+    "PCAITQ",
+    "PCARR",
+    "POSH",
+    "RSLH",
+    "SCDH",
+    "SDH",
+    "SDHMLR",
+    "SH",
+    "SSLH",
+    "AnchorRBF",
+    "BitBoost",
+    "BucketIndex",
+    "ClassifierCode",
+    "CodewordHasher",
+    "Collection",
+    "HasherPipeline",
+    "SQLiteStore",
+    "ScanIndex",
+    "Scores",
+    "SumEAPH",
+    "compare",
+    "evaluate",
+    "fit_images",
+    "load",
+    "make_hasher",
+    "open_store",
+    "pack",
+    "save",
+    "unpack",
+]
+
+__version__: str
