@@ -151,5 +151,6 @@ def test_one_writer_at_a_time(tmp_path):
 def test_no_record_of_the_experiments_is_lost():
     """There were 2 859 files of records before they were moved into tables."""
     records = read_records(RESULTS)
+    assert len(records) >= 3814
     assert len([r for r in records.values() if "converted" not in r]) >= 2859
     assert not list(RESULTS.glob("*.json"))

@@ -130,6 +130,11 @@ class DemoResult:
         return min(self.runs, key=lambda run: run.n_bits)
 
     @property
+    def longest(self) -> LengthRun:
+        """The run with the most bits."""
+        return max(self.runs, key=lambda run: run.n_bits)
+
+    @property
     def best(self) -> LengthRun:
         """The run with the highest mAP."""
         return max(self.runs, key=lambda run: run.scores.map)
@@ -203,8 +208,7 @@ def demo_page(result: DemoResult) -> Page:
     """The result as a page."""
     method, best = recipes()[result.method], result.best
     lengths = [run.n_bits for run in result.runs]
-    widest = max(result.runs, key=lambda run: run.scores.map_best - run.scores.map_worst)
-    walls = [_wall(result, run) for run in {run.n_bits: run for run in (result.shortest, best)}.values()]
+    walls = [_wall(result, run) for run in {run.n_bits: run for run in (result.shortest, result.longest)}.values()]
     return Page(
         title=f"Handwritten digits in {lengths[0]} to {lengths[-1]} bits",
         lede=f"{len(result.y)} images of {len(np.unique(result.y))} digits, {result.images[0].size} pixels each. "
@@ -213,10 +217,7 @@ def demo_page(result: DemoResult) -> Page:
         "the address of a bucket; images of the same digit should be in the same bucket or in one nearby.",
         facts=[
             (f"{best.scores.map:.3f}", f"mAP with {best.n_bits} bits per image, ties counted exactly"),
-            (
-                f"{widest.scores.map_worst:.2f} to {widest.scores.map_best:.2f}",
-                f"mAP of the same {widest.n_bits}-bit codes by the worst and the best order of equal distances",
-            ),
+            (f"{best.quality.purity:.1%}", "of the images are in a bucket where their digit is the most frequent"),
             (f"{best.fit_seconds:.2f} s", f"to learn the {best.n_bits}-bit code"),
             (f"{best.search_microseconds:.1f} µs", "per query to find its ten nearest, in a batch"),
         ],
@@ -317,7 +318,8 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
         "items are inside, and in the end everything else too.",
         "map-short": _map_caption(result.shortest)
         + " Squares that touch differ in one bit; each names its digits and how many there are.",
-        "map-best": _map_caption(result.best) + " Squares name their most frequent digit; pale ones hold few images.",
+        "map-long": _map_caption(result.longest)
+        + " Squares name their most frequent digit; pale ones hold few images.",
         "first-k": f"Flat while the list is shorter than a class, about {per_class:.0f} images here; beyond that, no "
         "relevant images are left.",
     }
@@ -325,7 +327,7 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
         "ties": ties,
         "radius": draw_pr_curve({name: run.scores.pr_curve for name, run in names.items() if run.scores.pr_curve}),
         "map-short": draw_bucket_map(result.shortest.database_codes, labels),
-        "map-best": draw_bucket_map(result.best.database_codes, labels),
+        "map-long": draw_bucket_map(result.longest.database_codes, labels),
         "first-k": draw_precision_at_k({name: run.scores.precision_at_k for name, run in names.items()}),
     }
     objectives = [values for run in runs for values in run.objective]
