@@ -1,9 +1,9 @@
 """From photographs to codes: 24 classes, GIST beside CNN features, 8 bits: ``python benchmarks/images.py [--record]``.
 
 Run with ``SHORTHASH_DATA`` set to the folder that holds ``images24`` (24 CALTECH-101 classes, 40 photographs each).
-Per seed, 10 images of every class ask and the other 30 are learned from and searched. Tie-aware mAP of 8-bit codes by
-``make_hasher("auto")``; beside it that of the features themselves, ranked by cosine. ``--record`` writes
-``docs/data/images.json`` and draws ``docs/images/wall.png``: what a few queries of seed 0 find. Needs ``make cnn``.
+Per seed, 10 images of every class are queries; the other 30 are fitted on and searched. Tie-aware mAP of 8-bit codes by
+``make_hasher("auto")``; and that of the features themselves, ranked by cosine. ``--record`` writes
+``docs/data/images.json`` and draws ``docs/images/wall.png``: results of a few queries of seed 0. Needs ``make cnn``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WALL = ROOT / "docs" / "images" / "wall.png"
 SEEDS, N_BITS, PER_CLASS = range(5), 8, 10
 BUCKETS, PER_BUCKET = 4, 3  # what a line of the wall shows: the nearest buckets, and the first images in each
 FEATURES = {"gist": "GIST-512", "cnn": "EfficientNet-Lite0"}
-ASKED = ("flamingo", "grand_piano", "kangaroo", "umbrella")  # classes on the wall; the first query of each
+WALL_CLASSES = ("flamingo", "grand_piano", "kangaroo", "umbrella")  # classes on the wall; the first query of each
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def photographs() -> tuple[list[Path], np.ndarray]:
 
 
 def features(name: str, files: list[Path], cache: str) -> tuple[np.ndarray, float]:
-    """Rows of all images, and seconds per image of a few, decoding and all, in one process."""
+    """Rows of all images, and seconds per image (decoding included, one process)."""
     from shorthash.images.decoding import extract
     from shorthash.images.features import FeatureCache, make_features
 
@@ -103,8 +103,8 @@ def render() -> str:
         lines.append(f"| {FEATURES[name]} (`{name}`) | {cells[0]} | {cells[1]} | {found['ms_per_image']:.0f} |")
     lines.append(
         f"\n{record['n_classes']} classes, {record['n_images'] // record['n_classes']} photographs each: per seed "
-        f"{PER_CLASS} of every class ask, the others are learned from and searched; mean and standard deviation over "
-        f"{len(found['codes'])} seeds (`benchmarks/images.py`; ms of one process, decoding included)."
+        f"{PER_CLASS} of every class are queries, the others are fitted on and searched; mean and standard deviation "
+        f"over {len(found['codes'])} seeds (`benchmarks/images.py`; ms of one process, decoding included)."
     )
     return "\n".join(lines)
 
@@ -118,7 +118,7 @@ def draw_wall(files: list[Path], y: np.ndarray, rows: dict[str, np.ndarray]) -> 
     from shorthash.lab.figures import figure_style
 
     parts = split(y, 0)
-    queries = [next(q for q in parts.query if y[q] == name) for name in ASKED]
+    queries = [next(q for q in parts.query if y[q] == name) for name in WALL_CLASSES]
     n_lines = len(queries) * len(rows)
     with figure_style():
         figure = plt.figure(figsize=(9.2, 0.82 * n_lines + 0.2), layout="none")
@@ -172,7 +172,7 @@ def _line(axes: Any, files: list[Path], y: np.ndarray, index: Any, code: int, la
 
 
 def _name(axes: Any, label: str, x: float, bottom: float, *, right: bool) -> None:
-    """The class of an image, and whether it is the one asked for."""
+    """The class of an image, and whether it is that of the query."""
     from shorthash.lab.figures import PALETTE
 
     words = f"{'✓' if right else '✗'} {label.replace('_', ' ')}"

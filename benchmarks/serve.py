@@ -1,9 +1,9 @@
 """How many searches a server answers: ``python benchmarks/serve.py [--record]``.
 
-A million items of 12 bits, one process, requests over loopback that each bring a vector of 256 numbers and get the 100
-nearest items with names, 8 connections at once. The load comes from wrk (Debian: ``apt-get install wrk``). Three
-servers are asked: one that only reads a request and answers as many bytes, which is what HTTP alone allows; one that
-searches anew every time; and one as it is started by default, which remembers answers. ``--record`` writes
+A million items of 12 bits, one process, requests over loopback with a vector of 256 numbers each, answered with
+the 100 nearest items and their names, 8 connections at once. The load comes from wrk (Debian: ``apt-get install wrk``).
+Three servers are measured: one that only reads and writes as many bytes, the limit of HTTP alone; one that searches for
+every request; and one with default settings, which caches answers. ``--record`` writes
 ``docs/data/serve.json``. The goal is 1 500 requests per second and a p99 below 20 ms on two processors.
 """
 
@@ -32,7 +32,7 @@ N, N_BITS, N_FEATURES, K, CONNECTIONS, BLOCK = 1_000_000, 12, 256, 100, 8, 100_0
 WARM, SECONDS, ROUNDS = 6, 10, 3
 QUIET = 0.7  # load average of a machine that does nothing else
 ANSWER = 11_600  # bytes of an answer, about
-SERVERS = {"http": "HTTP alone", "searched": "every query searched", "remembered": "answers remembered (default)"}
+SERVERS = {"http": "HTTP alone", "searched": "every query searched", "remembered": "answers cached (default)"}
 
 LUA = """
 wrk.method = "POST"
@@ -73,10 +73,10 @@ uvicorn.run(app, port=int(sys.argv[1]), lifespan="off", log_level="error")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="store the figures")
-    parser.add_argument("--folder", type=Path, help="where the collection is, or is made; default: a temporary one")
+    parser.add_argument("--folder", type=Path, help="collection, made if it does not exist; default: a temporary one")
     options = parser.parse_args()
     if shutil.which("wrk") is None:
-        raise SystemExit("this benchmark needs wrk to ask the server, and it is not installed: apt-get install wrk")
+        raise SystemExit("this benchmark needs wrk, and it is not installed: apt-get install wrk")
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary) / "million"
         if not folder.exists():
@@ -113,11 +113,11 @@ def build(folder: Path) -> None:
 def measure(kind: str, folder: Path, script: Path) -> dict[str, Any]:
     """The best of a few rounds, by requests per second."""
     with started(kind, folder) as (process, address):
-        ask(address, script, WARM)
+        load(address, script, WARM)
         rounds = []
         for _ in range(ROUNDS):
             before = state(kind, address, process.pid)
-            found = ask(address, script, SECONDS)
+            found = load(address, script, SECONDS)
             after = state(kind, address, process.pid)
             spent = {name: after[name] - before[name] for name in after}
             found["cpu_us"] = round(1e6 * spent.pop("cpu") / found["requests"], 1)
@@ -129,7 +129,7 @@ def measure(kind: str, folder: Path, script: Path) -> dict[str, Any]:
 
 @contextmanager
 def started(kind: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server, and where it is."""
+    """A server process and its address."""
     port = 8765
     command = [sys.executable, "-c", BARE % ANSWER, str(port)]
     if kind != "http":
@@ -155,7 +155,7 @@ def wait_for(address: str, process: subprocess.Popen[str]) -> None:
     raise SystemExit("the server did not answer within a minute")
 
 
-def ask(address: str, script: Path, seconds: int) -> dict[str, Any]:
+def load(address: str, script: Path, seconds: int) -> dict[str, Any]:
     """Load the server for a while."""
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}", "-s", str(script), address]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -165,7 +165,7 @@ def ask(address: str, script: Path, seconds: int) -> dict[str, Any]:
 
 
 def state(kind: str, address: str, pid: int) -> dict[str, float]:
-    """Processor seconds of a server so far, and its own clocks."""
+    """Processor seconds of a server so far, and its own timers."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     spent = {"cpu": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")}
     if kind != "http":

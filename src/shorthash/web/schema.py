@@ -1,6 +1,6 @@
 """Requests and answers of the API: pydantic models, exact for one collection, and how the body of a request is read.
 
-Requests are checked by their models. Answers are built by the server and only described by theirs.
+Models of requests check them. Models of answers only describe them, for the OpenAPI schema.
 """
 
 from __future__ import annotations
