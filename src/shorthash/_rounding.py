@@ -21,7 +21,7 @@ error::
     def _scores(self, X, *, exact):
         S = linear(X, self.weights_, self.bias_, exact=exact)        # class scores and their bounds
         P = softmax(S, self.temperature_)                            # posteriors and the bound of their 1-norm
-        return best_word(table_gains(P, self.table_, exact=exact), self.words_, exact=exact)
+        return best_table_word(P, self.table_, self.words_, exact=exact)
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ __all__ = [
     "UNIT",
     "Rounded",
     "Scored",
+    "best_table_word",
     "best_word",
     "by_itself",
     "linear",
@@ -60,6 +61,7 @@ SURE = 3  # a score beyond so many bounds has the sign of the exact score, in ei
 FEW = 8  # roundings of a handful of operations, exp and log included
 DOUBLE_ERROR, SINGLE_ERROR = 1e-10, 1e-5  # assumed relative errors of arithmetic that is not ours
 CPU_ROWS = 4096  # rows that a device sends back at once
+BLOCK = 1 << 22  # gains held at once
 
 
 class Rounded(NamedTuple):
@@ -123,6 +125,19 @@ def table_gains(P: Scored, table: NDArray[Any], *, exact: bool) -> Scored:
     return Scored(product(P.values, T, exact=exact), largest * (P.bound + (len(T) + FEW) * UNIT * total))
 
 
+def best_table_word(P: Scored, table: NDArray[Any], words: Codes, *, exact: bool) -> Scored:
+    """``best_word`` for the gains ``P @ table.T``; in blocks, since there are up to 65 536 words."""
+    size = max(1, BLOCK // len(words))
+    bounds = np.broadcast_to(P.bound, (len(P.values), 1))
+    parts = [
+        best_word(table_gains(Scored(values, bound), table, exact=exact), words, exact=exact)
+        for values, bound in (
+            (P.values[start : start + size], bounds[start : start + size]) for start in range(0, len(P.values), size)
+        )
+    ]
+    return Scored(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
 def best_word(gain: Scored, words: Codes, *, exact: bool) -> Scored:
     """Bits of the word of largest gain; the magnitude is what the best word with the other bit would lose.
 
@@ -136,16 +151,35 @@ def best_word(gain: Scored, words: Codes, *, exact: bool) -> Scored:
     bound = np.max(np.broadcast_to(gain.bound, g.shape), axis=1, keepdims=True)
     top = g.max(axis=1, keepdims=True)
     best = words[np.argmax(g >= top - 2 * bound, axis=1)] if exact else words[g.argmax(axis=1)]
-    bits, bounds = np.empty(best.shape), np.zeros(best.shape)
-    for bit, column in enumerate(words.T):
-        other = column != column[0]
-        if other.any():
-            lead = np.abs(g[:, other].max(axis=1) - g[:, ~other].max(axis=1))
-            bounds[:, bit] = 0.0 if exact else 2 * bound[:, 0]
-        else:
-            lead = np.ptp(g, axis=1)
-        bits[:, bit] = best[:, bit] * np.maximum(lead, np.finfo(float).tiny)  # a bit keeps its sign where words tie
-    return Scored(bits, bounds)
+    lead = _leads(g, words)
+    shared = np.isinf(lead)  # no word has the other bit
+    lead = np.where(shared, np.ptp(g, axis=1, keepdims=True), lead)
+    bits = best * np.maximum(lead, np.finfo(float).tiny)  # a bit keeps its sign where words tie
+    return Scored(bits, np.where(shared | exact, 0.0, 2 * bound))
+
+
+def _leads(g: Floats, words: Codes) -> Floats:
+    """By how much the best word with one bit leads the best word with the other, (n, L); infinite if there is none."""
+    n_bits = words.shape[1]
+    if 2.0**n_bits > 4 * len(words):  # few words
+        sides = [[_largest(g[:, column == side]) for side in (1, -1)] for column in words.T]
+        return np.stack([np.abs(plus - minus) for plus, minus in sides], axis=1)
+    cube = np.full((len(g), 2**n_bits), -np.inf)
+    places = (words > 0) @ (1 << np.arange(n_bits)[::-1])  # the first bit is the highest
+    order = np.argsort(places, kind="stable")
+    used, starts = np.unique(places[order], return_index=True)
+    cube[:, used] = np.maximum.reduceat(g[:, order], starts, axis=1)
+    leads = np.empty((len(g), n_bits))
+    for bit in range(n_bits):
+        halves = cube.reshape(len(g), 2, -1)
+        minus, plus = halves.max(axis=2).T
+        leads[:, bit] = np.abs(plus - minus)
+        cube = halves.max(axis=1)  # the bit is dealt with
+    return leads
+
+
+def _largest(gains: Floats) -> Floats:
+    return gains.max(axis=1) if gains.shape[1] else np.full(len(gains), -np.inf)
 
 
 def by_itself(

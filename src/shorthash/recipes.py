@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.validation import check_is_fitted
 
 from shorthash._arrays import is_foreign, namespace, to_numpy
@@ -32,7 +31,7 @@ from shorthash.kernels.fused import FusedScores, remembered
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.sums import SumHasher
+from shorthash.learners.sums import SumHasher, Summed
 from shorthash.methods import RECIPES, Recipe, import_class
 
 __all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher", "method_facts", "recipes"]
@@ -58,11 +57,10 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         if not self._streams():
             super().fit(X, y, **params)
             return self
-        front, learner = self._copies(y, X)
-        rows = front.fit_anchors(X)
-        learner.n_features_in_ = len(front.anchors_)
-        learner.fit_rows(rows.through(front.features()), y, center=front.center)
-        return self._adopt(front, learner)
+        kernel, learner = self._streaming_copies("fit")
+        self._check_labels(X, y)
+        rows = kernel.fit_anchors(X)
+        return self._fit_sums(kernel, learner, learner.sum_up(rows.through(kernel.features()), y))
 
     def fit_stream(self, stream: Stream, *, keep_kernel: bool = False) -> Self:
         """``fit`` on a stream: one reading to draw anchors from the whole of it, one to add up the sums.
@@ -72,57 +70,55 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         stream : rows with labels
         keep_kernel : use the anchors and bandwidth of the fitted kernel
         """
-        self._streaming_steps("Fitting a stream")
-        front, learner = copy.copy(self._front), copy.copy(self._learner)
+        kernel, learner = self._streaming_copies("Fitting a stream")
         learner._check_params()
         if keep_kernel:
-            check_is_fitted(front)
+            check_is_fitted(kernel)
         else:
-            front.fit_anchors_of(stream, stream.n_columns)
-        learner.n_features_in_ = len(front.anchors_)
-        learner.fit_stream(stream, features=front.features(), center=front.center)
-        return self._adopt(front, learner)
+            kernel.fit_anchors_of(stream, stream.n_columns)
+        return self._fit_sums(kernel, learner, learner.sum_up_stream(stream, kernel.features()))
 
-    def fit_statistics(self, front: AnchorRBF, statistics: GroupStatistics) -> Self:
-        """``fit`` from sums over the kernel features that ``front`` makes, added up elsewhere."""
-        self._streaming_steps("fit_statistics")
-        learner = copy.copy(self._learner)
-        learner.fit_statistics(statistics, center=front.center)
-        return self._adopt(copy.copy(front), learner)
+    def fit_statistics(self, kernel: AnchorRBF, statistics: GroupStatistics) -> Self:
+        """``fit`` from sums over the uncentred features of ``kernel``, added up elsewhere."""
+        _, learner = self._streaming_copies("fit_statistics")
+        return self._fit_sums(copy.copy(kernel), learner, Summed(statistics))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from more rows.
 
-        The front end is fitted at the first call, on the rows of that call, and stays: give a first batch that stands
-        for the whole, or fit the front end beforehand (``pipeline[0].fit(sample)``).
+        The kernel is fitted at the first call, on the rows of that call, and its anchors stay: give a first batch that
+        is representative of the whole, or fit the kernel beforehand (``pipeline[0].fit(sample)``).
         """
-        self._streaming_steps("partial_fit")
-        front, learner = self._copies(y, X)
-        rows = self._rows(X) if hasattr(front, "anchors_") else front.fit_anchors(X)
-        learner.n_features_in_ = len(front.anchors_)
-        learner.partial_fit_rows(rows.through(front.features()), y, classes, center=front.center)
-        return self._adopt(front, learner)
+        kernel, learner = self._streaming_copies("partial_fit")
+        self._check_labels(X, y)
+        rows = self._rows(X) if hasattr(kernel, "anchors_") else kernel.fit_anchors(X)
+        more = learner.sum_up_more(rows.through(kernel.features()), y, classes)
+        if not hasattr(learner, "statistics_"):
+            kernel.mean_ = np.zeros(len(kernel.anchors_))
+            return self._learn_from(kernel, learner, more.statistics, more)
+        return self._learn_from(kernel, learner, learner.statistics_.merge(more.centred(kernel.mean_).statistics), more)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take back rows learned before."""
-        front, learner = self._streaming_steps("forget")
+        kernel, learner = self._streaming_copies("forget")
         check_is_fitted(learner)
-        learner.forget_rows(self._rows(X).through(front.features()), y)
-        return self._adopt_mean()
+        less = learner.sum_up_more(self._rows(X).through(kernel.features()), y)
+        return self._learn_from(kernel, learner, learner.remaining(less.centred(kernel.mean_)), less)
 
     def merge(self, other: HasherPipeline) -> Self:
         """Take in everything another pipeline with the same anchors and bandwidth has learned from."""
-        front, learner = self._streaming_steps("merge")
-        theirs, their_learner = other._streaming_steps("merge")
-        check_is_fitted(learner)
-        check_is_fitted(their_learner)
-        if front.bandwidth_ != theirs.bandwidth_ or not np.array_equal(front.anchors_, theirs.anchors_):
+        kernel, learner = self._streaming_copies("merge")
+        other_kernel, other_learner = other._streaming_copies("merge")
+        for fitted in (learner, other_learner):
+            check_is_fitted(fitted)
+            fitted._check_memory()
+        if kernel.bandwidth_ != other_kernel.bandwidth_ or not np.array_equal(kernel.anchors_, other_kernel.anchors_):
             raise InvalidInput(
-                "Only pipelines with the same anchors and bandwidth can be merged; fit the front end once, clone the "
+                "Only pipelines with the same anchors and bandwidth can be merged; fit the kernel once, clone the "
                 "pipeline with it (copy.deepcopy), and partial_fit each copy on its share of the rows."
             )
-        learner.merge(their_learner)
-        return self._adopt_mean()
+        added = other_learner.statistics_.centred(kernel.mean_ - other_kernel.mean_)
+        return self._learn_from(kernel, learner, learner.statistics_.merge(added))
 
     def project(self, X: ArrayLike) -> Floats:
         """Real-valued scores, (n_samples, n_bits), computed batch by batch."""
@@ -152,10 +148,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
             return stream.mapped(self.transform, self._learner.n_bits, np.int8)  # type: ignore[no-any-return]
         if len(self.steps) == 1:
             return self._learner.transform(X)
-        codes = sign(self.project(X))
-        if is_foreign(codes):
-            return codes
-        return _wrap_data_with_container("transform", codes, X, self.steps[-1][1])  # type: ignore[no-any-return]
+        return self._learner.transform(X, scores=self.project(X))
 
     def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Codes:
         """``fit``, then ``transform``."""
@@ -223,39 +216,51 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         """Whether the steps are a kernel and a learner of sums."""
         return len(self.steps) == 2 and isinstance(self._front, AnchorRBF) and isinstance(self._learner, SumHasher)
 
-    def _streaming_steps(self, verb: str) -> tuple[AnchorRBF, SumHasher]:
+    def _streaming_copies(self, verb: str) -> tuple[AnchorRBF, SumHasher]:
+        """Kernel and learner to work on, so that a call that fails leaves the fitted ones as they were."""
         if not self._streams():
             names = " -> ".join(type(step).__name__ for _, step in self.steps)
             raise InvalidInput(
                 f"{verb} needs a pipeline of AnchorRBF and a learner of sums, such as RSLH, NSH or HCSDH. Got "
                 f"{names} instead, which needs all rows at once; use one of those, or fit it on rows in memory."
             )
-        return self._front, self._learner
+        return copy.copy(self._front), copy.copy(self._learner)
 
     def _rows(self, X: ArrayLike) -> Rows:
         """Validated rows for a fitted kernel."""
         values = validated(self._front, X, reset=False, keep_device=True)
         return Rows(values, "AnchorRBF")
 
-    def _copies(self, y: ArrayLike | None, X: ArrayLike) -> tuple[AnchorRBF, SumHasher]:
-        """Front end and learner to work on, so that a call that fails leaves the fitted ones as they were."""
-        front, learner = copy.copy(self._front), copy.copy(self._learner)
-        learner._check_params()  # before anything is drawn or computed
+    def _check_labels(self, X: ArrayLike, y: ArrayLike | None) -> None:
+        """Raise for wrong parameters or missing labels before anything is drawn or computed."""
+        self._learner._check_params()
         if y is None:
-            group_labels(None, owner=type(learner).__name__)
-        check_same_length(X, y, type(learner).__name__)
-        return front, learner
+            group_labels(None, owner=type(self._learner).__name__)
+        check_same_length(X, y, type(self._learner).__name__)
 
-    def _adopt(self, front: AnchorRBF, learner: SumHasher) -> Self:
-        """Take over what the copies have learned."""
-        for mine, theirs in ((self._front, front), (self._learner, learner)):
-            mine.__dict__ = theirs.__dict__
-        return self._adopt_mean()
+    def _fit_sums(self, kernel: AnchorRBF, learner: SumHasher, summed: Summed) -> Self:
+        """Fit the learner to sums over uncentred features; their mean becomes the mean of the kernel."""
+        kernel.mean_ = summed.statistics.mean() if kernel.center else np.zeros(len(kernel.anchors_))
+        learner.fit_sums(summed.centred(kernel.mean_) if kernel.center else summed)
+        return self._adopt(kernel, learner)
 
-    def _adopt_mean(self) -> Self:
-        """The learner's pass gave the mean of the kernel features; the front end subtracts it from now on."""
-        offset = self._learner.offset_
-        self._front.mean_ = np.zeros(len(self._front.anchors_)) if offset is None else offset
+    def _learn_from(
+        self, kernel: AnchorRBF, learner: SumHasher, statistics: GroupStatistics, change: Summed | None = None
+    ) -> Self:
+        """Solve from other sums over features centred by the kernel, whose mean moves with the rows."""
+        if kernel.center:
+            moved = statistics.mean()
+            kernel.mean_ = kernel.mean_ + moved
+            statistics = statistics.centred(moved)
+        learner.learn_from(statistics, change)
+        return self._adopt(kernel, learner)
+
+    def _adopt(self, *fitted: BaseEstimator) -> Self:
+        """Take over what copies of the steps have learned."""
+        for (_, step), copied in zip(self.steps, fitted, strict=True):
+            state = dict(vars(copied))
+            vars(step).clear()
+            vars(step).update(state)
         return self
 
 

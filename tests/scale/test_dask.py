@@ -141,7 +141,7 @@ def test_two_worker_processes_one_of_them_killed(in_memory, tmp_path):
     )
     front = hasher()
     front[0].fit(X)
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 5, "distributed.worker.daemon": True}),
         distributed.LocalCluster(**options, silence_logs=50) as cluster,

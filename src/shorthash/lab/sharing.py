@@ -30,7 +30,7 @@ from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.encoders import CodewordHasher
 from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.sums import SumHasher
+from shorthash.learners.sums import SumHasher, Summed
 from shorthash.recipes import HasherPipeline, make_hasher
 
 __all__ = ["FittedRun", "SharedSplit", "make_run_hasher"]
@@ -137,8 +137,7 @@ class SharedSplit:
         front.mean_ = held.mean if front.center else np.zeros_like(held.mean)
         saved = held.fit_seconds
         if len(made.steps) == 2 and isinstance(learner, SumHasher):
-            self._fit_sums(learner, held, center=front.center)
-            front.mean_ = np.zeros_like(held.mean) if learner.offset_ is None else learner.offset_
+            made._fit_sums(front, learner, self._summed(learner, held))
             saved += held.statistics_seconds
         else:
             values: Any = held.train - front.mean_
@@ -150,22 +149,16 @@ class SharedSplit:
         encoded = time.process_time()
         return FittedRun(made, query, database, fitted - begin + saved, encoded - fitted + held.encode_seconds)
 
-    def _fit_sums(self, learner: SumHasher, held: _Kernel, *, center: bool) -> None:
-        """What ``SumHasher.fit_rows`` does, with the sums as they are."""
-        weights = learner._check_params()
-        learner.n_features_in_ = held.train.shape[1]
+    def _summed(self, learner: SumHasher, held: _Kernel) -> Summed:
+        """Sums over the uncentred features of the training rows, added up once."""
         groups = group_labels(self.y_train, owner=type(learner).__name__, drop_unlabelled=learner.drop_unlabelled)
-        learner._check_groups(groups)
         rows = Rows(held.train, "AnchorRBF")
         kept = rows if groups.kept is None else rows.keep(groups.kept)
         if held.statistics is None:
             begin = time.process_time()
             held.statistics = GroupStatistics.of(kept, groups)
             held.statistics_seconds = time.process_time() - begin
-        learner.n_dropped_ = len(rows) - len(kept)
-        learner.classes_, learner.statistics_ = groups.classes, held.statistics
-        learner._draw_seed()
-        learner._learn(weights, center=center, rows=kept, groups=groups)
+        return Summed(held.statistics, len(rows) - len(kept), kept, groups)
 
     def _held(self, front: AnchorRBF) -> _Kernel:
         """The kernel with these parameters, centring aside; one is held at a time."""

@@ -73,8 +73,16 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Scores with a bound of their rounding error; ``exact`` is for one row, in a fixed order of summation."""
         return linear(X, self.projection_, self.intercept_, exact=exact)
 
-    def transform(self, X: ArrayLike) -> Codes:
-        """Codes, (n_samples, n_bits), int8, -1 or +1; of an array on a GPU, there; of a Dask collection, as one."""
+    def transform(self, X: ArrayLike, *, scores: Floats | None = None) -> Codes:
+        """Codes, (n_samples, n_bits), int8, -1 or +1; of an array on a GPU, there; of a Dask collection, as one.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) rows
+        scores : what ``project(X)`` gave, if it is at hand
+        """
+        if scores is not None:
+            return sign(scores)
         stream = known_stream(X)
         if stream is not None:
             return stream.mapped(self.transform, self._n_features_out, np.int8)  # type: ignore[no-any-return]

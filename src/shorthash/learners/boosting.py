@@ -24,7 +24,7 @@ from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, scatter
-from shorthash.learners.samples import CentredRows
+from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge
 
 __all__ = ["STRATEGIES", "BitBoost", "seeded_clone", "select_bits"]
@@ -141,7 +141,7 @@ class BitBoost(BaseHasher):
         chosen = select_bits(gram, sums, n_bits, self.strategy, rng, self.clustering)
         codes = np.ascontiguousarray(H[:, chosen])
         mean, rows = centred(rows)
-        P = Ridge(scatter(rows), ridge).solve(CentredRows(rows).transposed_times(codes))
+        P = Ridge(scatter(rows), ridge).solve(RowProducts(rows).transposed_times(codes))
         self.estimators_ = runs
         self.chosen_bits_ = chosen
         self.codes_ = codes

@@ -19,7 +19,7 @@ from shorthash._validation import MAX_BITS, check_count, check_weight
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.directions import centred
 from shorthash.learners.itq import learn_rotation
-from shorthash.learners.samples import CentredRows
+from shorthash.learners.samples import RowProducts
 from shorthash.learners.statistics import GroupStatistics
 
 __all__ = ["CCAITQ"]
@@ -123,7 +123,7 @@ class CCAITQ(SupervisedHasher):
         mean, rows = centred(rows if groups.kept is None else rows.keep(groups.kept))
         W, correlations = _canonical_directions(GroupStatistics.of(rows, groups), n_bits, ridge)
         V = W * correlations
-        R, objective = learn_rotation(CentredRows(rows).times(V), max_iter, rng)
+        R, objective = learn_rotation(RowProducts(rows).times(V), max_iter, rng)
         P = V @ R
         self.n_dropped_ = n_dropped
         self.classes_ = groups.classes

@@ -23,6 +23,7 @@ from shorthash._rounding import (
     UNIT,
     Rounded,
     Scored,
+    best_table_word,
     best_word,
     by_itself,
     linear,
@@ -196,8 +197,7 @@ class CodewordHasher(BaseHasher):
             return _soft(S, self.codewords_, self.temperature_, exact=exact)
         if self.encoder == "nearest":
             return best_word(S, self.codewords_, exact=exact)
-        gains = table_gains(softmax(S, self.temperature_), self.table_, exact=exact)
-        return best_word(gains, self.cells_, exact=exact)
+        return best_table_word(softmax(S, self.temperature_), self.table_, self.cells_, exact=exact)
 
     def _class_scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores of the label sets, (n, u)."""

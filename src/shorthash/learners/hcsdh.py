@@ -94,20 +94,12 @@ class HCSDH(SumHasher):
                 "a method for several labels, such as RSLH."
             )
 
-    def _learn(
-        self,
-        weights: None,  # noqa: ARG002
-        *,
-        center: bool,
-        rows: Rows | None = None,  # noqa: ARG002
-        groups: LabelGroups | None = None,
-    ) -> Self:
+    def _learn(self, weights: None, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
         """Solve from the statistics and set every fitted attribute."""
-        offset = self.statistics_.mean() if center else None
-        seen = self.statistics_ if offset is None else self.statistics_.centred(offset)
+        seen = self.statistics_
         codewords = hadamard_codewords(len(seen.classes), self.n_bits)[seen.rows.argmax(axis=1)]
         projection = Ridge(seen.gram, self.ridge).solve(seen.sums @ codewords)
-        self._keep(seen, offset, projection, codewords, None if groups is None else codewords[groups.ids])
+        self._keep(projection, codewords, None if groups is None else codewords[groups.ids])
         return self
 
     def __sklearn_tags__(self) -> Any:

@@ -18,7 +18,7 @@ from shorthash.codes.signs import sign
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.directions import centred, principal_directions, random_rotation
 from shorthash.learners.pcarr import PCA_LIMIT
-from shorthash.learners.samples import CentredRows
+from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import polar
 
 __all__ = ["PCAITQ", "learn_rotation"]
@@ -96,7 +96,7 @@ class PCAITQ(BaseHasher):
         rng = check_random_state(self.random_state)
         mean, rows = centred(rows)
         V = principal_directions(rows, n_bits)
-        R, objective = learn_rotation(CentredRows(rows).times(V), max_iter, rng)
+        R, objective = learn_rotation(RowProducts(rows).times(V), max_iter, rng)
         P = V @ R
         self.mean_ = mean
         self.rotation_ = R

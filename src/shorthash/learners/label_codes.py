@@ -27,7 +27,7 @@ from shorthash._validation import check_count, check_n_bits, check_weight
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning
-from shorthash.learners.samples import CentredRows
+from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher
@@ -62,20 +62,12 @@ class LabelCodeHasher(SumHasher):
         check_weight(self.nu, "nu", self._name)
         check_weight(self.ridge, "ridge", self._name)
 
-    def _learn(
-        self,
-        weights: None,  # noqa: ARG002
-        *,
-        center: bool,
-        rows: Rows | None = None,
-        groups: LabelGroups | None = None,
-    ) -> Self:
+    def _learn(self, weights: None, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
         """Solve from the statistics (by sample where that is needed) and set every fitted attribute."""
-        offset = self.statistics_.mean() if center else None
-        seen = self.statistics_ if offset is None else self.statistics_.centred(offset)
+        seen = self.statistics_
         run = self._run(seen, _BySet(seen, self.nu))
         if run.guard >= 1 and rows is not None and groups is not None:
-            run = self._run(seen, _BySample(seen, self.nu, CentredRows(rows, offset), groups))
+            run = self._run(seen, _BySample(seen, self.nu, RowProducts(rows), groups))
         elif run.guard >= 1:
             warnings.warn(
                 f"{self._name} cannot prove from sums that samples with equal labels get equal codes (guard "
@@ -84,7 +76,7 @@ class LabelCodeHasher(SumHasher):
                 stacklevel=4,
             )
         codes = run.codewords[groups.ids] if groups is not None and run.H is None else run.H
-        self._keep(seen, offset, run.P, run.codewords, codes)
+        self._keep(run.P, run.codewords, codes)
         self.objective_ = run.objective
         self.n_iter_ = len(run.objective)
         if not run.converged:
@@ -170,7 +162,7 @@ class _BySample:
 
     guard = float("nan")  # nothing is dropped
 
-    def __init__(self, seen: GroupStatistics, nu: float, X: CentredRows, groups: LabelGroups) -> None:
+    def __init__(self, seen: GroupStatistics, nu: float, X: RowProducts, groups: LabelGroups) -> None:
         self.nu = nu
         self.X = X
         self.ids = groups.ids

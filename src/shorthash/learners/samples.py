@@ -25,22 +25,21 @@ from shorthash.data.rows import Rows
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.statistics import GroupStatistics
 
-__all__ = ["CentredRows", "Outcome", "SampleHasher", "Samples"]
+__all__ = ["Outcome", "RowProducts", "SampleHasher", "Samples"]
 
 
-class CentredRows:
-    """Products with X, whose rows are read in batches and moved by an offset."""
+@dataclass(frozen=True)
+class RowProducts:
+    """Products with X, whose rows are read in batches."""
 
-    def __init__(self, rows: Rows, offset: Floats | None = None) -> None:
-        self.rows = rows
-        self.offset = offset
+    rows: Rows
 
     def times(self, P: Floats) -> Floats:
         """X P, (n, L)."""
         out = np.empty((len(self.rows), P.shape[1]))
         for part, batch in self.rows:
             out[part] = to_numpy(batch) @ P
-        return out if self.offset is None else out - self.offset @ P
+        return out
 
     def transposed_times(self, A: NDArray[Any]) -> Floats:
         """X'A, (d, L)."""
@@ -49,7 +48,7 @@ class CentredRows:
             step = to_numpy(batch).T.astype(np.float64) @ A[part]
             total = step if total is None else total + step
         assert total is not None  # fit refuses empty input
-        return total if self.offset is None else total - np.outer(self.offset, A.sum(axis=0))
+        return total
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Samples:
     of the label sets, Yg (u, c) their label rows, N (u,) their sizes, K = X'X, H (n, L) binary codes -1/+1.
     """
 
-    X: CentredRows
+    X: RowProducts
     statistics: GroupStatistics
     ids: NDArray[np.intp]  # (n,) the label set of every sample
     Et: Any  # (u, n) sparse
@@ -72,7 +71,7 @@ class Samples:
         n, u = groups.n_samples, len(groups.rows)
         Et = sparse.csr_array((np.ones(n), (groups.ids, np.arange(n))), shape=(u, n))
         Yg = sparse.csr_array(groups.rows.astype(np.float64))
-        return cls(CentredRows(rows), GroupStatistics.of(rows, groups), groups.ids, Et, Yg)
+        return cls(RowProducts(rows), GroupStatistics.of(rows, groups), groups.ids, Et, Yg)
 
     @property
     def n(self) -> int:

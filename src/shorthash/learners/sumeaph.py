@@ -11,20 +11,17 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
+from numpy.typing import NDArray
 
-from shorthash._arrays import to_numpy
 from shorthash._labels import LabelGroups, shared_label
+from shorthash._rounding import FEW, UNIT, Rounded, Scored, best_table_word, linear
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_n_bits
 from shorthash.codes.signs import pack, unpack
-from shorthash.data.rows import Rows, validated
+from shorthash.data.rows import Rows
 from shorthash.learners.codebook_starts import annealed_codebook
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.confusion import expected_confusion, score_weights
-from shorthash.learners.eaph.encoding import margins
-from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher
@@ -105,14 +102,7 @@ class SumEAPH(SumHasher):
         check_choice(self.codebook, "codebook", "SumEAPH", ["annealed", *CODEBOOKS])
         check_choice(self.encoder, "encoder", "SumEAPH", ENCODERS)
 
-    def _learn(
-        self,
-        weights: None,  # noqa: ARG002
-        *,
-        center: bool,
-        rows: Rows | None = None,  # noqa: ARG002
-        groups: LabelGroups | None = None,
-    ) -> Self:
+    def _learn(self, weights: None, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
         """Solve from the statistics and set every fitted attribute."""
         mean = self.statistics_.mean()
         seen = self.statistics_.centred(mean)
@@ -121,9 +111,9 @@ class SumEAPH(SumHasher):
         C = self._codewords(seen, confusion)
         cells, table = self._table(seen, confusion, C)
         codes = None if groups is None else C[groups.ids]
-        self._keep(seen, mean if center else None, P @ C, C, codes)
+        self._keep(P @ C, C, codes)
         self.score_weights_ = P
-        self.shares_ = seen.counts / seen.counts.sum() - (0.0 if center else mean @ P)
+        self.shares_ = seen.counts / seen.counts.sum() - mean @ P
         self.cells_, self.table_ = cells, table
         return self
 
@@ -149,24 +139,20 @@ class SumEAPH(SumHasher):
         gains = ap_table(masses, BACKGROUND * confusion.sum(axis=0), rel)
         return np.arange(2**self.n_bits, dtype=words.dtype), gains.query + gains.database
 
-    def project(self, X: ArrayLike) -> Floats:
+    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
-        posteriors = self._posteriors(X)
+        S = linear(X, self.score_weights_, self.shares_, exact=exact)
         words = unpack(self.cells_, self.codewords_.shape[1])
-        return np.concatenate([margins(P, self.table_, words) for P in posteriors])
+        return best_table_word(_posteriors(S), self.table_, words, exact=exact)
 
-    def transform(self, X: ArrayLike) -> Codes:
-        """Codes, (n_samples, n_bits), int8, -1 or +1."""
-        parts = [best_rows(P, self.table_) for P in self._posteriors(X)]
-        return unpack(self.cells_[np.concatenate(parts)], self.codewords_.shape[1])
 
-    def _posteriors(self, X: ArrayLike) -> list[NDArray[np.float32]]:
-        """Squares of what is positive of the scores, in shares."""
-        check_is_fitted(self)
-        values = to_numpy(validated(self, X, reset=False, keep_device=True))
-        found = []
-        for _, batch in Rows(values, "SumEAPH"):
-            S = np.maximum(batch @ self.score_weights_ + self.shares_, 0.0) ** POWER
-            total = S.sum(axis=1, keepdims=True)
-            found.append(np.divide(S, total, out=S, where=total > 0).astype(np.float32))
-        return found
+def _posteriors(S: Scored) -> Scored:
+    """Squares of what is positive of the scores, in shares, and a bound of the 1-norm of their error."""
+    positive = np.maximum(S.values, 0.0)
+    Q = positive**POWER
+    total = Q.sum(axis=1, keepdims=True)
+    off = np.sum((2 * positive + S.bound) * S.bound, axis=1, keepdims=True)  # of POWER 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.where(total > 0, 2 * off / total, np.where(off > 0, 2.0, 0.0))
+    P = np.divide(Q, total, out=np.zeros_like(Q), where=total > 0)
+    return Scored(P, np.minimum(bound, 2.0) + (Q.shape[1] + FEW) * UNIT)

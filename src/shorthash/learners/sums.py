@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import to_numpy
+from shorthash._arrays import like, to_numpy
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats, Labels
 from shorthash.data.rows import Rows, validated
@@ -21,7 +21,7 @@ from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.statistics import GroupStatistics
 
-__all__ = ["BlockSums", "SumHasher"]
+__all__ = ["BlockSums", "SumHasher", "Summed"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,28 @@ class BlockSums:
         return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
 
 
+@dataclass(frozen=True)
+class Summed:
+    """Sums over labelled rows, and the rows themselves where they are at hand.
+
+    Attributes
+    ----------
+    statistics : GroupStatistics, the sums
+    n_dropped : rows without label, which are not in the sums
+    rows, groups : the rows that are in the sums, and their label sets; None where the rows are gone
+    """
+
+    statistics: GroupStatistics
+    n_dropped: int = 0
+    rows: Rows | None = None
+    groups: LabelGroups | None = None
+
+    def centred(self, mean: Floats) -> Summed:
+        """The same of the rows with ``mean`` subtracted from each."""
+        rows = None if self.rows is None else self.rows.through(lambda batch: batch - like(mean, batch))
+        return replace(self, statistics=self.statistics.centred(mean), rows=rows)
+
+
 class SumHasher(SupervisedHasher):
     """A supervised hasher that needs only sums over rows.
 
@@ -69,8 +91,7 @@ class SumHasher(SupervisedHasher):
     Attributes
     ----------
     classes_ : (c,) the classes
-    statistics_ : GroupStatistics, the sums: the model's memory
-    offset_ : the mean that a streaming front end subtracts from the rows; None where rows are used as they come
+    statistics_ : GroupStatistics, the sums over the rows as the learner gets them: the model's memory
     codewords_ : (u, n_bits) the learned code of every label set
     label_sets_ : (u, c) the label rows that occurred
     codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
@@ -80,7 +101,6 @@ class SumHasher(SupervisedHasher):
 
     classes_: Labels
     statistics_: GroupStatistics
-    offset_: Floats | None
     codes_: Codes
     n_bits: int
     drop_unlabelled: bool
@@ -91,9 +111,7 @@ class SumHasher(SupervisedHasher):
         """Validate every parameter and return what ``_learn`` wants to know of them."""
 
     @abstractmethod
-    def _learn(
-        self, weights: Any, *, center: bool, rows: Rows | None = None, groups: LabelGroups | None = None
-    ) -> Self:
+    def _learn(self, weights: Any, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
         """Solve from ``statistics_`` (and the rows, where they are at hand) and set every fitted attribute."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -109,7 +127,7 @@ class SumHasher(SupervisedHasher):
         if stream is not None:
             return self.fit_stream(stream)
         values = validated(self, X, reset=True, min_samples=2, keep_device=True)
-        return self.fit_rows(Rows(values, self._name), y)
+        return self.fit_sums(self.sum_up(Rows(values, self._name), y))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from more rows; the outcome is that of ``fit`` on all rows so far.
@@ -120,17 +138,18 @@ class SumHasher(SupervisedHasher):
         y : labels, as in ``fit``
         classes : every class that will occur; at the first call, where the classes of ``y`` are taken if it is missing
         """
-        self._check_alone()
+        self._check_memory()
+        values = validated(self, X, reset=not hasattr(self, "statistics_"), keep_device=True)
+        more = self.sum_up_more(Rows(values, self._name), y, classes)
         first = not hasattr(self, "statistics_")
-        values = validated(self, X, reset=first, keep_device=True)
-        return self.partial_fit_rows(Rows(values, self._name), y, classes)
+        return self.learn_from(more.statistics if first else self.statistics_.merge(more.statistics), more)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
         check_is_fitted(self)
-        self._check_alone()
         values = validated(self, X, reset=False, keep_device=True)
-        return self.forget_rows(Rows(values, self._name), y)
+        less = self.sum_up_more(Rows(values, self._name), y)
+        return self.learn_from(self.remaining(less), less)
 
     def merge(self, other: Self) -> Self:
         """Take in everything another such learner has learned from, on the same features and classes."""
@@ -138,119 +157,101 @@ class SumHasher(SupervisedHasher):
         check_is_fitted(other)
         self._check_memory()
         other._check_memory()
-        return self._relearn(self.statistics_.merge(other.statistics_))
+        return self.learn_from(self.statistics_.merge(other.statistics_))
 
-    def fit_stream(self, stream: Stream, *, features: Callable[[Any], Any] | None = None, center: bool = False) -> Self:
-        """``fit`` on a stream, whose rows pass through ``features``; the blocks are added up wherever they are."""
+    def fit_stream(self, stream: Stream) -> Self:
+        """``fit`` on a stream, whose blocks are added up wherever they are."""
         self._check_params()
-        if features is None:
-            self.n_features_in_ = stream.n_columns
+        return self.fit_sums(self.sum_up_stream(stream))
+
+    def fit_statistics(self, statistics: GroupStatistics) -> Self:
+        """``fit`` from sums that have been added up elsewhere: any that ``merge``, ``join`` or ``subtract`` gives."""
+        return self.fit_sums(Summed(statistics))
+
+    def sum_up(self, rows: Rows, y: ArrayLike | None) -> Summed:
+        """Sums over all training rows, read in batches; whatever is wrong with rows or labels shows here."""
+        self._check_params()
+        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled, keep_device=True)
+        self._check_groups(groups)
+        rows.check_varied()
+        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        statistics = GroupStatistics.of(kept, groups)
+        return Summed(statistics, len(rows) - len(kept), kept, replace(groups, ids=to_numpy(groups.ids)))
+
+    def sum_up_stream(self, stream: Stream, features: Callable[[Any], Any] | None = None) -> Summed:
+        """The same for a stream, whose rows pass through ``features``."""
         statistics = stream.total(self.block_sums(features), GroupStatistics.join)
-        n_rows = len(stream)
-        self.fit_statistics(statistics, center=center)
-        self.n_dropped_ = n_rows - statistics.n_samples
-        return self
+        return Summed(statistics, len(stream) - statistics.n_samples)
 
-    def fit_statistics(self, statistics: GroupStatistics, *, center: bool = False) -> Self:
-        """``fit`` from sums that have been added up elsewhere; with ``center`` the mean of the rows is subtracted.
+    def sum_up_more(self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None) -> Summed:
+        """Sums over rows that are to be added or taken back."""
+        self._check_memory()
+        self._check_params()
+        first = not hasattr(self, "statistics_")
+        self._check_classes(classes, first=first)
+        groups = group_labels(
+            y,
+            owner=self._name,
+            n_samples=len(rows),
+            classes=classes if first else self.classes_,
+            drop_unlabelled=self.drop_unlabelled,
+        )
+        self._check_groups(groups)
+        statistics = GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
+        return Summed(statistics, len(rows) - groups.n_samples)
 
-        Parameters
-        ----------
-        statistics : sums over rows; any that ``merge``, ``join`` or ``subtract`` gives
-        center : subtract the mean of the rows, and keep it in ``offset_``
-        """
-        weights = self._check_params()
-        self._check_groups(LabelGroups(statistics.classes, statistics.rows, np.arange(len(statistics.rows))))
-        if len(statistics.rows) < 2:
+    def remaining(self, less: Summed) -> GroupStatistics:
+        """The sums learned from without some of them."""
+        left = self.statistics_.subtract(less.statistics)
+        if not len(left.counts):
+            raise InvalidInput("Forgetting these rows would leave nothing to learn from; keep some, or fit again.")
+        return left
+
+    def fit_sums(self, summed: Summed) -> Self:
+        """``fit`` from sums, and from the rows where they are at hand."""
+        weights, seen = self._check_params(), summed.statistics
+        self._check_groups(LabelGroups(seen.classes, seen.rows, np.arange(len(seen.rows))))
+        if len(seen.rows) < 2:
             raise InvalidInput(
-                f"The statistics for {self._name} hold {len(statistics.rows)} label set only, but a code can be "
-                "learned from 2 or more; add rows of another class, or use an unsupervised method."
+                f"The statistics for {self._name} hold {len(seen.rows)} label set only, but a code can be learned from "
+                "2 or more; add rows of another class, or use an unsupervised method."
             )
-        self._warn_of_collisions(len(statistics.classes), stacklevel=4)
-        self.n_features_in_ = statistics.n_features
-        self.n_dropped_ = 0
-        self.classes_, self.statistics_ = statistics.classes, statistics
+        self._warn_of_collisions(len(seen.classes), stacklevel=4)
+        self.n_features_in_ = seen.n_features
+        self.n_dropped_ = summed.n_dropped
+        self.classes_, self.statistics_ = seen.classes, seen
         self._draw_seed()
-        return self._learn(weights, center=center)
+        return self._learn(weights, summed.rows, summed.groups)
+
+    def learn_from(self, statistics: GroupStatistics, change: Summed | None = None) -> Self:
+        """Solve from other sums than before; ``change`` is what was added or taken back."""
+        weights = self._check_params()
+        if not hasattr(self, "statistics_"):
+            self._warn_of_collisions(len(statistics.classes), stacklevel=4)
+            self.n_features_in_, self.classes_ = statistics.n_features, statistics.classes
+            self._draw_seed()
+        if change is not None:
+            self.n_dropped_ = change.n_dropped
+        self.statistics_ = statistics
+        return self._learn(weights)
 
     def block_sums(self, features: Callable[[Any], Any] | None, classes: ArrayLike | None = None) -> BlockSums:
         """The function that makes statistics of one block of a stream."""
         return BlockSums(self._name, features, self.drop_unlabelled, classes)
 
-    def fit_rows(self, rows: Rows, y: ArrayLike | None, *, center: bool = False) -> Self:
-        """``fit`` on rows read in batches; with ``center`` their mean is subtracted, and kept in ``offset_``."""
-        weights = self._check_params()
-        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled, keep_device=True)
-        self._check_groups(groups)
-        rows.check_varied()
-        self._warn_of_collisions(len(groups.classes), stacklevel=4)
-        kept = rows if groups.kept is None else rows.keep(groups.kept)
-        statistics = GroupStatistics.of(kept, groups)  # whatever is wrong with the rows shows here, before any change
-        self.n_dropped_ = len(rows) - len(kept)
-        self.classes_, self.statistics_ = groups.classes, statistics
-        self._draw_seed()
-        return self._learn(weights, center=center, rows=kept, groups=replace(groups, ids=to_numpy(groups.ids)))
-
-    def partial_fit_rows(
-        self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None, *, center: bool = False
-    ) -> Self:
-        """``partial_fit`` on rows read in batches."""
-        self._check_memory()
-        weights = self._check_params()
-        first = not hasattr(self, "statistics_")
-        self._check_classes(classes, first=first)
-        fresh = self._sums(rows, y, classes if first else self.classes_)
-        if first:
-            self._warn_of_collisions(len(fresh.classes), stacklevel=4)
-            self.classes_ = fresh.classes
-            self._draw_seed()
-        self.statistics_ = fresh if first else self.statistics_.merge(fresh)
-        return self._learn(weights, center=center)
-
-    def forget_rows(self, rows: Rows, y: ArrayLike) -> Self:
-        """``forget`` on rows read in batches."""
-        self._check_memory()
-        remaining = self.statistics_.subtract(self._sums(rows, y, self.classes_))
-        if not len(remaining.counts):
-            raise InvalidInput("Forgetting these rows would leave nothing to learn from; keep some, or fit anew.")
-        return self._relearn(remaining)
-
     def _check_groups(self, groups: LabelGroups) -> None:
         """Raise where a method cannot learn from such labels; here anything goes."""
 
-    def _keep(
-        self,
-        seen: GroupStatistics,
-        offset: Floats | None,
-        projection: Floats,
-        codewords: Codes,
-        codes: Codes | None,
-    ) -> None:
+    def _keep(self, projection: Floats, codewords: Codes, codes: Codes | None) -> None:
         """Set what every learner of sums leaves behind; ``codes`` are those of the rows, where they are at hand."""
         self._set_hash_function(projection, codewords if codes is None else codes)
         self.codewords_ = codewords
-        self.label_sets_ = seen.rows
-        self.offset_ = offset
-        self.n_samples_seen_ = seen.n_samples
+        self.label_sets_ = self.statistics_.rows
+        self.n_samples_seen_ = self.statistics_.n_samples
         if codes is not None:
             self.codes_ = codes
         elif hasattr(self, "codes_"):
             del self.codes_  # they were the codes of other rows
-
-    def _relearn(self, statistics: GroupStatistics) -> Self:
-        """Solve anew from other sums."""
-        weights = self._check_params()
-        self.statistics_ = statistics
-        return self._learn(weights, center=self.offset_ is not None)
-
-    def _sums(self, rows: Rows, y: ArrayLike, classes: ArrayLike | None) -> GroupStatistics:
-        """Sums over some rows."""
-        groups = group_labels(
-            y, owner=self._name, n_samples=len(rows), classes=classes, drop_unlabelled=self.drop_unlabelled
-        )
-        self._check_groups(groups)
-        self.n_dropped_ = len(rows) - groups.n_samples
-        return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
 
     def _check_classes(self, classes: ArrayLike | None, *, first: bool) -> None:
         """Raise if fewer than two classes are announced, or others than at the first call."""
@@ -280,14 +281,11 @@ class SumHasher(SupervisedHasher):
                 "it with statistics=True."
             )
 
-    def _check_alone(self) -> None:
-        """Raise if rows would reach, past its pipeline, a learner whose rows the pipeline centres."""
-        self._check_memory()
-        if getattr(self, "offset_", None) is not None:
-            raise InvalidInput(
-                f"This {self._name} learns inside a HasherPipeline, which centres its rows; call the method of the "
-                "pipeline."
-            )
+    def _after_load(self) -> None:
+        """Version 0.1 saved the sums of uncentred rows, and their mean; now sums are those of the rows as they come."""
+        mean = self.__dict__.pop("offset_", None)
+        if mean is not None and hasattr(self, "statistics_"):
+            self.statistics_ = self.statistics_.centred(mean)
 
     @property
     def _name(self) -> str:

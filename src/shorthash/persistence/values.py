@@ -206,6 +206,8 @@ class Decoder:
     def _estimator(self, node: Mapping[str, Any]) -> Any:
         estimator = find_class(node["class"], ESTIMATORS)(**self._map(node["params"]))
         vars(estimator).update(self._map(node["state"]))
+        if hasattr(estimator, "_after_load"):
+            estimator._after_load()
         return estimator
 
     def _index(self, node: Mapping[str, Any]) -> Any:

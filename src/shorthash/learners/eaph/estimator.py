@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from shorthash._labels import LabelGroups, group_labels, shared_label
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
-from shorthash.codes.signs import pack, packed_dtype, unpack
+from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.base import SupervisedHasher
@@ -336,8 +336,10 @@ class EAPH(SupervisedHasher):
         """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
         return np.concatenate([margins(P, self.table_, self._codebook()) for P in self._posteriors(X)])
 
-    def transform(self, X: ArrayLike) -> Codes:
-        """Codes, (n_samples, n_bits), int8, -1 or +1."""
+    def transform(self, X: ArrayLike, *, scores: Floats | None = None) -> Codes:
+        """Codes, (n_samples, n_bits), int8, -1 or +1; ``scores`` are what ``project(X)`` gave, if at hand."""
+        if scores is not None:
+            return sign(scores)
         return np.concatenate([self._codebook()[best_rows(P, self.table_)] for P in self._posteriors(X)])
 
     def relevance(self, X: ArrayLike) -> Floats:

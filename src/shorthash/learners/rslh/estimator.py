@@ -25,7 +25,7 @@ from shorthash.learners.codebook_starts import STARTS
 from shorthash.learners.rslh.onepass import solve_one_pass
 from shorthash.learners.rslh.persample import solve_per_sample
 from shorthash.learners.rslh.steps import Convergence, Problem, Run, Weights
-from shorthash.learners.samples import CentredRows
+from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import SumHasher
 
@@ -176,19 +176,16 @@ class RSLH(SumHasher):
         self.drop_unlabelled = drop_unlabelled
         self.random_state = random_state
 
-    def _learn(
-        self, weights: Weights, *, center: bool, rows: Rows | None = None, groups: LabelGroups | None = None
-    ) -> Self:
+    def _learn(self, weights: Weights, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
         """Solve from the statistics (and the rows, where they are at hand) and set every fitted attribute."""
-        offset = self.statistics_.mean() if center else None
-        seen = self.statistics_ if offset is None else self.statistics_.centred(offset)
+        seen = self.statistics_
         problem = Problem.of(seen, weights)
-        X = None if rows is None else CentredRows(rows, offset)
+        X = None if rows is None else RowProducts(rows)
         runs, solver, rng = self._run_all(problem, X, groups)
         chosen, codewords, H = self._choose(problem, runs, rng)
         XtH = seen.sums @ codewords if H is None or X is None else X.transposed_times(H)
         codes = codewords[groups.ids] if groups is not None and H is None else H
-        self._keep(seen, offset, Ridge(seen.gram, weights.ridge).solve(XtH), codewords, codes)
+        self._keep(Ridge(seen.gram, weights.ridge).solve(XtH), codewords, codes)
         self.chosen_bits_ = chosen
         self.convergence_ = tuple(Convergence.of(run, solver, weights.max_iter) for run in runs)
         self.objective_ = runs[0].objective
@@ -203,7 +200,7 @@ class RSLH(SumHasher):
         return self
 
     def _run_all(
-        self, problem: Problem, X: CentredRows | None, groups: LabelGroups | None
+        self, problem: Problem, X: RowProducts | None, groups: LabelGroups | None
     ) -> tuple[list[Run], str, np.random.RandomState]:
         """All runs by one solver: the one-pass solver, unless asked otherwise or its guard fails."""
         weights, solver = problem.weights, self.solver

@@ -14,7 +14,7 @@ from scipy import sparse
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.learners.rslh.steps import Problem, Run, objective, settled, start, w_step
-from shorthash.learners.samples import CentredRows
+from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge, polar_parts
 
 __all__ = ["solve_per_sample"]
@@ -23,7 +23,7 @@ RANK_TOLERANCE = 1e-5  # singular values of Q below this share of the largest co
 
 
 def solve_per_sample(
-    problem: Problem, seed: int, p_ridge: Ridge | None, X: CentredRows, group_of: NDArray[np.intp]
+    problem: Problem, seed: int, p_ridge: Ridge | None, X: RowProducts, group_of: NDArray[np.intp]
 ) -> Run:
     """Alternate W -> B -> H -> P (authors' variant: B -> H -> W) until H stands still."""
     weights = problem.weights
