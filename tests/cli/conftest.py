@@ -70,3 +70,9 @@ def masked(text):
     """Text with its timings replaced."""
     text = re.sub(r"^(seconds +)[\d.]+$", r"\1T", text, flags=re.M)
     return re.sub(r'("seconds": )[\d.]+', r"\1T", text)
+
+
+def squeezed(text):
+    """Text without the widths of columns and rules, in which versions of rich differ."""
+    lines = [re.sub(" +", " ", line).strip() for line in re.sub("─+", "─", text).splitlines()]
+    return "\n".join(lines)

@@ -2,6 +2,8 @@
 
 import json
 
+from cli.conftest import squeezed
+
 OUTPUT = """\
                                   precision   ball   read                        index
 method      bits     mAP     std      @H<=2      %      %  buckets  rows/bucket     MB
@@ -15,7 +17,7 @@ Take 2 bits with classifier: expected mAP 1.000, the best of all; a lookup reads
 
 def test_whole_output(run):
     done = run("advise", "X.npy", "names.npy", "--bits", "2,4", "--methods", "classifier")
-    assert (done.status, done.out, done.err) == (0, OUTPUT, "")
+    assert (done.status, squeezed(done.out), done.err) == (0, squeezed(OUTPUT), "")
 
 
 def test_json_and_figure(run, tmp_path):

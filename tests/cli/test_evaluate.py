@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from cli.conftest import squeezed
 
 from shorthash import evaluate
 from shorthash.evaluation import CONVENTIONS
@@ -39,14 +40,14 @@ class      mAP    worst     best   precision@H<=0   recall@H<=0
 def test_table(run):
     shown = ["--bounds", "--by-class", "--k", "5,20", "--radius", 0]
     outcome = run("evaluate", "--model", "model", *QUERIES, *RANKED, *shown)
-    assert (outcome.status, outcome.out, outcome.err) == (0, TABLE, "")
+    assert (outcome.status, squeezed(outcome.out), outcome.err) == (0, squeezed(TABLE), "")
 
 
 def test_without_bounds_and_classes(run):
     outcome = run("evaluate", "--model", "model", *QUERIES, *RANKED, "--k", "5,20", "--radius", 0)
     lines = TABLE.splitlines()[:15]
     del lines[4:6]
-    assert [line.split() for line in outcome.out.splitlines()] == [line.split() for line in lines]
+    assert squeezed(outcome.out) == squeezed("\n".join(lines))
 
 
 def test_json_equals_the_library(run, files):

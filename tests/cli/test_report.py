@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from cli.conftest import squeezed
 from made_records import planned, write_experiments, write_records
 
 OUTPUT = """\
@@ -44,8 +45,8 @@ def place(tmp_path, monkeypatch, run):
 def test_whole_output(run, place):
     done = run("report")
     assert (done.status, done.err) == (0, "")
-    lines = [line.split() for line in done.out.splitlines()]
-    assert [line[:2] for line in lines] == [line.split()[:2] for line in OUTPUT.splitlines()]
+    lines, expected = squeezed(done.out).splitlines(), squeezed(OUTPUT).splitlines()
+    assert [line.split()[:2] for line in lines] == [line.split()[:2] for line in expected]
     assert done.out.splitlines()[-6:] == OUTPUT.splitlines()[-6:]
     assert (place / "report" / "index.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 

@@ -38,7 +38,7 @@ def test_every_format_becomes_rgb(kind):
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "YCbCr", "LAB"])
 def test_every_mode_becomes_rgb(mode):
-    kind = "TIFF" if mode in ("CMYK", "YCbCr", "LAB") else "PNG"
+    kind = {"CMYK": "TIFF", "LAB": "TIFF", "YCbCr": "JPEG"}.get(mode, "PNG")
     source = Image.new("LAB", (64, 48)) if mode == "LAB" else picture("rings", 0).convert(mode)
     image = decode(encoded(source, kind))
     assert (image.mode, image.size) == ("RGB", (64, 48))
