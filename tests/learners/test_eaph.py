@@ -221,8 +221,8 @@ def test_the_log_linear_model_of_one_label_is_logistic_regression(blobs):
     start = LogLinear(np.zeros(12), 1.0, np.zeros((12, 5)), np.zeros(5), np.eye(5, dtype=np.uint8), 1.0, 0.1)
     with_free_bias = pytest.MonkeyPatch()
     with_free_bias.setattr(posterior_logistic, "BIAS_PENALTY", 0.0)
-    with_free_bias.setattr(posterior_logistic, "TOLERANCE", 1e-12)
-    found = posterior_logistic.minimise(X, y, start, start, 500)
+    with_free_bias.setattr(posterior_logistic, "MOST_ITERATIONS", 500)
+    found = posterior_logistic.minimise(X, y, start, start, 1e-12)
     with_free_bias.undo()
     sklearn = LogisticRegression(C=1 / (0.1 * len(X)), max_iter=5000, tol=1e-8).fit(X, y)
     assert np.allclose(found.predict(X), sklearn.predict_proba(X), atol=2e-3)
@@ -235,7 +235,7 @@ def test_a_strong_penalty_leaves_the_class_means(digits):
     assert np.allclose(np.linalg.norm(Z, axis=1), 8, rtol=1e-4)
     directions = np.stack([Z[y == k].mean(axis=0) for k in range(10)])
     assert np.allclose(target.weights.T, directions / np.linalg.norm(directions, axis=1, keepdims=True), atol=1e-5)
-    heavy = posterior_logistic.minimise(Z, y, replace(target, penalty=1e4), target, 100)
+    heavy = posterior_logistic.minimise(Z, y, replace(target, penalty=1e4), target, 1e-9)
     assert np.allclose(heavy.weights, target.weights, atol=1e-3)
 
 

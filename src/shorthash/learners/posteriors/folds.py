@@ -80,6 +80,11 @@ class Folds:
     fold: NDArray[np.intp]
     rows: NDArray[np.intp]
 
+    def first(self) -> Folds:
+        """The first fold alone."""
+        held = self.fold == 0
+        return Folds(np.where(held, 0, -1), np.flatnonzero(held))
+
     def __iter__(self) -> Any:
         """For every fold the rows to learn from, the rows held out, and where those stand among ``rows``."""
         for k in range(int(self.fold.max()) + 1):

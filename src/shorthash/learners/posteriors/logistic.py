@@ -41,8 +41,9 @@ __all__ = ["LogLinear", "Step", "fit_logistic", "logistic_path", "minimise"]
 
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order until the OOF log-loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
-FOLD_ITERATIONS, ITERATIONS = 60, 100  # of L-BFGS for a fold and for all rows
-TOLERANCE = 1e-6  # relative gain below which L-BFGS stops
+MOST_ITERATIONS = 60  # of L-BFGS
+TOLERANCE, PATH_TOLERANCE = 1e-5, 1e-4  # relative gain below which it stops, and where penalties are compared
+LARGE = 5e8  # rows times features times label sets from which on one fold chooses the penalty
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,19 @@ class LogLinear:
 
 
 def fit_logistic(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
-    """Penalty and temperature by out-of-fold log-loss, then a fit on all rows."""
+    """Penalty and temperature by out-of-fold log-loss, then a fit on all rows.
+
+    Where fits are large the penalty is chosen on the first fold, and the others are learned with it alone.
+    """
+    large = X.size * len(Yg) > LARGE
     best: Step | None = None
-    for step in logistic_path(X, ids, Yg, folds):
+    for step in logistic_path(X, ids, Yg, folds.first() if large else folds):
         if best is not None and step.loss >= best.loss:
             break
         best = step
     assert best is not None
+    if large:
+        [best] = logistic_path(X, ids, Yg, folds, (best.penalty,), tolerance=TOLERANCE)
     return best.finished(X, ids, Yg)
 
 
@@ -104,12 +111,28 @@ class Step:
         """The model of this penalty, learned from all rows."""
         target = _target(X, ids, Yg)
         target = replace(target, weights=self.pull * target.weights, penalty=self.penalty)
-        [model] = in_threads(lambda rows: minimise(rows, ids, target, target, ITERATIONS), [target.scaled(X)])
+        [model] = in_threads(lambda rows: minimise(rows, ids, target, target, TOLERANCE), [target.scaled(X)])
         return Fitted(replace(model, temperature=self.temperature), self.oof, self.loss)
 
 
-def logistic_path(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Iterator[Step]:
-    """Out-of-fold posteriors for one penalty after the other, from strong to weak."""
+def logistic_path(
+    X: Features,
+    ids: NDArray[np.intp],
+    Yg: NDArray[np.uint8],
+    folds: Folds,
+    penalties: tuple[float, ...] | None = None,
+    *,
+    tolerance: float | None = None,
+) -> Iterator[Step]:
+    """Out-of-fold posteriors for one penalty after the other, from strong to weak, each starting from the one before.
+
+    Parameters
+    ----------
+    X, ids, Yg : rows, their label sets, and the label rows of those
+    folds : which rows are held out together
+    penalties : ``PENALTIES`` if not given
+    tolerance : relative gain below which L-BFGS stops; larger by default where there are many steps to start from
+    """
 
     def prepared(part: Any) -> tuple[LogLinear, Any, Any]:
         seen, held, _ = part
@@ -124,11 +147,12 @@ def logistic_path(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], fol
     pull = calibrate(S, labels)[0] if _one_hot(Yg) else 1.0
     targets = [replace(target, weights=pull * target.weights) for target, _, _ in found]
     models = targets
-    for penalty in PENALTIES:
+    tolerance = PATH_TOLERANCE if tolerance is None else tolerance
+    for penalty in PENALTIES if penalties is None else penalties:
 
         def learn(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
             start = replace(models[k], penalty=penalty)
-            return minimise(found[k][1], ids[parts[k][0]], start, targets[k], FOLD_ITERATIONS)
+            return minimise(found[k][1], ids[parts[k][0]], start, targets[k], tolerance)
 
         models = in_threads(learn, range(len(parts)))
         for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
@@ -157,7 +181,7 @@ def _one_hot(Yg: NDArray[np.uint8]) -> bool:
 
 
 def minimise(
-    Z: NDArray[np.float32], ids: NDArray[np.intp], start: LogLinear, target: LogLinear, max_iter: int
+    Z: NDArray[np.float32], ids: NDArray[np.intp], start: LogLinear, target: LogLinear, tolerance: float
 ) -> LogLinear:
     """The model of least mean log-loss + penalty / 2 (||W - W0||^2 + 0.1 ||b - b0||^2), from a start; L-BFGS."""
     n, rows, single = len(ids), np.arange(len(ids)), _one_hot(target.label_rows)
@@ -179,7 +203,7 @@ def minimise(
         slope = np.concatenate([(Z.T @ by_label).ravel().astype(np.float64), S.sum(axis=0, dtype=np.float64)])
         return float(value), slope / n + penalty * away
 
-    options: Any = {"maxiter": max_iter, "maxcor": 10, "gtol": 1e-6, "ftol": TOLERANCE}
+    options: Any = {"maxiter": MOST_ITERATIONS, "maxcor": 10, "gtol": 1e-6, "ftol": tolerance}
     v = np.concatenate([start.weights.ravel(), start.bias])
     found = minimize(loss, v, jac=True, method="L-BFGS-B", options=options).x
     return replace(start, weights=found[:size].reshape(shape), bias=found[size:])
