@@ -243,7 +243,7 @@ def _gains(ours: ResultGrid, printed: ResultGrid) -> Iterator[Claim]:
     for (metric, rival), claimed in GAINS.items():
         rows = ("SSLH",) if rival == "SSLH" else UNSUPERVISED
         for dataset, points in zip(DATASETS, claimed, strict=True):
-            text = f"{metric} on {dataset} rises over {rival} by so many points, averaged over lengths"
+            text = f"{metric} on {dataset} rises over {rival} by this many points, averaged over lengths"
             yield _claim(text, f"{points:.2f}", ours, printed, partial(_gain, metric=metric, rivals=rows), dataset)
             if rival == "SSLH":
                 text = f"the same against the best other method of every length ({metric}, {dataset})"
