@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shorthash.methods import RECIPES
-from shorthash.recipes import method_facts
+from shorthash.methods import RECIPES, method_facts
 
 
 def render() -> str:
@@ -15,12 +14,12 @@ def render() -> str:
 
 
 def _overview(facts: dict[str, dict[str, Any]]) -> list[str]:
-    """Name, title, year, labels, front end."""
-    lines = ["| name | method | year | labels | several labels | front end |", "|---|---|---|---|---|---|"]
+    """Name, title, year, labels, preprocessing."""
+    lines = ["| name | method | year | labels | several labels | preprocessing |", "|---|---|---|---|---|---|"]
     for name, f in facts.items():
         labels = "yes" if f["supervised"] else "no"
         several = ("yes" if f["multilabel"] else "no") if f["supervised"] else "-"
-        front = " → ".join(f"`{step}`" for step in f["front_end"]) or "features as they are"
+        front = " → ".join(f"`{step}`" for step in f["preprocessing"]) or "features as they are"
         lines.append(f"| `{name}` | {f['full_name']} | {f['year']} | {labels} | {several} | {front} |")
     return lines
 

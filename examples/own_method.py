@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from shorthash import AnchorRBF, HasherPipeline, evaluate
 from shorthash.learners import BaseHasher
-from shorthash.recipes import Recipe
+from shorthash.methods import Recipe
 
 
 class HalvesHasher(BaseHasher):
@@ -54,7 +54,7 @@ RECIPE = Recipe(
     multilabel=False,
     reference="This example.",
     learner="own_method:HalvesHasher",
-    front_end=("kernel",),
+    preprocessing=("kernel",),
 )
 
 

@@ -33,10 +33,10 @@ from .learners import BitBoost as BitBoost
 from .learners import ClassifierCode as ClassifierCode
 from .learners import CodewordHasher as CodewordHasher
 from .learners import SumEAPH as SumEAPH
+from .methods import make_hasher as make_hasher
 from .persistence import load as load
 from .persistence import save as save
-from .recipes import HasherPipeline as HasherPipeline
-from .recipes import make_hasher as make_hasher
+from .pipeline import HasherPipeline as HasherPipeline
 from .store import SQLiteStore as SQLiteStore
 from .store import open_store as open_store
 

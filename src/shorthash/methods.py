@@ -1,19 +1,37 @@
-"""Every method of the house: what it is, who published it, which front end it wants; one entry per name.
+"""Every method by name: what it is, who published it, which preprocessing it wants, and how to make one.
 
-Facts only: ``recipes`` makes hashers of them, the command line and the documentation list them. To add a method to the
-package, add an entry here; to add one from outside, offer a ``Recipe`` under the entry point ``shorthash.methods``.
+``make_hasher("rslh")`` is the only place where a name becomes a pipeline. To add a method to the package, add an entry
+to ``RECIPES``; to add one from another package, offer a ``Recipe`` under the entry point ``shorthash.methods``.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
-__all__ = ["RECIPES", "Recipe", "import_class"]
+from shorthash._validation import check_choice
+from shorthash.errors import InvalidInput, ShorthashWarning
+from shorthash.pipeline import HasherPipeline
+
+__all__ = ["RECIPES", "STEPS", "Recipe", "import_class", "make_hasher", "method_facts", "recipes"]
+
+
+KERNEL = "kernel__"  # prefix of parameters of the kernel, as in scikit-learn
+
+# what a preprocessing is made of; only the kernel has parameters to set
+STEPS = {
+    "kernel": "shorthash.kernels.rbf:AnchorRBF",
+    "bias": "shorthash.kernels.bias:Bias",
+    "zscore": "sklearn.preprocessing:StandardScaler",
+}
 
 
 @dataclass(frozen=True)
@@ -25,10 +43,10 @@ class Recipe:
     full_name, year, reference : what the method is and where it was published
     supervised, multilabel : whether it needs labels, and whether a sample may have several
     learner : "module:class" of the learner
-    front_end : keys of ``FRONT_STEPS``, in order
+    preprocessing : keys of ``STEPS``, in order
     settings : parameters of the learner that differ from its defaults
-    front_settings : the same for the kernel
-    presets : further settings by name, ``{"settings": ..., "front_settings": ...}``
+    kernel : the same for the kernel
+    presets : further settings by name, ``{"settings": ..., "kernel": ...}``
     """
 
     full_name: str
@@ -37,9 +55,9 @@ class Recipe:
     multilabel: bool
     reference: str
     learner: str
-    front_end: tuple[str, ...] = ("kernel",)
+    preprocessing: tuple[str, ...] = ("kernel",)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    front_settings: Mapping[str, Any] = field(default_factory=dict)
+    kernel: Mapping[str, Any] = field(default_factory=dict)
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def learner_class(self) -> type[BaseEstimator]:
@@ -61,7 +79,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="This library; see docs/paper/eaph.md.",
         learner="shorthash.learners.eaph.estimator:EAPH",
-        front_end=(),
+        preprocessing=(),
     ),
     "eaph": Recipe(
         full_name="Expected-AP Hashing",
@@ -70,7 +88,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="This library; see docs/paper/eaph.md.",
         learner="shorthash.learners.eaph.estimator:EAPH",
-        front_end=(),
+        preprocessing=(),
     ),
     "sumeaph": Recipe(
         full_name="Expected-AP codes from sums over rows: one pass, any size",
@@ -97,7 +115,7 @@ RECIPES: dict[str, Recipe] = {
                     "boosting": None,
                     "variant": "authors-code",
                 },
-                "front_settings": {"bandwidth": "mean-min-authors"},
+                "kernel": {"bandwidth": "mean-min-authors"},
             },
         },
     ),
@@ -108,7 +126,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="Y. Weiss, A. Torralba, R. Fergus. Spectral Hashing. NIPS 2008.",
         learner="shorthash.learners.sh:SH",
-        front_end=(),
+        preprocessing=(),
     ),
     "pcaitq": Recipe(
         full_name="PCA with Iterative Quantization",
@@ -118,7 +136,7 @@ RECIPES: dict[str, Recipe] = {
         reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
         "CVPR 2011.",
         learner="shorthash.learners.itq:PCAITQ",
-        front_end=(),
+        preprocessing=(),
     ),
     "pcarr": Recipe(
         full_name="PCA with Random Rotation",
@@ -128,7 +146,7 @@ RECIPES: dict[str, Recipe] = {
         reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
         "CVPR 2011 (its baseline).",
         learner="shorthash.learners.pcarr:PCARR",
-        front_end=(),
+        preprocessing=(),
     ),
     "mfh": Recipe(
         full_name="Matrix Factorization Hashing",
@@ -138,7 +156,7 @@ RECIPES: dict[str, Recipe] = {
         reference="G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR 2014 "
         "(on one view).",
         learner="shorthash.learners.mfh:MFH",
-        front_end=(),
+        preprocessing=(),
         presets={"habir": {"settings": {"habir": True}}},
     ),
     "lsh": Recipe(
@@ -148,7 +166,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="M. S. Charikar. Similarity Estimation Techniques from Rounding Algorithms. STOC 2002.",
         learner="shorthash.learners.lsh:LSH",
-        front_end=(),
+        preprocessing=(),
     ),
     "ccaitq": Recipe(
         full_name="Canonical Correlation Analysis with Iterative Quantization",
@@ -158,7 +176,7 @@ RECIPES: dict[str, Recipe] = {
         reference="Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. Iterative Quantization: A Procrustean Approach to "
         "Learning Binary Codes for Large-Scale Image Retrieval. IEEE TPAMI 35(12), 2013.",
         learner="shorthash.learners.ccaitq:CCAITQ",
-        front_end=(),
+        preprocessing=(),
     ),
     "ksh": Recipe(
         full_name="Supervised Hashing with Kernels",
@@ -167,7 +185,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="W. Liu, J. Wang, R. Ji, Y.-G. Jiang, S.-F. Chang. Supervised Hashing with Kernels. CVPR 2012.",
         learner="shorthash.learners.ksh:KSH",
-        front_settings={"n_anchors": 300},
+        kernel={"n_anchors": 300},
     ),
     "classifier": Recipe(
         full_name="Codeword of the class that a classifier predicts",
@@ -177,7 +195,7 @@ RECIPES: dict[str, Recipe] = {
         reference="A. Sablayrolles, M. Douze, N. Usunier, H. Jegou. How Should We Evaluate Supervised Hashing? "
         "ICASSP 2017.",
         learner="shorthash.learners.classifier:ClassifierCode",
-        front_end=(),
+        preprocessing=(),
     ),
     "sdh": Recipe(
         full_name="Supervised Discrete Hashing",
@@ -186,9 +204,9 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="F. Shen, C. Shen, W. Liu, H. T. Shen. Supervised Discrete Hashing. CVPR 2015.",
         learner="shorthash.learners.sdh:SDH",
-        front_end=("kernel", "bias"),
-        front_settings={"center": False},
-        presets={"authors-code": {"front_settings": {"bandwidth": 0.4}}},
+        preprocessing=("kernel", "bias"),
+        kernel={"center": False},
+        presets={"authors-code": {"kernel": {"bandwidth": 0.4}}},
     ),
     "fsdh": Recipe(
         full_name="Fast Supervised Discrete Hashing",
@@ -197,9 +215,9 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="J. Gui, T. Liu, Z. Sun, D. Tao, T. Tan. Fast Supervised Discrete Hashing. IEEE TPAMI 40(2), 2018.",
         learner="shorthash.learners.fsdh:FSDH",
-        front_end=("kernel", "bias"),
-        front_settings={"center": False},
-        presets={"authors-code": {"front_settings": {"bandwidth": 0.4}}},
+        preprocessing=("kernel", "bias"),
+        kernel={"center": False},
+        presets={"authors-code": {"kernel": {"bandwidth": 0.4}}},
     ),
     "nsh": Recipe(
         full_name="Natural Supervised Hashing",
@@ -216,8 +234,8 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="X. Luo, L. Nie, X. He, Y. Wu, Z.-D. Chen, X.-S. Xu. Fast Scalable Supervised Hashing. SIGIR 2018.",
         learner="shorthash.learners.fssh:FSSH",
-        front_end=("kernel", "zscore"),
-        presets={"authors-code": {"front_settings": {"bandwidth": 0.4}}},
+        preprocessing=("kernel", "zscore"),
+        presets={"authors-code": {"kernel": {"bandwidth": 0.4}}},
     ),
     "sslh": Recipe(
         full_name="Supervised Short-Length Hashing",
@@ -226,7 +244,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="X. Liu, X. Nie, Q. Zhou, X. Xi, L. Zhu, Y. Yin. Supervised Short-Length Hashing. IJCAI 2019.",
         learner="shorthash.learners.sslh:SSLH",
-        presets={"authors-code": {"front_settings": {"bandwidth": "mean-min-authors"}}},
+        presets={"authors-code": {"kernel": {"bandwidth": "mean-min-authors"}}},
     ),
     "sdhmlr": Recipe(
         full_name="Supervised Discrete Hashing with Mutual Linear Regression",
@@ -245,7 +263,7 @@ RECIPES: dict[str, Recipe] = {
         reference="Y. Chen, Z. Tian, H. Zhang, J. Wang, D. Zhang. Strongly Constrained Discrete Hashing. "
         "IEEE TIP 29, 2020.",
         learner="shorthash.learners.scdh:SCDH",
-        front_settings={"n_anchors": 2000},
+        kernel={"n_anchors": 2000},
     ),
     "hcsdh": Recipe(
         full_name="Hadamard Coding for Supervised Discrete Hashing",
@@ -255,8 +273,8 @@ RECIPES: dict[str, Recipe] = {
         reference="G. Koutaki, K. Shirai, M. Ambai. Hadamard Coding for Supervised Discrete Hashing. "
         "IEEE TIP 27(11), 2018.",
         learner="shorthash.learners.hcsdh:HCSDH",
-        front_settings={"center": False},
-        presets={"authors-code": {"settings": {"ridge": 0}, "front_settings": {"bandwidth": 0.4}}},
+        kernel={"center": False},
+        presets={"authors-code": {"settings": {"ridge": 0}, "kernel": {"bandwidth": 0.4}}},
     ),
     "lfh": Recipe(
         full_name="Latent Factor Hashing",
@@ -265,7 +283,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="P. Zhang, W. Zhang, W.-J. Li, M. Guo. Supervised Hashing with Latent Factor Models. SIGIR 2014.",
         learner="shorthash.learners.lfh:LFH",
-        front_end=("zscore",),
+        preprocessing=("zscore",),
     ),
     "cosdish": Recipe(
         full_name="Column Sampling based Discrete Supervised Hashing",
@@ -274,7 +292,7 @@ RECIPES: dict[str, Recipe] = {
         multilabel=True,
         reference="W.-C. Kang, W.-J. Li, Z.-H. Zhou. Column Sampling Based Discrete Supervised Hashing. AAAI 2016.",
         learner="shorthash.learners.cosdish:COSDISH",
-        front_end=("zscore",),
+        preprocessing=("zscore",),
         presets={"authors-code": {"settings": {"dissimilar": "positive"}}},
     ),
     "posh": Recipe(
@@ -285,7 +303,113 @@ RECIPES: dict[str, Recipe] = {
         reference="Z. Zhang, X. Zhu, G. Lu, Y. Zhang. Probability Ordinal-preserving Semantic Hashing for Large-Scale "
         "Image Retrieval. ACM TKDD 15(3), 2021.",
         learner="shorthash.learners.posh:POSH",
-        front_end=("kernel", "zscore"),
-        presets={"authors-code": {"front_settings": {"bandwidth": "mean-min-authors"}}},
+        preprocessing=("kernel", "zscore"),
+        presets={"authors-code": {"kernel": {"bandwidth": "mean-min-authors"}}},
     ),
 }
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every method by name: ours, and those that installed packages offer under ``shorthash.methods``."""
+    found = dict(RECIPES)
+    for point in sorted(entry_points(group="shorthash.methods"), key=lambda point: point.name):
+        if point.name in RECIPES:
+            continue
+        try:
+            found[point.name] = point.load()
+        except Exception as error:  # an error in another package must not break this one
+            warnings.warn(
+                f"The method {point.name!r} of an installed package cannot be loaded ({error!r}) and is left out; "
+                "repair or uninstall the package.",
+                ShorthashWarning,
+                stacklevel=2,
+            )
+    return found
+
+
+def method_facts(name: str) -> dict[str, Any]:
+    """What there is to know about a method, as plain values: for listings.
+
+    Examples
+    --------
+    >>> facts = method_facts("ksh")
+    >>> facts["full_name"], facts["preprocessing"], facts["parameters"]["n_labelled"]
+    ('Supervised Hashing with Kernels', ['AnchorRBF(n_anchors=300)'], 2000)
+    """
+    known = recipes()
+    check_choice(name, "name", "method_facts", list(known))
+    recipe = known[name]
+    defaults = inspect.signature(recipe.learner_class()).parameters
+    own = {key: p.default for key, p in defaults.items() if key not in ("n_bits", "random_state")}
+    kernel = ", ".join(f"{key}={value!r}" for key, value in recipe.kernel.items())
+    steps = {step: STEPS[step].partition(":")[2] for step in recipe.preprocessing}
+    return {
+        "full_name": recipe.full_name,
+        "year": recipe.year,
+        "supervised": recipe.supervised,
+        "multilabel": recipe.multilabel,
+        "preprocessing": [f"{cls}({kernel})" if step == "kernel" else cls for step, cls in steps.items()],
+        "parameters": {**own, **recipe.settings},
+        "presets": {preset: dict(changes) for preset, changes in recipe.presets.items()},
+        "reference": recipe.reference,
+    }
+
+
+def make_hasher(
+    method: str = "auto",
+    n_bits: int = 8,
+    *,
+    preset: str = "paper",
+    front_end: Mapping[str, Any] | None = None,
+    random_state: int | np.random.RandomState | None = None,
+    **params: Any,
+) -> HasherPipeline:
+    """The pipeline of a method: preprocessing and learner, with the settings of its paper.
+
+    Parameters
+    ----------
+    method : a key of ``recipes()``; "auto" is the recommended one
+    n_bits : code length, 1 to 64
+    preset : "paper", or one that the recipe offers, such as "authors-code": the settings of the authors' released code
+    front_end : parameters of the kernel as a mapping, for instance ``{"n_anchors": 500}``
+    random_state : given to kernel and learner
+    **params : parameters of the learner by name, and of the kernel with the prefix ``kernel__``
+
+    Examples
+    --------
+    >>> hasher = make_hasher("rslh", n_bits=6, random_state=0, kernel__n_anchors=100, boosting="ob")
+    >>> hasher[0].n_anchors, hasher[-1].n_bits, hasher[-1].boosting
+    (100, 6, 'ob')
+    """
+    known = RECIPES if method in RECIPES else recipes()  # ours need no other package
+    check_choice(method, "method", "make_hasher", list(known))
+    recipe = known[method]
+    check_choice(preset, "preset", f"make_hasher({method!r})", ["paper", *recipe.presets])
+    chosen = recipe.presets.get(preset, {})
+    given = dict(front_end or {})
+    given |= {name.removeprefix(KERNEL): params.pop(name) for name in list(params) if name.startswith(KERNEL)}
+    if given and "kernel" not in recipe.preprocessing:
+        raise InvalidInput(f"{method} has no kernel, so it has no parameter {', '.join(given)} to set.")
+    kernel = {"random_state": random_state, **recipe.kernel, **chosen.get("kernel", {}), **given}
+    steps = [
+        (step, _build(import_class(STEPS[step]), kernel if step == "kernel" else {}, f"the {step} of {method}"))
+        for step in recipe.preprocessing
+    ]
+    learner_class = recipe.learner_class()
+    settings = {"n_bits": n_bits, **recipe.settings, **chosen.get("settings", {}), **params}
+    if "random_state" in _parameters(learner_class):
+        settings = {"random_state": random_state, **settings}
+    return HasherPipeline([*steps, ("hasher", _build(learner_class, settings, learner_class.__name__))])
+
+
+def _parameters(cls: type[BaseEstimator]) -> list[str]:
+    return [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
+
+
+def _build(cls: type[BaseEstimator], given: Mapping[str, Any], owner: str) -> BaseEstimator:
+    """An instance, or an error that names the parameters there are."""
+    known = _parameters(cls)
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f"{owner} has no parameter {name!r} to set here. It has: {', '.join(known)}.")
+    return cls(**given)

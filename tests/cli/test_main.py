@@ -9,7 +9,7 @@ import pytest
 
 import shorthash
 from shorthash.cli.main import app, main
-from shorthash.recipes import RECIPES
+from shorthash.methods import RECIPES
 
 COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "advise", "compare", "index", "sql"]
 COMMANDS += ["images", "serve", "sums", "datasets", "bench", "report"]
@@ -104,7 +104,7 @@ BAD = {
     "unknown setting": (
         ["fit", "X.npy", "names.npy", "-o", "m", "--method", "rslh", "--set", "kernel.alpha=3"],
         (
-            "the front end of rslh has no parameter 'alpha' to set here. It has: n_anchors, bandwidth, center, "
+            "the kernel of rslh has no parameter 'alpha' to set here. It has: n_anchors, bandwidth, center, "
             "random_state."
         ),
     ),

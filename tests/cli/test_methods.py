@@ -2,7 +2,7 @@
 
 import json
 
-from shorthash.recipes import method_facts, recipes
+from shorthash.methods import method_facts, recipes
 
 
 def test_table(run):

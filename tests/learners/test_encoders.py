@@ -22,7 +22,7 @@ from shorthash.learners.lsh import LSH
 from shorthash.learners.nsh import NSH
 from shorthash.learners.scdh import SCDH
 from shorthash.learners.sdh import SDH
-from shorthash.recipes import HasherPipeline
+from shorthash.pipeline import HasherPipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

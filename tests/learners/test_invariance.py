@@ -14,7 +14,8 @@ from shorthash.codes.signs import pack
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.encoders import ENCODERS, CodewordHasher
 from shorthash.learners.lsh import LSH
-from shorthash.recipes import HasherPipeline, recipes
+from shorthash.methods import recipes
+from shorthash.pipeline import HasherPipeline
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -40,7 +41,7 @@ def hashers():
     for name, recipe in recipes().items():
         if recipe.learner_class().project is not BaseHasher.project:
             continue
-        kernel = {"front_end": {"n_anchors": 60}} if "kernel" in recipe.front_end else {}
+        kernel = {"front_end": {"n_anchors": 60}} if "kernel" in recipe.preprocessing else {}
         yield name, lambda name=name, kernel=kernel: make_hasher(name, 6, random_state=0, **kernel)
     for encoder in ENCODERS:
         for scores in ("ridge", "logistic") if encoder == "soft" else ("ridge",):

@@ -253,7 +253,7 @@ def compare(
     from shorthash.lab.compare import (
         compare as compare_methods,
     )
-    from shorthash.recipes import recipes
+    from shorthash.methods import recipes
 
     check_report("shorthash compare", out)
     names = DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))

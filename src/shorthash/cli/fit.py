@@ -71,8 +71,8 @@ def fit(
     """
     from shorthash.codes import code_quality
     from shorthash.data.files import read_features, read_labels
+    from shorthash.methods import make_hasher
     from shorthash.persistence import save
-    from shorthash.recipes import make_hasher
     from shorthash.scale import as_stream, fit_stream
 
     streaming = stream or bool(label) or checkpoint is not None or features.is_dir()
@@ -121,10 +121,10 @@ def fit(
 def _check_method(name: str, *, kernel: bool, labels: bool) -> None:
     """Raise if a method cannot use the settings of a kernel, or cannot do without labels."""
     from shorthash.errors import InvalidInput
-    from shorthash.recipes import method_facts
+    from shorthash.methods import method_facts
 
     facts = method_facts(name)
-    if kernel and not any(step.startswith("AnchorRBF") for step in facts["front_end"]):
+    if kernel and not any(step.startswith("AnchorRBF") for step in facts["preprocessing"]):
         raise InvalidInput(
             f"The method {name} has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them "
             "out, or use a method with a kernel, such as --method rslh."
@@ -240,7 +240,7 @@ def methods(
       shorthash methods rslh
     """
     from shorthash._validation import check_choice
-    from shorthash.recipes import method_facts, recipes
+    from shorthash.methods import method_facts, recipes
 
     if name is not None:
         check_choice(name, "METHOD", "methods", list(recipes()))
@@ -266,7 +266,7 @@ def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
         "year": str(facts["year"]),
         "supervised": _yes(facts["supervised"]),
         "several labels": _several_labels(facts),
-        "preprocessing": " -> ".join(facts["front_end"]) or "none",
+        "preprocessing": " -> ".join(facts["preprocessing"]) or "none",
         "reference": facts["reference"],
         **presets,
     }

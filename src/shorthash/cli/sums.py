@@ -160,8 +160,8 @@ def fit(
     Example:
       shorthash sums fit both.sums -o digits.model --bits 12
     """
+    from shorthash.methods import make_hasher
     from shorthash.persistence import save
-    from shorthash.recipes import make_hasher
     from shorthash.scale import fit_collected, load_collected
 
     hasher = make_hasher(method, bits, preset=preset, random_state=seed, **parse_settings(settings))

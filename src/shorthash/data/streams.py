@@ -262,7 +262,7 @@ class BatchStream(Stream):
         if self._once:
             raise InvalidInput(
                 f"Batches that can be read only once cannot be {verb}, as drawing anchors needs; give a function that "
-                "returns a new iterator, or fit the front end on a sample first (hasher[0].fit(sample)) and keep it."
+                "returns a new iterator, or fit the kernel on a sample first (hasher[0].fit(sample)) and keep it."
             )
 
 

@@ -23,8 +23,8 @@ from shorthash.images.features import FeatureCache, ImageFeatures, make_features
 from shorthash.images.files import as_targets, image_files, labels_by_folder, labels_by_table
 from shorthash.images.results import AddReport, Label
 from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, write_thumbnail
+from shorthash.methods import make_hasher, recipes
 from shorthash.persistence.files import temporary_path
-from shorthash.recipes import make_hasher, recipes
 
 __all__ = ["FitReport", "fit_images", "held_out"]
 
@@ -254,8 +254,8 @@ def _fit(
     kernel = {name.removeprefix(KERNEL): value for name, value in settings.items() if name.startswith(KERNEL)}
     learner = {name: value for name, value in settings.items() if not name.startswith(KERNEL)}
     recipe = recipes().get(method)
-    if recipe is not None and "kernel" in recipe.front_end and "n_anchors" not in kernel:
-        kernel["n_anchors"] = min(len(X), recipe.front_settings.get("n_anchors", ANCHORS))
+    if recipe is not None and "kernel" in recipe.preprocessing and "n_anchors" not in kernel:
+        kernel["n_anchors"] = min(len(X), recipe.kernel.get("n_anchors", ANCHORS))
     hasher = make_hasher(method, n_bits, random_state=seed, front_end=kernel, **learner)
     return hasher.fit(X, y) if recipe is None or recipe.supervised else hasher.fit(X)
 

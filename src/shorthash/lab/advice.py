@@ -17,7 +17,7 @@ from shorthash.codes.hamming import ball_size
 from shorthash.errors import AnchorWarning, InvalidInput
 from shorthash.evaluation.scores import evaluate
 from shorthash.index.buckets import BucketIndex
-from shorthash.recipes import make_hasher, recipes
+from shorthash.methods import make_hasher, recipes
 
 __all__ = ["Advice", "LengthAdvice", "advise", "balanced_folds"]
 

@@ -32,7 +32,7 @@ from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec, group_runs
 from shorthash.lab.tables import Column, Table
-from shorthash.recipes import recipes
+from shorthash.methods import recipes
 
 __all__ = [
     "DEFAULT_METHODS",

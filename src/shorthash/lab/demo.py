@@ -30,7 +30,7 @@ from shorthash.lab.pages import Page, Section, image_uri, render, write_page
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec
 from shorthash.lab.tables import Column, Table
-from shorthash.recipes import recipes
+from shorthash.methods import recipes
 
 __all__ = ["DemoResult", "LengthRun", "Retrieval", "demo_page", "demo_table", "run_demo", "write_demo"]
 

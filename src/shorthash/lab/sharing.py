@@ -31,7 +31,8 @@ from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.encoders import CodewordHasher
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher, Summed
-from shorthash.recipes import HasherPipeline, make_hasher
+from shorthash.methods import make_hasher
+from shorthash.pipeline import HasherPipeline
 
 __all__ = ["FittedRun", "SharedSplit", "make_run_hasher"]
 

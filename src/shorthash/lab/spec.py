@@ -47,8 +47,7 @@ from shorthash.data.catalogue import CATALOGUE, default_protocol
 from shorthash.data.splits import protocol_from_dict
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.learners.encoders import ENCODERS
-from shorthash.methods import Recipe, import_class
-from shorthash.recipes import FRONT_STEPS, recipes
+from shorthash.methods import STEPS, Recipe, import_class, recipes
 
 __all__ = [
     "KINDS",
@@ -171,7 +170,7 @@ class RunSpec:
         front_end = {key.removeprefix(KERNEL): given.pop(key) for key in list(given) if key.startswith(KERNEL)}
         recipe = known_recipes()[method]
         learner = {**_defaults(recipe.learner_class()), **recipe.settings}
-        kernel = {**_defaults(import_class(FRONT_STEPS["kernel"])), **recipe.front_settings}
+        kernel = {**_defaults(import_class(STEPS["kernel"])), **recipe.kernel}
         changed = _differing(given, learner), _differing(front_end, kernel)
         return cls(task, dataset, protocol, seed, method, n_bits, *changed, encoder)
 
@@ -408,8 +407,8 @@ def _shared_work(spec: RunSpec) -> str:
     if spec.task == "cost":
         return spec.name
     recipe = known_recipes()[spec.method]
-    if "kernel" in recipe.front_end:
-        return f"kernel {canonical({**recipe.front_settings, **spec.front_end, 'center': None})}"
+    if "kernel" in recipe.preprocessing:
+        return f"kernel {canonical({**recipe.kernel, **spec.front_end, 'center': None})}"
     return spec.method if spec.method in SLOW else "plain"
 
 

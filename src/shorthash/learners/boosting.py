@@ -53,7 +53,7 @@ class BitBoost(BaseHasher):
     Parameters
     ----------
     estimator : BaseHasher
-        What is run; cloned. In a pipeline, ``BitBoost`` stands where the hasher stood, behind the front end.
+        What is run; cloned. In a pipeline, ``BitBoost`` stands where the hasher stood, behind the kernel.
     n_runs : int, default=3
         Runs to choose from (T).
     strategy : {"mb", "ob", "positionwise"}, default="mb"
@@ -154,7 +154,7 @@ class BitBoost(BaseHasher):
         if not isinstance(self.estimator, BaseHasher):
             raise InvalidInput(
                 f"The 'estimator' parameter of BitBoost must be a hasher. Got {self.estimator!r} instead; in a "
-                "pipeline, put BitBoost behind the front end, around the hasher."
+                "pipeline, put BitBoost around the hasher, behind the kernel."
             )
         check_count(self.n_runs, "n_runs", "BitBoost")
         check_choice(self.strategy, "strategy", "BitBoost", list(STRATEGIES))

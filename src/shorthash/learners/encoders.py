@@ -83,7 +83,7 @@ class CodewordHasher(BaseHasher):
     ----------
     estimator : BaseHasher
         The learner of the codewords; cloned. Any that leaves ``codewords_``, one per label set. In a pipeline,
-        ``CodewordHasher`` stands where the learner stood, behind the front end, which should centre.
+        ``CodewordHasher`` stands where the learner stood, behind the kernel, which should centre.
     encoder : {"linear", "soft", "nearest", "expected-ap"}, default="soft"
         How scores become codes; "expected-ap" is for codes of up to 16 bits.
     scores : {"ridge", "logistic"}, default="ridge"
@@ -221,7 +221,7 @@ class CodewordHasher(BaseHasher):
         if not isinstance(self.estimator, BaseHasher):
             raise InvalidInput(
                 f"The 'estimator' parameter of CodewordHasher must be a hasher. Got {self.estimator!r} instead; in a "
-                "pipeline, put CodewordHasher behind the front end, around the hasher."
+                "pipeline, put CodewordHasher around the hasher, behind the kernel."
             )
         check_choice(self.encoder, "encoder", "CodewordHasher", ENCODERS)
         check_choice(self.scores, "scores", "CodewordHasher", list(SCORES))

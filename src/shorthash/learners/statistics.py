@@ -117,7 +117,7 @@ class GroupStatistics:
             raise InvalidInput(
                 f"Statistics can be combined only over the same features and classes. Got {self.n_features} features "
                 f"and {len(self.classes)} classes here, {other.n_features} and {len(other.classes)} there; use the "
-                "same front end and announce the same classes."
+                "same kernel and announce the same classes."
             )
         both = np.concatenate([self.rows, other.rows])
         distinct, home = np.unique(both, axis=0, return_inverse=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from shorthash.methods import RECIPES, Recipe
-from shorthash.recipes import recipes
+from shorthash.methods import RECIPES, Recipe, recipes
 
 __all__ = ["DATACLASSES", "ESTIMATORS", "INDEXES", "find_class", "registered_name"]
 
@@ -28,7 +27,7 @@ ESTIMATORS = {
     "FSDH": "shorthash.learners.fsdh:FSDH",
     "FSSH": "shorthash.learners.fssh:FSSH",
     "HCSDH": "shorthash.learners.hcsdh:HCSDH",
-    "HasherPipeline": "shorthash.recipes:HasherPipeline",
+    "HasherPipeline": "shorthash.pipeline:HasherPipeline",
     "KSH": "shorthash.learners.ksh:KSH",
     "LFH": "shorthash.learners.lfh:LFH",
     "LSH": "shorthash.learners.lsh:LSH",

@@ -26,7 +26,7 @@ from shorthash.learners.sums import BlockSums, SumHasher
 from shorthash.methods import RECIPES
 from shorthash.persistence.files import is_save, read_save, write_file
 from shorthash.persistence.values import Decoder, Encoder
-from shorthash.recipes import HasherPipeline
+from shorthash.pipeline import HasherPipeline
 
 __all__ = ["Collected", "collect", "fit_collected", "fit_stream", "load_collected", "save_collected"]
 
@@ -122,7 +122,7 @@ def fit_stream(
     ...     for _ in range(5):
     ...         y = rng.integers(3, size=100)
     ...         yield np.eye(3)[y] + rng.normal(size=(100, 3)) / 9, y
-    >>> hasher = make_hasher("rslh", n_bits=4, random_state=0, front_end={"n_anchors": 20})
+    >>> hasher = make_hasher("rslh", n_bits=4, random_state=0, kernel__n_anchors=20)
     >>> fit_stream(hasher, batches)[-1].n_samples_seen_
     500
     """
@@ -314,7 +314,7 @@ def _steps(hasher: BaseEstimator) -> tuple[AnchorRBF | None, SumHasher]:
     methods = [
         name
         for name, recipe in RECIPES.items()
-        if recipe.front_end in ((), ("kernel",)) and issubclass(recipe.learner_class(), SumHasher)
+        if recipe.preprocessing in ((), ("kernel",)) and issubclass(recipe.learner_class(), SumHasher)
     ]
     raise InvalidInput(
         f"{names} needs all its rows at once, so it cannot learn from a stream; read them into memory, or use a method "

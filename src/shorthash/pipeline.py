@@ -1,12 +1,9 @@
-"""The only place where a name becomes a method: ``make_hasher("rslh")`` is front end and learner, paper settings."""
+"""A kernel and a hasher that stream: scikit-learn's ``Pipeline`` with codes that do not depend on the batch."""
 
 from __future__ import annotations
 
 import copy
-import inspect
-import warnings
-from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -20,37 +17,38 @@ from shorthash._arrays import is_foreign, namespace, to_numpy
 from shorthash._labels import group_labels
 from shorthash._rounding import UNIT, Rounded, Scored, by_itself, norms, product, settled
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_finite, check_same_length
+from shorthash._validation import check_finite, check_same_length
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
 from shorthash.data.rows import BATCH_ROWS, Rows, validated
 from shorthash.data.streams import Stream, known_stream
-from shorthash.errors import InvalidInput, ShorthashWarning
+from shorthash.errors import InvalidInput
 from shorthash.kernels.bias import Bias
 from shorthash.kernels.fused import FusedScores, remembered
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.statistics import GroupStatistics
 from shorthash.learners.sums import SumHasher, Summed
-from shorthash.methods import RECIPES, Recipe, import_class
 
-__all__ = ["RECIPES", "HasherPipeline", "Recipe", "make_hasher", "method_facts", "recipes"]
+__all__ = ["HasherPipeline"]
 
 
 class HasherPipeline(Pipeline):  # type: ignore[misc]
-    """A front end and a hasher that stream: the n x d matrix of kernel features never exists.
+    """A kernel and a hasher that stream: the n x d matrix of kernel features never exists.
 
     An ordinary scikit-learn ``Pipeline`` (slicing, ``set_params``, ``clone`` and grid search work) that encodes in
-    batches. Where the front end is an ``AnchorRBF`` and the learner needs only sums over rows (``SumHasher``), ``fit``
+    batches. Where the steps are an ``AnchorRBF`` and a learner that needs only sums over rows (``SumHasher``), ``fit``
     and ``partial_fit`` read the rows in batches too, and the mean that centres the kernel features comes out of the
     same single pass as the learner's sums. Other learners get all their rows at once, as in any pipeline.
+
+    The same steps in scikit-learn's ``Pipeline`` give the same codes, except that there the kernel matrix exists.
 
     Rows may be an array, a memory map, an array of torch or CuPy on a GPU (all work on rows is done there), a
     ``Stream``, or a Dask collection (done by its workers); codes come back likewise.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:
-        """Fit front end and learner in one pass over the rows."""
+        """Fit kernel and learner in one pass over the rows."""
         stream = known_stream(X, y)
         if stream is not None:
             return self.fit_stream(stream)
@@ -189,23 +187,23 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
     def _fused(self, X: Any) -> FusedScores | None:
         """Kernel and linear learner in one go, where the rows are on a GPU that can."""
-        front, learner = self._front, self._learner
-        if len(self.steps) != 2 or not isinstance(front, AnchorRBF) or not learner._is_linear():
+        kernel, learner = self._kernel, self._learner
+        if len(self.steps) != 2 or not isinstance(kernel, AnchorRBF) or not learner._is_linear():
             return None
         if not FusedScores.usable(X):
             return None
         P = learner.projection_
-        intercept = learner.intercept_ - product(front.mean_[None], P, exact=True)[0]
+        intercept = learner.intercept_ - product(kernel.mean_[None], P, exact=True)[0]
 
         def make() -> FusedScores:
-            features = front.features()
-            return FusedScores(features.shift, features.weights, front.mean_, P, intercept)
+            features = kernel.features()
+            return FusedScores(features.shift, features.weights, kernel.mean_, P, intercept)
 
-        parts = (front.anchors_, front.bandwidth_, front.mean_, P, intercept)
+        parts = (kernel.anchors_, kernel.bandwidth_, kernel.mean_, P, intercept)
         return remembered(parts, make)  # type: ignore[no-any-return]
 
     @property
-    def _front(self) -> AnchorRBF:
+    def _kernel(self) -> AnchorRBF:
         return self.steps[0][1]  # type: ignore[no-any-return]
 
     @property
@@ -214,7 +212,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
     def _streams(self) -> bool:
         """Whether the steps are a kernel and a learner of sums."""
-        return len(self.steps) == 2 and isinstance(self._front, AnchorRBF) and isinstance(self._learner, SumHasher)
+        return len(self.steps) == 2 and isinstance(self._kernel, AnchorRBF) and isinstance(self._learner, SumHasher)
 
     def _streaming_copies(self, verb: str) -> tuple[AnchorRBF, SumHasher]:
         """Kernel and learner to work on, so that a call that fails leaves the fitted ones as they were."""
@@ -224,11 +222,11 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
                 f"{verb} needs a pipeline of AnchorRBF and a learner of sums, such as RSLH, NSH or HCSDH. Got "
                 f"{names} instead, which needs all rows at once; use one of those, or fit it on rows in memory."
             )
-        return copy.copy(self._front), copy.copy(self._learner)
+        return copy.copy(self._kernel), copy.copy(self._learner)
 
     def _rows(self, X: ArrayLike) -> Rows:
         """Validated rows for a fitted kernel."""
-        values = validated(self._front, X, reset=False, keep_device=True)
+        values = validated(self._kernel, X, reset=False, keep_device=True)
         return Rows(values, "AnchorRBF")
 
     def _check_labels(self, X: ArrayLike, y: ArrayLike | None) -> None:
@@ -277,116 +275,3 @@ def _mapped(step: Any, X: Rounded, *, exact: bool) -> Rounded:
         return by_itself(step.transform, rows, exact=exact)
     error = to_numpy(X.error) + 3 * UNIT * (norms(rows) + (0.0 if step.mean_ is None else np.linalg.norm(step.mean_)))
     return Rounded(step.transform(rows), error / (1.0 if step.scale_ is None else step.scale_.min()))
-
-
-# what a front end is made of; only the kernel has parameters to set
-FRONT_STEPS = {
-    "kernel": "shorthash.kernels.rbf:AnchorRBF",
-    "bias": "shorthash.kernels.bias:Bias",
-    "zscore": "sklearn.preprocessing:StandardScaler",
-}
-
-
-def recipes() -> dict[str, Recipe]:
-    """Every method by name: ours, and those that installed packages offer under ``shorthash.methods``."""
-    found = dict(RECIPES)
-    for point in sorted(entry_points(group="shorthash.methods"), key=lambda point: point.name):
-        if point.name in RECIPES:
-            continue
-        try:
-            found[point.name] = point.load()
-        except Exception as error:  # whatever a stranger's package does wrong must not take ours with it
-            warnings.warn(
-                f"The method {point.name!r} that an installed package offers cannot be loaded ({error!r}) and is left "
-                "out; mend or uninstall the package.",
-                ShorthashWarning,
-                stacklevel=2,
-            )
-    return found
-
-
-def method_facts(name: str) -> dict[str, Any]:
-    """What there is to know about a method, as plain values: for listings.
-
-    Examples
-    --------
-    >>> facts = method_facts("ksh")
-    >>> facts["full_name"], facts["front_end"], facts["parameters"]["n_labelled"]
-    ('Supervised Hashing with Kernels', ['AnchorRBF(n_anchors=300)'], 2000)
-    """
-    known = recipes()
-    check_choice(name, "name", "method_facts", list(known))
-    recipe = known[name]
-    defaults = inspect.signature(recipe.learner_class()).parameters
-    own = {key: p.default for key, p in defaults.items() if key not in ("n_bits", "random_state")}
-    kernel = ", ".join(f"{key}={value!r}" for key, value in recipe.front_settings.items())
-    steps = {step: FRONT_STEPS[step].partition(":")[2] for step in recipe.front_end}
-    return {
-        "full_name": recipe.full_name,
-        "year": recipe.year,
-        "supervised": recipe.supervised,
-        "multilabel": recipe.multilabel,
-        "front_end": [f"{cls}({kernel})" if step == "kernel" else cls for step, cls in steps.items()],
-        "parameters": {**own, **recipe.settings},
-        "presets": {preset: dict(changes) for preset, changes in recipe.presets.items()},
-        "reference": recipe.reference,
-    }
-
-
-def make_hasher(
-    name: str,
-    n_bits: int = 8,
-    *,
-    preset: str = "paper",
-    front_end: Mapping[str, Any] | None = None,
-    random_state: int | np.random.RandomState | None = None,
-    **params: Any,
-) -> HasherPipeline:
-    """Front end and learner of a method, with the settings of its paper.
-
-    Parameters
-    ----------
-    name : a key of ``recipes()``
-    n_bits : code length, 1 to 64
-    preset : "paper", or one that the recipe offers, such as "authors-code": the settings of the authors' released code
-    front_end : parameters of the kernel, for instance ``{"n_anchors": 500}``
-    random_state : given to front end and learner
-    **params : parameters of the learner, by name
-
-    Examples
-    --------
-    >>> hasher = make_hasher("rslh", n_bits=6, random_state=0, front_end={"n_anchors": 100}, boosting="ob")
-    >>> hasher[0].n_anchors, hasher[-1].n_bits, hasher[-1].boosting
-    (100, 6, 'ob')
-    """
-    known = RECIPES if name in RECIPES else recipes()  # ours need nobody else's
-    check_choice(name, "name", "make_hasher", list(known))
-    recipe = known[name]
-    check_choice(preset, "preset", f"make_hasher({name!r})", ["paper", *recipe.presets])
-    chosen = recipe.presets.get(preset, {})
-    settings = {**recipe.settings, **chosen.get("settings", {}), **params}
-    kernel = {**recipe.front_settings, **chosen.get("front_settings", {}), **(front_end or {})}
-    if front_end and "kernel" not in recipe.front_end:
-        raise InvalidInput(f"{name} has no kernel in its front end, so front_end={dict(front_end)} has nothing to set.")
-    steps: list[tuple[str, BaseEstimator]] = []
-    for step in recipe.front_end:
-        given = {**kernel, "random_state": kernel.get("random_state", random_state)} if step == "kernel" else {}
-        steps.append((step, _build(import_class(FRONT_STEPS[step]), given, f"the front end of {name}")))
-    learner_class = recipe.learner_class()
-    if "random_state" in _parameters(learner_class):
-        settings = {"random_state": random_state, **settings}
-    steps.append(("hasher", _build(learner_class, {"n_bits": n_bits, **settings}, learner_class.__name__)))
-    return HasherPipeline(steps)
-
-
-def _parameters(cls: type[BaseEstimator]) -> list[str]:
-    return [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
-
-
-def _build(cls: type[BaseEstimator], given: Mapping[str, Any], owner: str) -> BaseEstimator:
-    """An instance, or an error that names the parameters there are."""
-    known = _parameters(cls)
-    for name in given:
-        if name not in known:
-            raise InvalidInput(f"{owner} has no parameter {name!r} to set here. It has: {', '.join(known)}.")
-    return cls(**given)

@@ -18,7 +18,7 @@ import shorthash.learners
 from shorthash import RSLH, AnchorRBF, HasherPipeline, load, make_hasher, save
 from shorthash.errors import AnchorWarning, InvalidInput, ShorthashWarning
 from shorthash.learners import BaseHasher
-from shorthash.recipes import RECIPES, method_facts, recipes
+from shorthash.methods import RECIPES, method_facts, recipes
 
 FRONT = {"n_anchors": 60}
 
@@ -155,7 +155,7 @@ def test_without_centring(digits):
 
 
 def test_fallback_inside_the_pipeline_streams_too(digits):
-    """The per-sample solver reads the rows through the front end; its outcome is that of the one-pass solver."""
+    """The per-sample solver reads the rows through the kernel; its outcome is that of the one-pass solver."""
     X, y = digits
     one = make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT).fit(X, y)
     two = make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT, solver="per-sample").fit(X, y)
@@ -193,15 +193,29 @@ def test_fewer_rows_than_anchors(blobs):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "rlsh"}, r"'name' parameter of make_hasher must be one of .*'rslh', .* Got 'rlsh'"),
-        ({"name": "rslh", "preset": "matlab"}, "'paper', 'authors-code'. Got 'matlab'"),
-        ({"name": "rslh", "alhpa": 3}, "RSLH has no parameter 'alhpa' to set here. It has: n_bits, alpha"),
-        ({"name": "rslh", "front_end": {"anchors": 3}}, "front end of rslh has no parameter 'anchors'"),
+        ({"method": "rlsh"}, r"'method' parameter of make_hasher must be one of .*'rslh', .* Got 'rlsh'"),
+        ({"method": "rslh", "preset": "matlab"}, "'paper', 'authors-code'. Got 'matlab'"),
+        ({"method": "rslh", "alhpa": 3}, "RSLH has no parameter 'alhpa' to set here. It has: n_bits, alpha"),
+        ({"method": "rslh", "front_end": {"anchors": 3}}, "kernel of rslh has no parameter 'anchors'"),
+        ({"method": "rslh", "kernel__anchors": 3}, "kernel of rslh has no parameter 'anchors'"),
     ],
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         make_hasher(**arguments)
+
+
+def test_auto_is_the_default_method():
+    assert type(make_hasher()[-1]) is type(make_hasher("auto")[-1])
+    assert make_hasher(n_bits=5)[-1].n_bits == 5
+
+
+def test_kernel_parameters_by_the_convention_of_scikit_learn():
+    one = make_hasher("ksh", kernel__n_anchors=7, kernel__center=False, random_state=3)
+    two = make_hasher("ksh", front_end={"n_anchors": 7, "center": False}, random_state=3)
+    assert one[0].get_params() == two[0].get_params()
+    assert (one[0].n_anchors, one[0].center, one[0].random_state) == (7, False, 3)
+    assert make_hasher("rslh", front_end={"n_anchors": 5}, kernel__n_anchors=6)[0].n_anchors == 6
 
 
 def test_bad_rows(hasher, digits):
@@ -236,7 +250,7 @@ def test_every_hasher_of_the_room_is_public_and_has_a_name():
 def test_every_name_makes_a_pipeline_with_its_front_end(name):
     recipe = RECIPES[name]
     hasher = make_hasher(name, n_bits=6, random_state=0)
-    assert [step for step, _ in hasher.steps] == [*recipe.front_end, "hasher"]
+    assert [step for step, _ in hasher.steps] == [*recipe.preprocessing, "hasher"]
     assert type(hasher[-1]) is recipe.learner_class()
     assert hasher[-1].n_bits == 6
     for preset in recipe.presets:
@@ -255,15 +269,15 @@ def test_facts_agree_with_the_tags_of_the_learner(name):
 
 
 def test_facts_have_the_settings_of_the_recipe_and_its_kernel():
-    assert method_facts("ksh")["front_end"] == ["AnchorRBF(n_anchors=300)"]
-    assert method_facts("sdh")["front_end"] == ["AnchorRBF(center=False)", "Bias"]
+    assert method_facts("ksh")["preprocessing"] == ["AnchorRBF(n_anchors=300)"]
+    assert method_facts("sdh")["preprocessing"] == ["AnchorRBF(center=False)", "Bias"]
     assert method_facts("mfh")["presets"] == {"habir": {"settings": {"habir": True}}}
     with pytest.raises(InvalidInput, match="'name' parameter of method_facts must be one of"):
         method_facts("nonsense")
 
 
 def test_a_method_without_kernel_has_none_to_set():
-    with pytest.raises(InvalidInput, match="pcaitq has no kernel in its front end"):
+    with pytest.raises(InvalidInput, match="pcaitq has no kernel, so it has no parameter n_anchors"):
         make_hasher("pcaitq", front_end={"n_anchors": 3})
 
 
@@ -275,7 +289,7 @@ def own_method(monkeypatch):
         EntryPoint(name="halves", value="own_method:RECIPE", group="shorthash.methods"),
         EntryPoint(name="rslh", value="own_method:RECIPE", group="shorthash.methods"),
     ]
-    monkeypatch.setattr("shorthash.recipes.entry_points", lambda group: EntryPoints(offered).select(group=group))
+    monkeypatch.setattr("shorthash.methods.entry_points", lambda group: EntryPoints(offered).select(group=group))
 
 
 @pytest.mark.usefixtures("own_method")
@@ -286,7 +300,7 @@ def test_an_installed_package_can_offer_a_method(digits):
     assert type(hasher[-1]).__name__ == "HalvesHasher"
     assert hasher.transform(X).shape == (1797, 5)
     assert hasher.score(X, y) > 0.3
-    assert method_facts("halves")["front_end"] == ["AnchorRBF()"]
+    assert method_facts("halves")["preprocessing"] == ["AnchorRBF()"]
 
 
 @pytest.mark.usefixtures("own_method")
@@ -328,7 +342,7 @@ def test_set_output_reaches_the_codes(hasher, digits):
 
 def test_a_broken_package_takes_nothing_with_it(monkeypatch):
     broken = EntryPoints([EntryPoint(name="broken", value="no_such_module:RECIPE", group="shorthash.methods")])
-    monkeypatch.setattr("shorthash.recipes.entry_points", lambda group: broken.select(group=group))
+    monkeypatch.setattr("shorthash.methods.entry_points", lambda group: broken.select(group=group))
     assert make_hasher("sdh", n_bits=4)[-1].n_bits == 4
     with pytest.warns(ShorthashWarning, match=r"method 'broken' .* cannot be loaded .*no_such_module"):
         names = list(recipes())
