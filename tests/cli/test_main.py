@@ -148,7 +148,7 @@ BAD = {
         ["fit", "text.csv", "names.npy", "-o", "m"],
         (
             "text.csv, line 3, column 2 holds the text 'cat', but every cell must be a number; drop this column or "
-            "turn it into numbers (labels belong in a file of their own)."
+            "turn it into numbers (labels belong in a separate file)."
         ),
     ),
     "NaN": (
