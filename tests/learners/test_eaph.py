@@ -323,6 +323,30 @@ def test_many_easy_classes_lose_nothing(n_classes):
     assert scores[0] >= scores[1] - 0.005
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_one_row_per_class_is_enough():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(60), 5)
+    X = rng.normal(size=(60, 24))[y] + 0.4 * rng.normal(size=(300, 24))
+    hasher = EAPH(8, random_state=0).fit(X[::5], y[::5])
+    simple = ClassifierCode(n_bits=8, random_state=0).fit(X[::5], y[::5])
+    query, base = np.arange(1, 300, 5), np.flatnonzero(np.arange(300) % 5 > 1)
+    ours, theirs = (
+        evaluate(h.transform(X[query]), y[query], h.transform(X[base]), y[base]).map for h in (hasher, simple)
+    )
+    assert ours > 0.8
+    assert ours >= theirs - 0.005
+
+
+def test_a_group_without_mass_stands_beside_the_one_that_holds_its_label_set():
+    M = np.diag([0.4, 0.4, 0.0, 0.0])
+    M[0, 2] = M[1, 3] = 0.1
+    z, _ = anneal_codebook(M, M, 3, np.random.RandomState(0), n_proposals=500, heat=1e-3, swap=0.9)
+    assert len(set(z.tolist())) == 4
+    assert int(z[0] ^ z[2]).bit_count() == 1
+    assert int(z[1] ^ z[3]).bit_count() == 1
+
+
 def test_two_thousand_easy_classes_have_codewords_of_their_own():
     y = np.repeat(np.arange(2000), 2)
     P = np.full((4000, 2000), 1e-6, dtype=np.float32)

@@ -52,7 +52,7 @@ def anneal_codebook(
 ) -> tuple[Ints, float]:
     """Cells of the groups and the expected mAP, from one random start.
 
-    A group without mass shares the cell of the group that holds most of its label set, if it stands for one.
+    A group without mass gets the free cell nearest to the group that holds most of its label set.
 
     Parameters
     ----------
@@ -72,9 +72,11 @@ def anneal_codebook(
     found, value = _anneal(start[filled].astype(np.int64), distance, masses, n_bits, n_proposals, heat, swap, seed)
     z = start.astype(np.int64)
     z[filled] = found
-    empty = np.setdiff1d(np.arange(G), filled)
-    if len(empty) and M.shape[1] == G:
-        z[empty] = z[M[:, empty].argmax(axis=0)]
+    free = np.setdiff1d(np.arange(n_cells), found)
+    for g in np.setdiff1d(np.arange(G), filled) if M.shape[1] == G else ():
+        holder = z[filled[M[filled, g].argmax()]]
+        z[g] = holder if not len(free) else free[distance[free ^ holder].argmin()]
+        free = free[free != z[g]]
     return z, value
 
 

@@ -30,7 +30,7 @@ from shorthash.learners.eaph.encoding import extend, extension, margins, profile
 from shorthash.learners.eaph.memory import Remembered, design_for_training_rows, remember
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
 from shorthash.learners.kept_rows import KeptRows
-from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, draw_folds
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, draw_folds, with_lone_rows
 from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
 
 __all__ = ["EAPH"]
@@ -242,7 +242,7 @@ class EAPH(SupervisedHasher):
             )
         if first or again:
             return self.update_codes()
-        self.codes_ = self._codebook()[best_rows(fitted.oof, self.table_)]
+        self.codes_ = self._codebook()[best_rows(self.oof_posteriors_, self.table_)]
         return self
 
     def _check_further(self) -> None:
@@ -316,7 +316,7 @@ class EAPH(SupervisedHasher):
 
     def _keep_posterior(self, fitted: Fitted) -> None:
         self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
-        self.oof_posteriors_ = fitted.oof
+        self.oof_posteriors_ = with_lone_rows(fitted.oof, self.label_set_ids_)
 
     def _keep_table(self, design: Design) -> Self:
         """Keep the codes in use, as codes of full length."""

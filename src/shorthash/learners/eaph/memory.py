@@ -9,7 +9,7 @@ the refined table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from shorthash._labels import LabelGroups
 from shorthash._types import Features, Floats
 from shorthash.codes.levels import expected_average_precision, level_blocks
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
-from shorthash.learners.posteriors.folds import Fitted, Folds, Posteriors
+from shorthash.learners.posteriors.folds import Fitted, Folds, Posteriors, with_lone_rows
 from shorthash.learners.posteriors.logistic import logistic_path
 
 __all__ = ["Remembered", "design_for_training_rows", "remember", "searched_map"]
@@ -37,7 +37,8 @@ def remember(X: Features, groups: LabelGroups, folds: Folds) -> list[Remembered]
     """Models of all penalties, the same for every code length."""
     steps = logistic_path(X, groups.ids, groups.rows, folds)
     models = [step.finished(X, groups.ids, groups.rows) for step in steps]
-    return [Remembered(fitted, fitted.model.predict(X[folds.rows])) for fitted in models]
+    known = [replace(fitted, oof=with_lone_rows(fitted.oof, groups.ids[folds.rows])) for fitted in models]
+    return [Remembered(fitted, fitted.model.predict(X[folds.rows])) for fitted in known]
 
 
 def design_for_training_rows(

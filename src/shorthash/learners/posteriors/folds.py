@@ -30,6 +30,7 @@ __all__ = [
     "in_threads",
     "log",
     "softmax",
+    "with_lone_rows",
 ]
 
 Posteriors = NDArray[np.float32]
@@ -38,6 +39,7 @@ N_FOLDS = 5
 FOLDED_ROWS = 20_000  # with more rows one sample is held out, which is enough to choose by and to design codes with
 HELD_OUT = 16_384  # rows of that sample
 TEMPERATURES = (0.01, 100.0)
+LONE_SHARE = 0.5  # posterior of its own label set for every row, where no set has a second row
 SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
 Item = TypeVar("Item")
@@ -131,12 +133,36 @@ def log(P: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def calibrate(S: NDArray[np.float32], ids: NDArray[np.intp]) -> tuple[float, float]:
-    """The temperature of least log-loss (convex in it), and that loss."""
-    rows = np.arange(len(ids))
+    """The temperature of least log-loss (convex in it), and that loss.
+
+    A row whose label set no other row has was never seen where it was held out, and says nothing about either; where
+    all rows are of that kind the temperature is 1.
+    """
+    judged = np.flatnonzero(np.bincount(ids)[ids] > 1)
+    if not len(judged):
+        return 1.0, 0.0
+    S, own, rows = S[judged], ids[judged], np.arange(len(judged))
 
     def loss(log_t: float) -> float:
-        return -float(np.mean(log(softmax(np.exp(log_t) * S)[rows, ids]), dtype=np.float64))
+        return -float(np.mean(log(softmax(np.exp(log_t) * S)[rows, own]), dtype=np.float64))
 
     low, high = np.log(TEMPERATURES)
     found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 0.01})
     return float(np.exp(found.x)), float(found.fun)
+
+
+def with_lone_rows(P: Posteriors, ids: NDArray[np.intp]) -> Posteriors:
+    """Out-of-fold posteriors in which a label set of one row is recognised as often as the others are.
+
+    Out of fold such a set is unknown, but the model that is used knows it.
+    """
+    lone = np.flatnonzero(np.bincount(ids)[ids] == 1)
+    if not len(lone):
+        return P
+    others = np.setdiff1d(np.arange(len(ids)), lone)
+    own = P[others, ids[others]]
+    share = np.float32(own.mean() if len(others) else LONE_SHARE)
+    P = P.copy()
+    P[lone] *= 1 - share
+    P[lone, ids[lone]] += share
+    return P
