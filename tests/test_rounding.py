@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from shorthash import AnchorRBF
+from shorthash import AnchorRBF, make_hasher
 from shorthash._rounding import (
     UNIT,
     Rounded,
@@ -133,3 +133,12 @@ def test_foreign_arithmetic_is_exact_for_a_row_alone():
     for dtype, relative in ((np.float64, 1e-10), (np.float32, 1e-5)):
         found = by_itself(np.cbrt, X.astype(dtype), exact=False)
         assert np.allclose(found.error[:, 0], relative * np.linalg.norm(np.cbrt(X), axis=1), rtol=1e-5)
+
+
+def test_rows_whose_squares_overflow_have_a_code_without_a_warning():
+    rng = np.random.RandomState(0)
+    X, y = rng.normal(size=(60, 4)), np.arange(60) % 3
+    hasher = make_hasher("rslh", 4, random_state=0, kernel__n_anchors=10).fit(X, y)
+    huge = np.array([[1e200, -1e200, 0.0, 1.0], [1e300, 1e300, 1e300, -1e300]])
+    together = hasher.transform(huge)
+    assert np.array_equal(together, np.concatenate([hasher.transform(huge[:1]), hasher.transform(huge[1:])]))

@@ -207,6 +207,7 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@np.errstate(over="ignore", invalid="ignore")  # rows whose squares overflow are in doubt; their scores count as 0
 def settled(rows: Any, scores: Callable[..., Scored], fast: Callable[[Any], Scored] | None = None) -> Any:
     """Scores of rows, (n, L), whose signs depend on the row alone.
 
