@@ -121,7 +121,7 @@ class EAPH(SupervisedHasher):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> hasher = EAPH(n_bits=4, posterior="logistic", random_state=0).fit(X, y)
+    >>> hasher = EAPH(n_bits=4, random_state=0).fit(X, y)
     >>> hasher.transform(X).shape, hasher.codewords_.shape, hasher.score(X, y) > 0.9
     ((150, 4), (3, 4), True)
     """
