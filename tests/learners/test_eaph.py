@@ -14,9 +14,9 @@ from shorthash.codes import hamming_distances, unpack
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners.classifier import ClassifierCode
+from shorthash.learners.eaph.choosing import searched_map
 from shorthash.learners.eaph.codebook import anneal_codebook
 from shorthash.learners.eaph.estimator import EAPH
-from shorthash.learners.eaph.memory import searched_map
 from shorthash.learners.eaph.refinement import _masses, best_rows, design_codes, refine_table
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.posteriors import folds as posterior_folds
@@ -164,7 +164,8 @@ def test_the_value_does_not_care_for_names_of_bits(seed, change):
 def test_refinement_ascends_but_for_the_damping(digits, seed):
     X, y = digits
     folds = draw_folds(y, np.random.RandomState(0))
-    oof = fit_posteriors("logistic", X.astype(np.float32), y, np.eye(10, dtype=np.uint8), folds).oof
+    [(_, fitted)] = fit_posteriors("logistic", X.astype(np.float32), y, np.eye(10, dtype=np.uint8), folds)
+    oof = fitted.oof
     oof = softmax(0.4 * np.log(oof + 1e-6))  # blurred, so that there is something to gain
     start = np.random.RandomState(seed).permutation(64)[:10][oof.argmax(axis=1)]
     design = refine_table(oof, None, start.astype(np.int64), 6, np.random.RandomState(seed), 16)
@@ -190,7 +191,7 @@ def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):
     shuffled = y.copy()
     shuffled[fold == 2] = np.random.default_rng(0).permutation(y[fold == 2])
     folds, eye = Folds(fold, np.arange(len(y))), np.eye(5, dtype=np.uint8)
-    one, two = (fit_posteriors("logistic", X, labels, eye, folds).oof for labels in (y, shuffled))
+    one, two = (fit_posteriors("logistic", X, labels, eye, folds)[0][1].oof for labels in (y, shuffled))
     assert np.array_equal(one[fold == 2], two[fold == 2])
     assert not np.array_equal(one[fold == 1], two[fold == 1])
 
@@ -243,7 +244,7 @@ def test_a_strong_penalty_leaves_the_class_means(digits):
 def test_posteriors_are_calibrated_probabilities(digits, posterior):
     X, y = digits[0][:600].astype(np.float32), digits[1][:600]
     folds = draw_folds(y, np.random.RandomState(0))
-    fitted = fit_posteriors(posterior, X, y, np.eye(10, dtype=np.uint8), folds)
+    [(_, fitted)] = fit_posteriors(posterior, X, y, np.eye(10, dtype=np.uint8), folds)
     for P in (fitted.oof, fitted.model.predict(digits[0][600:700].astype(np.float32))):
         assert np.allclose(P.sum(axis=1), 1, atol=1e-5)
         assert P.min() >= 0
@@ -352,7 +353,7 @@ def test_two_thousand_easy_classes_have_codewords_of_their_own():
     P = np.full((4000, 2000), 1e-6, dtype=np.float32)
     P[np.arange(4000), y] = 1 - 1999e-6
     options = {"n_classes": 2000, "codebook": "annealed", "refine": True, "new_classes": False}
-    design = design_codes(P, None, 12, np.random.RandomState(0), n_starts=1, n_iter=2, **options)
+    [design] = design_codes(P, None, 12, np.random.RandomState(0), n_starts=1, n_iter=2, **options)
     codes = design.cells[best_rows(P, design.table)]
     assert leave_one_out_map(codes, y, 12) > 0.99
 
@@ -398,6 +399,33 @@ def test_update_codes_equals_fit_at_another_length(digits):
     fitted = EAPH(5, posterior="logistic", random_state=0).fit(X, y)
     assert np.array_equal(updated.transform(X), fitted.transform(X))
     assert updated.expected_map_ == fitted.expected_map_
+
+
+def test_the_report_says_what_was_tried(digits):
+    X, y = digits[0][:600], digits[1][:600]
+    hasher = EAPH(6, random_state=0).fit(X, y)
+    [taken] = [line for line in hasher.report_ if line["taken"]]
+    assert {"codewords", "table"} == {line["codes"] for line in hasher.report_}
+    assert taken["disjoint_map"] == hasher.disjoint_map_ == pytest.approx(leave_one_out_map(hasher.codes_, y))
+    assert taken["training_map"] == hasher.searched_map_ >= hasher.disjoint_map_
+    finalists = [line for line in hasher.report_ if line["posteriors"] == taken["posteriors"]]
+    assert sum(taken[key] for key in ("disjoint_map", "training_map")) == max(
+        line["disjoint_map"] + line["training_map"] for line in finalists
+    )
+
+
+def test_not_knowing_what_is_searched_costs_little_in_either_case(digits):
+    X, y = digits
+    X = X + np.random.default_rng(0).normal(scale=6, size=X.shape)
+    train, query, other = slice(0, 700), slice(700, 1200), slice(1200, None)
+    scores = {}
+    for database in ("auto", "disjoint", "training"):
+        hasher = EAPH(6, posterior="logistic", database=database, random_state=0).fit(X[train], y[train])
+        asked = hasher.transform(X[query])
+        for name, rows in (("disjoint", other), ("training", train)):
+            scores[database, name] = evaluate(asked, y[query], hasher.transform(X[rows]), y[rows]).map
+    assert scores["auto", "disjoint"] > scores["disjoint", "disjoint"] - 0.02
+    assert scores["auto", "training"] > scores["disjoint", "training"] - 0.005
 
 
 def test_threads_change_nothing(digits):

@@ -17,7 +17,8 @@ from shorthash.learners.posteriors.models import fit_posteriors
 def test_prototypes_are_cosines_in_the_whitened_space_of_the_means(blobs):
     X, y = blobs
     folds = draw_folds(y, np.random.RandomState(0))
-    model = fit_posteriors("prototypes", X, y, np.eye(5, dtype=np.uint8), folds).model
+    [(_, fitted)] = fit_posteriors("prototypes", X, y, np.eye(5, dtype=np.uint8), folds)
+    model = fitted.model
     mu = np.stack([X[y == k].mean(axis=0) for k in range(5)]).astype(np.float64)
     within = sum(np.cov(X[y == k].T, bias=True) * np.mean(y == k) for k in range(5))
     within = within / 2 + np.trace(within) / len(within) / 2 * np.eye(len(within))

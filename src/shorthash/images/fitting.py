@@ -249,8 +249,8 @@ def _fit(
     method: str, n_bits: int, seed: int, settings: dict[str, Any], X: NDArray[np.float32], y: NDArray[Any] | None
 ) -> Any:
     """A fitted hasher; a kernel gets no more anchors than there are rows, unless the settings say so."""
-    if method in ("auto", "eaph") and y is not None and y.ndim == 1 and len(y) < 2 * len(np.unique(y)):
-        settings = {"database": "training", **settings}  # out of fold, a class of one image is never seen
+    if method in ("auto", "eaph"):
+        settings = {"database": "training", **settings}  # the images learned from are the images searched
     kernel = {name.removeprefix(KERNEL): value for name, value in settings.items() if name.startswith(KERNEL)}
     learner = {name: value for name, value in settings.items() if not name.startswith(KERNEL)}
     recipe = recipes().get(method)

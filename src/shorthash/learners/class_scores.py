@@ -91,7 +91,7 @@ def fit_logistic(rows: Rows, groups: LabelGroups, ridge: float, rng: np.random.R
     """A log-linear model, which chooses its own penalty; held-out scores are out-of-fold."""
     X = np.concatenate([np.asarray(batch, dtype=np.float32) for _, batch in rows])
     folds = draw_folds(groups.ids, rng, every=True)
-    fitted = fit_posteriors("logistic", X, groups.ids, groups.rows, folds)
+    [(_, fitted)] = fit_posteriors("logistic", X, groups.ids, groups.rows, folds)
     return HeldOut(LogPosterior(fitted.model), lambda: _centred_log(fitted.oof))
 
 

@@ -9,6 +9,7 @@ docs/paper/eaph.md.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,16 +27,18 @@ from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
+from shorthash.learners.eaph.choosing import Candidate, Choice
 from shorthash.learners.eaph.encoding import extend, extension, margins, profiles
-from shorthash.learners.eaph.memory import Remembered, design_for_training_rows, remember
-from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
+from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.kept_rows import KeptRows
-from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, draw_folds, with_lone_rows
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
 from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
 
 __all__ = ["EAPH"]
 
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
+TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
+WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched
 KEPT_ROWS = 20_000  # what partial_fit remembers
 MOST_KERNEL_SETS = 128  # label sets for which a kernel model is tried: with more it costs much and adds little
 
@@ -80,10 +83,12 @@ class EAPH(SupervisedHasher):
         Whether the table is refined beyond the codebook.
     expect_new_classes : bool, default=False
         Place every item between the codewords of the classes it resembles instead of refining the table.
-    database : {"disjoint", "training"}, default="disjoint"
-        What will be searched. "disjoint": other rows than the training rows, or many more. "training": exactly the
-        training rows; then a model that remembers them is the better one, the posterior is logistic, and its penalty
-        and the use of the table are chosen by the mAP of out-of-fold queries against in-sample database codes.
+    database : {"auto", "disjoint", "training"}, default="auto"
+        What will be searched, by which the penalty of a logistic model and the use of the table are chosen.
+        "disjoint": other rows than the training rows, or many more; judged by the mAP of out-of-fold codes.
+        "training": exactly the training rows, so that a model which remembers them is the better one; judged by the
+        mAP of out-of-fold queries against in-sample codes. "auto": either; of the posteriors that lose less than 0.005
+        on other rows those that are best for training rows, and codes by the mean of both.
     n_starts : int, default=2
         Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
@@ -110,7 +115,8 @@ class EAPH(SupervisedHasher):
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
-    searched_map_ : float, the estimate that chose the model; only with ``database="training"``
+    disjoint_map_, searched_map_ : float, the mAP to expect where other rows, or the training rows, are searched
+    report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, and whether it was taken
 
     References
     ----------
@@ -128,7 +134,7 @@ class EAPH(SupervisedHasher):
 
     kept_rows_: KeptRows
     _rows: KeptRows
-    _path: list[Remembered]
+    _path: list[Candidate]
 
     def __init__(
         self,
@@ -137,7 +143,7 @@ class EAPH(SupervisedHasher):
         codebook: str = "annealed",
         refine: bool = True,
         expect_new_classes: bool = False,
-        database: str = "disjoint",
+        database: str = "auto",
         n_starts: int = 2,
         n_iter: int = 16,
         drop_unlabelled: bool = False,
@@ -181,14 +187,9 @@ class EAPH(SupervisedHasher):
         self.__dict__.pop("kept_rows_", None)
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
         self._rows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
-        self.__dict__.pop("_path", None)
         folds = draw_folds(groups.ids, rng)
         self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
-        if self.database == "training":
-            self._path = remember(kept, groups, folds)
-            return self.update_codes()
-        kind = self._posterior(len(kept), len(groups.rows))
-        self._keep_posterior(fit_posteriors(kind, kept, groups.ids, groups.rows, folds))
+        self._path = self._candidates(kept, groups, folds)
         return self.update_codes()
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -225,14 +226,13 @@ class EAPH(SupervisedHasher):
         sample = before.add(kept, groups.rows[groups.ids], np.random.RandomState((seed + before.seen) % 2**32))
         known = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
         folds = draw_folds(known.ids, rng)
-        kind = self._posterior(len(sample.X), len(known.rows))
-        fitted = fit_posteriors(kind, sample.X, known.ids, known.rows, folds)
+        candidates = self._candidates(sample.X, known, folds)
         again = not first and not np.array_equal(known.rows, self.label_sets_)
         if first:
             self._seed, self.classes_ = seed, groups.classes
         self.kept_rows_, self.n_dropped_ = sample, len(values) - len(kept)
         self.label_sets_, self.oof_rows_, self.label_set_ids_ = known.rows, folds.rows, known.ids[folds.rows]
-        self._keep_posterior(fitted)
+        self._path = candidates
         if again:
             warnings.warn(
                 "These rows have label sets that EAPH had not seen, so all codes were designed anew; encode what is "
@@ -242,6 +242,9 @@ class EAPH(SupervisedHasher):
             )
         if first or again:
             return self.update_codes()
+        with threadpool_limits(limits=1):
+            best, _ = self._choice().posteriors(candidates)
+        self._keep_posterior(best.fitted)
         self.codes_ = self._codebook()[best_rows(self.oof_posteriors_, self.table_)]
         return self
 
@@ -249,8 +252,8 @@ class EAPH(SupervisedHasher):
         """Raise where learning on is not possible."""
         if self.database == "training":
             raise InvalidInput(
-                "partial_fit of EAPH needs database='disjoint': where the training rows are searched, posteriors and "
-                "codes are chosen together; call fit with all rows."
+                "partial_fit of EAPH needs database='disjoint' or 'auto': where the training rows are searched, "
+                "posteriors and codes are chosen together; call fit with all rows."
             )
         if hasattr(self, "table_") and not hasattr(self, "kept_rows_") and not hasattr(self, "_rows"):
             raise InvalidInput(
@@ -264,29 +267,37 @@ class EAPH(SupervisedHasher):
         The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again.
         """
         self._check_params()
-        if self.database == "training":
-            return self._update_for_training_rows()
-        check_is_fitted(self, "oof_posteriors_")
-        oof = self.oof_posteriors_
-        rng = np.random.RandomState(self._seed)
-        with threadpool_limits(limits=1):
-            design = design_codes(oof, self._relevance(), self._table_bits(len(oof)), rng, **self._options())
-            return self._keep_table(design)
-
-    def _update_for_training_rows(self) -> Self:
-        """Posteriors and codes, which are chosen together where the training rows are searched."""
-        if not hasattr(self, "_path"):
+        check_is_fitted(self, "oof_posteriors_" if not hasattr(self, "_path") else "_path")
+        candidates = getattr(self, "_path", None)
+        if candidates is None and self.database == "training":
             raise InvalidInput(
                 "update_codes of EAPH with database='training' needs the models that fit has compared, which are not "
                 "saved; call fit."
             )
-        groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
-        bits, rng = self._table_bits(len(self.label_set_ids_)), np.random.RandomState(self._seed)
+        choice = self._choice()
+        if candidates is None:  # a model that was saved: its posteriors stand, and what they say of rows they have seen
+            fitted = Fitted(self.posterior_, self.oof_posteriors_, self.posterior_loss_)
+            candidates, choice = [Candidate("saved", fitted, fitted.oof)], replace(choice, database="disjoint")
         with threadpool_limits(limits=1):
-            found = design_for_training_rows(self._path, groups, self._relevance(), bits, rng, **self._options())
-            self._keep_posterior(found[0])
-            self.searched_map_ = found[2]
-            return self._keep_table(found[1])
+            taken, self.report_ = choice.codes(candidates)
+            self._keep_posterior(taken.candidate.fitted)
+            self.disjoint_map_, self.searched_map_ = taken.disjoint, taken.training
+            return self._keep_table(taken.design)
+
+    def _candidates(self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds) -> list[Candidate]:
+        """Posteriors to choose from, the same for every code length."""
+        kind = self._posterior(len(X), len(groups.rows))
+        weaker = WEAKER[self.database]
+        ids, found = groups.ids[folds.rows], []
+        for name, fitted in fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker):
+            known = replace(fitted, oof=with_lone_rows(fitted.oof, ids))
+            found.append(Candidate(name, known, fitted.model.predict(X[folds.rows])))
+        return found
+
+    def _choice(self) -> Choice:
+        groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
+        bits = self._table_bits(len(self.label_set_ids_))
+        return Choice(groups, self._relevance(), bits, self._seed, self.database, self._options())
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -307,7 +318,9 @@ class EAPH(SupervisedHasher):
         return "combo" if n_rows <= FOLDED_ROWS and n_sets <= MOST_KERNEL_SETS else "logistic"
 
     def _table_bits(self, n_rows: int) -> int:
-        return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))))
+        u = len(self.label_sets_)
+        affordable = max(int(np.ceil(np.log2(u))), int(np.log2(TABLE_SIZE / u)))
+        return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))), affordable)
 
     def _relevance(self) -> Floats | None:
         """Which label sets share a label; None where each is relevant to itself alone."""
@@ -316,7 +329,7 @@ class EAPH(SupervisedHasher):
 
     def _keep_posterior(self, fitted: Fitted) -> None:
         self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
-        self.oof_posteriors_ = with_lone_rows(fitted.oof, self.label_set_ids_)
+        self.oof_posteriors_ = fitted.oof
 
     def _keep_table(self, design: Design) -> Self:
         """Keep the codes in use, as codes of full length."""
@@ -389,7 +402,7 @@ class EAPH(SupervisedHasher):
                 f"classifier with predict_proba. Got {self.posterior!r} instead."
             )
         check_choice(self.codebook, "codebook", "EAPH", ["annealed", *CODEBOOKS])
-        check_choice(self.database, "database", "EAPH", ["disjoint", "training"])
+        check_choice(self.database, "database", "EAPH", list(WEAKER))
         check_count(self.n_starts, "n_starts", "EAPH")
         check_count(self.n_iter, "n_iter", "EAPH")
         check_n_bits(self.n_bits, "EAPH")

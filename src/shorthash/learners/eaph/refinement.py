@@ -7,6 +7,7 @@ cell of every row, h (Z, u) masses in the cells (eaph_table.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ class Design:
 
     Attributes
     ----------
+    kind : "codewords", "table" or "between codewords"
     n_bits : bits of the cells
     cells : (m,) codes in use, packed
     table : (m, u) gain of a label set at each of them
@@ -43,6 +45,7 @@ class Design:
     history : its value at every iteration
     """
 
+    kind: str
     n_bits: int
     cells: PackedCodes
     table: NDArray[np.float32]
@@ -62,24 +65,28 @@ def design_codes(
     new_classes: bool,
     n_starts: int,
     n_iter: int,
-) -> Design:
-    """The best table over all partitions of the rows into groups, judged by its expected mAP."""
+) -> list[Design]:
+    """Codewords and, where there are rows enough, the refined table of the largest expected mAP over all partitions.
+
+    Where new classes are expected there is one design, which places items between codewords.
+    """
     refine = refine and not new_classes and len(P) >= ROWS_PER_CLASS * n_classes
     partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
     masses = [_masses(P, group, n_groups) for group, n_groups in partitions]
     if codebook == "annealed":
         books = _annealed(masses, rel, n_bits, n_starts, rng)
     else:
-        books = [(pack(CODEBOOKS[codebook](len(M), n_bits, rng)).astype(np.int64), float("nan")) for M in masses]
-    designs = []
-    for (group, _), (cells, value) in zip(partitions, books, strict=True):
-        if refine:
-            designs.append(refine_table(P, rel, cells[group], n_bits, rng, n_iter))
-        elif new_classes:
-            designs.append(_between(P, group, cells, rel, n_bits))
-        else:
-            designs.append(_nearest(P, group, cells, n_bits, value))
-    return max(designs, key=lambda design: design.value if design.value == design.value else -1.0)
+        books = [pack(CODEBOOKS[codebook](len(M), n_bits, rng)).astype(np.int64) for M in masses]
+    if new_classes:
+        return [_between(P, books[0], rel, n_bits)]
+    designs = [_nearest(P, books[0], rel, n_bits)]
+    if refine:
+        tables = [
+            refine_table(P, rel, cells[group], n_bits, rng, n_iter)
+            for (group, _), cells in zip(partitions, books, strict=True)
+        ]
+        designs.append(max(tables, key=lambda design: design.value))
+    return designs
 
 
 def refine_table(
@@ -100,39 +107,36 @@ def refine_table(
         z[moved] = best_rows(P[moved], T)
     assert best_T is not None
     used = np.unique(best_rows(P, best_T))
-    return Design(n_bits, used.astype(packed_dtype(n_bits)), best_T[used], best_value, np.array(history))
+    return Design("table", n_bits, used.astype(packed_dtype(n_bits)), best_T[used], best_value, np.array(history))
 
 
-def _nearest(P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64], n_bits: int, value: float) -> Design:
+def _nearest(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits: int) -> Design:
     """Every item gets the codeword of its likeliest label set: a table of ones."""
-    home = _homes(P, group, cells)
-    used, row = np.unique(home, return_inverse=True)
+    used, row = np.unique(cells, return_inverse=True)
     table = np.zeros((len(used), P.shape[1]), dtype=np.float32)
     table[row.reshape(-1), np.arange(P.shape[1])] = 1
-    return Design(n_bits, used.astype(packed_dtype(n_bits)), table, value, np.array([value]))
+    return _of_table("codewords", P, used, table, rel, n_bits)
 
 
-def _between(
-    P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64], rel: Floats | None, n_bits: int
-) -> Design:
+def _between(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits: int) -> Design:
     """Every item gets the cell nearest to the mean codeword under its posterior, among cells that such means reach.
 
     An item that resembles several classes, as items of unknown classes do, comes to lie between them.
     """
     dtype = packed_dtype(n_bits)
-    home = _homes(P, group, cells).astype(dtype)
-    codewords = unpack(home, n_bits).astype(np.float32)
-    reached = pack(sign(P @ codewords)).astype(dtype)
-    used = np.union1d(reached, home)
+    codewords = unpack(cells.astype(dtype), n_bits).astype(np.float32)
+    used = np.union1d(pack(sign(P @ codewords)).astype(dtype), cells.astype(dtype))
     table = unpack(used, n_bits).astype(np.float32) @ codewords.T / np.float32(n_bits)
-    z = used[best_rows(P, table)].astype(np.int64)
+    return _of_table("between codewords", P, used, table, rel, n_bits)
+
+
+def _of_table(
+    kind: str, P: Posteriors, cells: NDArray[Any], table: NDArray[np.float32], rel: Floats | None, n_bits: int
+) -> Design:
+    """A design with the expected mAP of the codes that the table gives."""
+    z = cells[best_rows(P, table)].astype(np.int64)
     value = ap_table(_masses(P, z, 2**n_bits), BACKGROUND * P.mean(axis=0, dtype=np.float64), rel).value
-    return Design(n_bits, used, table, value, np.array([value]))
-
-
-def _homes(P: Posteriors, group: NDArray[np.intp], cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The cell of every label set: its own, or where groups are clusters, the one where most of its mass went."""
-    return cells if len(cells) == P.shape[1] else cells[_masses(P, group, len(cells)).argmax(axis=0)]
+    return Design(kind, n_bits, cells.astype(packed_dtype(n_bits)), table, value, np.array([value]))
 
 
 def _partitions(
@@ -157,8 +161,8 @@ def _clusters(P: Posteriors, n_groups: int, rng: np.random.RandomState) -> tuple
 
 def _annealed(
     masses: list[Floats], rel: Floats | None, n_bits: int, n_starts: int, rng: np.random.RandomState
-) -> list[tuple[NDArray[np.int64], float]]:
-    """For the masses of every partition the best of several annealings: cells of its groups and the expected mAP."""
+) -> list[NDArray[np.int64]]:
+    """Cells of the groups of every partition, by the best of several annealings."""
     jobs: list[tuple[Floats, Floats, np.random.RandomState]] = []
     for M in masses:
         S = M if rel is None else M @ rel
@@ -173,7 +177,7 @@ def _annealed(
 
     runs = in_threads(annealed, jobs)
     of_partition = [[run for run, job in zip(runs, jobs, strict=True) if job[0] is M] for M in masses]
-    return [max(found, key=lambda run: run[1]) for found in of_partition]
+    return [max(found, key=lambda run: run[1])[0] for found in of_partition]
 
 
 def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:

@@ -80,21 +80,26 @@ class LogLinear:
         return softmax(self.temperature * self.logits(self.scaled(X)))
 
 
-def fit_logistic(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
-    """Penalty and temperature by out-of-fold log-loss, then a fit on all rows.
+def fit_logistic(
+    X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds, weaker: int = 0
+) -> list[Fitted]:
+    """Penalty and temperature by out-of-fold log-loss, then a fit on all rows; and the same for weaker penalties.
 
     Where fits are large the penalty is chosen on the first fold, and the others are learned with it alone.
     """
     large = X.size * len(Yg) > LARGE
-    best: Step | None = None
+    steps: list[Step] = []
+    best = 0
     for step in logistic_path(X, ids, Yg, folds.first() if large else folds):
-        if best is not None and step.loss >= best.loss:
+        steps.append(step)
+        if step.loss < steps[best].loss:
+            best = len(steps) - 1
+        elif len(steps) - 1 > best and (large or len(steps) - 1 >= best + weaker):
             break
-        best = step
-    assert best is not None
     if large:
-        [best] = logistic_path(X, ids, Yg, folds, (best.penalty,), tolerance=TOLERANCE)
-    return best.finished(X, ids, Yg)
+        steps = list(logistic_path(X, ids, Yg, folds, (steps[best].penalty,), tolerance=TOLERANCE))
+        best = 0
+    return [step.finished(X, ids, Yg) for step in steps[best : best + 1 + weaker]]
 
 
 @dataclass(frozen=True)

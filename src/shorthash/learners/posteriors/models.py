@@ -7,7 +7,6 @@ Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from sklearn.base import BaseEstimator, clone
 
 from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, Posteriors, calibrate, log, softmax
-from shorthash.learners.posteriors.logistic import fit_logistic
+from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic
 from shorthash.learners.posteriors.prototypes import fit_prototypes
 from shorthash.learners.posteriors.ridge import fit_ridge
 
@@ -53,22 +52,47 @@ class Classified:
 
 
 def fit_posteriors(
-    kind: str | BaseEstimator, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds
-) -> Fitted:
-    """Fit a model by name, or any classifier with ``predict_proba``."""
-    if isinstance(kind, str):
-        return POSTERIORS[kind](X, ids, Yg, folds)
-    return _fit_classifier(kind, X, ids, Yg, folds)
+    kind: str | BaseEstimator,
+    X: Features,
+    ids: NDArray[np.intp],
+    Yg: NDArray[np.uint8],
+    folds: Folds,
+    weaker: int = 0,
+) -> list[tuple[str, Fitted]]:
+    """Fit a model by name, or any classifier with ``predict_proba``; models and what to call them, the best first.
 
-
-def _fit_combination(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
-    """Logistic and kernel model together; their powers by out-of-fold log-loss, which is convex in them.
-
-    A kernel model that does not pay for the time it takes to encode with it is left out.
+    With ``weaker``, logistic models of so many weaker penalties follow, which remember more of the rows.
     """
-    one, two = fit_logistic(X, ids, Yg, folds), fit_ridge(X, ids, Yg, folds)
-    logs, labels = (log(one.oof), log(two.oof)), ids[folds.rows]
-    rows = np.arange(len(labels))
+    if not isinstance(kind, str):
+        return [(type(kind).__name__, _fit_classifier(kind, X, ids, Yg, folds))]
+    if kind == "ridge":
+        return [(kind, fit_ridge(X, ids, Yg, folds))]
+    if kind == "prototypes":
+        return [(kind, fit_prototypes(X, ids, Yg, folds))]
+    found: list[tuple[str, Fitted]] = []
+    for fitted in fit_logistic(X, ids, Yg, folds, weaker):
+        assert isinstance(fitted.model, LogLinear)
+        found.append((f"logistic, penalty {fitted.model.penalty:g}", fitted))
+    if kind == "combo":
+        together = _combined(found[0][1], fit_ridge(X, ids, Yg, folds), ids[folds.rows])
+        if together is not None:
+            found[0] = (f"{found[0][0]}, with a kernel", together)
+    return found
+
+
+POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]
+"""Models by name."""
+
+
+def _combined(one: Fitted, two: Fitted, labels: NDArray[np.intp]) -> Fitted | None:
+    """Two models together; their powers by out-of-fold log-loss, which is convex in them.
+
+    None where the second model does not pay for the time it takes to encode with it.
+    """
+    judged = np.flatnonzero(np.bincount(labels)[labels] > 1)  # a set of one row was never seen out of fold
+    if not len(judged):
+        return None
+    logs, labels, rows = (log(one.oof[judged]), log(two.oof[judged])), labels[judged], np.arange(len(judged))
 
     def loss(powers: Floats) -> tuple[float, Floats]:
         P = softmax(powers[0] * logs[0] + powers[1] * logs[1])
@@ -77,8 +101,8 @@ def _fit_combination(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], 
         return value, np.array(slope)
 
     found = minimize(loss, np.array([0.7, 0.3]), jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B")
-    if float(found.fun) > (1 - LEAST_GAIN) * one.loss:
-        return one
+    if float(found.fun) > (1 - LEAST_GAIN) * loss(np.array([1.0, 0.0]))[0]:
+        return None
     model = Combination(one.model, two.model, np.asarray(found.x, dtype=np.float64))
     return Fitted(model, combine(one.oof, two.oof, model.powers), float(found.fun))
 
@@ -94,14 +118,6 @@ def _fit_classifier(
     temperature, loss = calibrate(log(P), ids[folds.rows])
     fitted = clone(classifier).fit(X, ids)
     return Fitted(Classified(fitted, temperature), softmax(temperature * log(P)), loss)
-
-
-POSTERIORS: dict[str, Callable[..., Fitted]] = {
-    "logistic": fit_logistic,
-    "ridge": fit_ridge,
-    "combo": _fit_combination,
-    "prototypes": fit_prototypes,
-}
 
 
 def combine(P: Posteriors, Q: Posteriors, powers: Floats) -> Posteriors:
