@@ -35,14 +35,18 @@ def measure() -> Iterator[tuple[str, float]]:
     """Seconds of every step; for encoding, per row."""
     from shorthash import make_hasher
     from shorthash.learners.eaph.estimator import EAPH
-    from shorthash.learners.posteriors.models import POSTERIORS
+    from shorthash.learners.posteriors.folds import draw_folds
+    from shorthash.learners.posteriors.models import fit_posteriors
 
     X, y, train = training("imagenet100")
     EAPH(6, posterior="logistic").fit(X[:300], np.arange(300) % 5)  # compiles
     ids, eye = np.unique(y[train], return_inverse=True)[1], np.eye(100, dtype=np.uint8)
     for name in ("logistic", "ridge", "combo"):
-        fit = POSTERIORS[name]
-        yield f"posteriors, {name}", seconds(lambda fit=fit: fit(X[train], ids, eye, np.random.RandomState(0)))
+        folds = draw_folds(ids, np.random.RandomState(0))
+        yield (
+            f"posteriors, {name}",
+            seconds(lambda name=name, folds=folds: fit_posteriors(name, X[train], ids, eye, folds)),
+        )
     hasher = EAPH(12, random_state=0).fit(X[train], y[train])
     yield "codes", seconds(hasher.update_codes)
     X, y, train = training("cifar10")
