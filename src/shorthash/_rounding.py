@@ -145,7 +145,7 @@ def best_word(gain: Scored, words: Codes, *, exact: bool) -> Scored:
     ----------
     gain : (n, m) what every word would gain
     words : (m, L) signs; words may be equal
-    exact : whether ties are to be broken: of words whose gains cannot be told apart the first is taken
+    exact : whether ties are to be broken: of words whose gains cannot be distinguished the first is taken
     """
     g = gain.values
     bound = np.max(np.broadcast_to(gain.bound, g.shape), axis=1, keepdims=True)

@@ -1,7 +1,7 @@
 """Figures of scores, drawn with matplotlib in one style.
 
 Every function returns a ``matplotlib.figure.Figure``; :func:`save_figure` writes it to a file, :func:`to_svg` returns
-the text for a page. Colours can be told apart by colour-blind readers, and no meaning rests on colour alone.
+the text for a page. Colours can be distinguished by colour-blind readers, and no meaning rests on colour alone.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class BitBoost(BaseHasher):
 
 
 def seeded_clone(estimator: BaseEstimator, rng: np.random.RandomState) -> Any:
-    """A copy whose seeds, and those of what it is made of, are drawn anew."""
+    """A copy whose seeds, and those of what it is made of, are drawn again."""
     copy = clone(estimator)
     names = [n for n in sorted(copy.get_params(deep=True)) if n == "random_state" or n.endswith("__random_state")]
     return copy.set_params(**{name: int(rng.randint(np.iinfo(np.int32).max)) for name in names})

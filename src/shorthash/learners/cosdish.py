@@ -36,7 +36,7 @@ class COSDISH(SampleHasher):
     where
 
     - :math:`h_i \in \{-1, +1\}^L` is the code of a sample,
-    - :math:`\Omega` are L samples, drawn anew in every round,
+    - :math:`\Omega` are L samples, drawn again in every round,
     - :math:`s_{ij}` is 1 for a shared label, and -r or +r for none, with r the number of similar over that of
       dissimilar pairs.
 
