@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def photographs() -> tuple[list[Path], np.ndarray]:
-    from shorthash.images.files import image_files
+    from shorthash.images.fitting import image_files
 
     folder = os.environ.get("SHORTHASH_DATA")
     if not folder:
@@ -61,11 +61,10 @@ def photographs() -> tuple[list[Path], np.ndarray]:
 def features(name: str, files: list[Path], cache: str) -> tuple[np.ndarray, float]:
     """Rows of all images, and seconds per image (decoding included, one process)."""
     from shorthash.images.decoding import extract
-    from shorthash.images.features import FeatureCache, make_features
+    from shorthash.images.features import make_features
 
     made = make_features(name)
-    with FeatureCache(cache, made.recipe) as kept:
-        X = np.stack([e.row for batch in extract(files, made, cache=kept) for e in batch])
+    X = np.stack([e.row for batch in extract(files, made, cache=cache) for e in batch])
     list(extract(files[:1], made))
     start = time.perf_counter()
     list(extract(files[:64], made))

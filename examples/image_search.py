@@ -19,10 +19,10 @@ def main() -> None:
         photos, model = Path(folder) / "photos", Path(folder) / "photos.model"
         draw_photos(photos, 10)
         report = fit_images(photos, model, n_bits=4, features={"kind": "gist", "size": 64})
-        assert report.evaluation is not None
-        print(f"{report.n_items} images, {report.n_classes} classes, held-out mAP {report.evaluation['map']:.2f}")
+        facts = report.facts
+        print(f"{facts['n_items']} images, {facts['n_classes']} classes, mAP {facts['evaluation']['map']:.2f}")
 
-        with Collection.open(model) as collection:
+        with Collection(model) as collection:
             draw("rings", 99).save(Path(folder) / "new.png")
             found = collection.search(image=Path(folder) / "new.png", k=4, rerank=True)
             for item, distance in zip(collection.items(found.ids), found.distances, strict=True):

@@ -8,7 +8,7 @@ from shorthash.images import Collection
 
 
 def main(folder, seed):
-    with Collection.open(folder) as collection:
+    with Collection(folder) as collection:
         for number in range(10**6):
             kind = CLASSES[number % 3]
             image = encoded(picture(kind, (1 + int(seed)) * 10**6 + number))

@@ -38,7 +38,7 @@ def folder(fitted, tmp_path):
 
 @pytest.fixture
 def collection(folder):
-    with Collection.open(folder) as opened:
+    with Collection(folder) as opened:
         yield opened
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.decoding import content_hash, decode, to_jpeg
-from shorthash.images.files import image_files
+from shorthash.images.fitting import image_files
 
 GOOD = encoded(picture("rings", 0), "JPEG")
 

@@ -1,6 +1,7 @@
 """From files to rows: order, cache, failures, worker processes, and workers that crash."""
 
 import os
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from shorthash.errors import DataFileError
 from shorthash.images import decoding
 from shorthash.images.decoding import extract
 from shorthash.images.features import CallableFeatures, FeatureCache, GistFeatures, default_cache
-from shorthash.images.files import image_files
+from shorthash.images.fitting import image_files
 
 
 def flat(batches):
@@ -62,29 +63,27 @@ def test_missing_files_are_reported(tmp_path):
 
 def test_what_is_in_the_cache_is_not_computed_again(tmp_path):
     features = Counting()
-    with FeatureCache(tmp_path / "cache", features.recipe) as cache:
-        first = flat(extract(sources(5), features, cache=cache, batch_size=2))
-        assert features.n == 5
-        again = flat(extract([*sources(5), ("new", encoded(picture("rings", 99)))], features, cache=cache))
+    cache = tmp_path / "cache"
+    first = flat(extract(sources(5), features, cache=cache, batch_size=2))
+    assert features.n == 5
+    again = flat(extract([*sources(5), ("new", encoded(picture("rings", 99)))], features, cache=cache))
     assert features.n == 6
     np.testing.assert_array_equal([e.row for e in first], [e.row for e in again[:5]])
 
 
 def test_interrupted_work_continues_where_it_stopped(tmp_path):
     features = Counting()
-    with FeatureCache(tmp_path / "cache", features.recipe) as cache:
-        interrupted = extract(sources(6), features, cache=cache, batch_size=2)
-        next(interrupted)
-        interrupted.close()
-    with FeatureCache(tmp_path / "cache", features.recipe) as cache:
-        flat(extract(sources(6), features, cache=cache, batch_size=2))
+    interrupted = extract(sources(6), features, cache=tmp_path / "cache", batch_size=2)
+    next(interrupted)
+    interrupted.close()
+    flat(extract(sources(6), features, cache=tmp_path / "cache", batch_size=2))
     assert features.n == 6
 
 
 def test_the_cache_keeps_recipes_apart(tmp_path):
-    with FeatureCache(tmp_path / "cache", {"kind": "a"}) as cache:
+    with closing(FeatureCache(tmp_path / "cache", {"kind": "a"})) as cache:
         cache.put(["x"], np.ones((1, 3), dtype=np.float32))
-    with FeatureCache(tmp_path / "cache", {"kind": "b"}) as cache:
+    with closing(FeatureCache(tmp_path / "cache", {"kind": "b"})) as cache:
         assert cache.get(["x"]) == {}
 
 

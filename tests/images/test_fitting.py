@@ -9,24 +9,23 @@ from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.images import Collection, fit_images
-from shorthash.images.files import labels_by_table
-from shorthash.images.fitting import held_out
+from shorthash.images.fitting import held_out, labels_by_table
 
 
 def test_a_folder_of_classes(fitted):
     path, report = fitted
-    assert (report.n_images, report.n_items, report.n_classes) == (26, 24, 3)
+    assert (report.n_images, len(report.added.added), report.facts["n_classes"]) == (26, 24, 3)
     assert [name for name, _ in report.added.failed] == ["rings/broken.jpg"]
     assert [name for name, _ in report.added.duplicates] == ["rings/again.png"]
-    assert report.evaluation["map"] > 0.8
-    assert report.evaluation["n_queries"] == 6
-    assert report.evaluation["n_searched"] == 18
-    with Collection.open(path, readonly=True) as collection:
+    assert report.facts["evaluation"]["map"] > 0.8
+    assert report.facts["evaluation"]["n_queries"] == 6
+    assert report.facts["evaluation"]["n_searched"] == 18
+    with Collection(path, readonly=True) as collection:
         assert collection.classes == dict.fromkeys(CLASSES, 8)
         [item] = collection.items([0])
         assert (item.name, item.label) == ("checks/0.png", "checks")
         assert item.thumbnail is not None
-        assert collection.facts()["evaluation"] == report.evaluation
+        assert collection.facts()["evaluation"] == report.facts["evaluation"]
         assert collection.search(image=encoded(picture("rings", 77)), k=5).labels.count("rings") >= 4
     assert not [p for p in path.parent.iterdir() if p.name != path.name]
 
@@ -34,9 +33,9 @@ def test_a_folder_of_classes(fitted):
 def test_without_labels_an_unsupervised_method_is_chosen_and_reported(tmp_path):
     folder = write_folder(tmp_path / "photos", classes=("rings",))
     report = fit_images(folder, tmp_path / "m", n_bits=3, features=SMALL)
-    assert report.method == "pcaitq"
+    assert report.facts["method"] == "pcaitq"
     assert "no labels" in report.reason
-    assert report.evaluation is None
+    assert report.facts["evaluation"] is None
     assert report.n_labelled == 0
     with pytest.raises(InvalidInput, match="needs labels, and there are none"):
         fit_images(folder, tmp_path / "m2", n_bits=3, features=SMALL, method="rslh")
@@ -48,9 +47,9 @@ def test_labels_from_a_table_may_be_several(tmp_path, photos):
     lines += [f"{kind}/{i}.png,{kind}{';odd' if i % 2 else ''}" for kind in CLASSES for i in range(7)]
     (tmp_path / "labels.csv").write_text("\n".join([*lines, "nobody.png,x"]))
     report = fit_images(photos, tmp_path / "m", n_bits=4, features=SMALL, labels=tmp_path / "labels.csv", method="rslh")
-    assert (report.n_labelled, report.n_classes, report.unmatched) == (21, 4, ["nobody.png"])
-    assert report.evaluation["n_queries"] == 4
-    with Collection.open(tmp_path / "m", readonly=True) as collection:
+    assert (report.n_labelled, report.facts["n_classes"], report.unmatched) == (21, 4, ["nobody.png"])
+    assert report.facts["evaluation"]["n_queries"] == 4
+    with Collection(tmp_path / "m", readonly=True) as collection:
         assert collection.classes["odd"] == 9
         assert collection.items([1])[0].labels == ("checks", "odd")
 
@@ -58,16 +57,16 @@ def test_labels_from_a_table_may_be_several(tmp_path, photos):
 def test_one_image_per_class(tmp_path):
     folder = write_folder(tmp_path / "photos", per_class=1)
     report = fit_images(folder, tmp_path / "m", n_bits=3, features=SMALL)
-    assert report.method == "auto"
-    assert report.evaluation is None
-    with Collection.open(tmp_path / "m", readonly=True) as collection:
+    assert report.facts["method"] == "auto"
+    assert report.facts["evaluation"] is None
+    with Collection(tmp_path / "m", readonly=True) as collection:
         assert len(collection.buckets()) == 3
 
 
 def test_the_recommended_method_on_few_images(tmp_path, photos):
     report = fit_images(photos, tmp_path / "m", n_bits=4, features=SMALL)
     assert "recommended" in report.reason
-    assert report.evaluation["map"] > 0.8
+    assert report.facts["evaluation"]["map"] > 0.8
 
 
 def test_a_failed_fit_leaves_nothing(tmp_path, photos):

@@ -78,7 +78,7 @@ def test_a_store_is_searched_and_changed(saved, tmp_path):
 
 def test_a_collection_is_searched_and_changed(saved, tmp_path):
     path = shutil.copytree(saved / "photos.model", tmp_path / "photos.model")
-    with Collection.open(path) as photos:
+    with Collection(path) as photos:
         assert (len(photos), photos.n_bits) == (12, 4)
         assert photos.classes == {"a": 6, "b": 6}
         found = photos.search(id=0, k=5)

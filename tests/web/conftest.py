@@ -29,7 +29,7 @@ def picture_folder(fitted_pictures, tmp_path):
 
 @pytest.fixture
 def pictures(picture_folder):
-    with Collection.open(picture_folder) as opened:
+    with Collection(picture_folder) as opened:
         yield opened
 
 

@@ -143,7 +143,7 @@ def test_without_a_token_nobody_can_write(vectors):
 
 
 def test_a_read_only_collection_is_not_written(picture_folder):
-    with Collection.open(picture_folder, readonly=True) as opened, client_of(opened) as client:
+    with Collection(picture_folder, readonly=True) as opened, client_of(opened) as client:
         answer = client.delete("/items/0", headers=allowed())
         assert answer.status_code == 403
         assert "read-only" in answer.json()["detail"]

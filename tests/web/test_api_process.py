@@ -69,7 +69,7 @@ def test_it_says_where_it_is_and_stops_cleanly(folder):
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
         assert (process.returncode, errors) == (0, "")
-    with Collection.open(folder) as after:  # the lock is free
+    with Collection(folder) as after:  # the lock is free
         assert len(after) == 120
 
 
@@ -131,7 +131,7 @@ def test_what_was_acknowledged_survives_kill_9(folder, rows):
         process.kill()
         for thread in threads:
             thread.join()
-    with Collection.open(folder) as after:
+    with Collection(folder) as after:
         assert (
             120 + len(acknowledged) <= len(after) <= 120 + len(acknowledged) + 3
         )  # what was on its way may be there, untold

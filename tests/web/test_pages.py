@@ -21,7 +21,7 @@ def photos(tmp_path_factory):
     folder = write_folder(tmp_path_factory.mktemp("secret-place") / "photos")
     target = tmp_path_factory.mktemp("secret-models") / "photos.model"
     fit_images(folder, target, n_bits=4, features=GistFeatures(32), method="rslh")
-    with Collection.open(target) as collection:
+    with Collection(target) as collection:
         yield collection
 
 
@@ -212,7 +212,7 @@ def test_files_are_sent_again_only_if_changed(client):
 def test_bits_are_explained_again_when_items_change(tmp_path, photos):
     fit_images(write_folder(tmp_path / "p", 3), tmp_path / "m", n_bits=3, features=GistFeatures(32), method="rslh")
     with (
-        Collection.open(tmp_path / "m") as collection,
+        Collection(tmp_path / "m") as collection,
         TestClient(create_app(collection, Settings(rate=0)), base_url="http://localhost") as client,
     ):
         before = client.get("/bits").text

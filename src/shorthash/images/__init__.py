@@ -5,7 +5,7 @@ In: image files, a fitted hasher. Out: feature rows; neighbours, buckets, explan
 
 from shorthash.images.collection import Collection
 from shorthash.images.fitting import FitReport, fit_images
-from shorthash.images.results import AddReport, BitExplanation, Bucket, Encoded, Found, Item
+from shorthash.images.results import AddReport, BitExplanation, Bucket, Found, Item
 from shorthash.images.storage import is_collection
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "BitExplanation",
     "Bucket",
     "Collection",
-    "Encoded",
     "FitReport",
     "Found",
     "Item",

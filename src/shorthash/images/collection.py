@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,8 +19,8 @@ from shorthash._validation import check_count
 from shorthash.codes import as_packed, hamming_distances
 from shorthash.errors import InvalidInput, PersistenceError, UnreadableImage
 from shorthash.images.decoding import MAX_PIXELS, Extracted, Place, Source, extract
-from shorthash.images.features import FeatureCache, ImageFeatures, make_features
-from shorthash.images.results import AddReport, BitExplanation, Bucket, Encoded, Found, Item, Label, explain_bits
+from shorthash.images.features import ImageFeatures, make_features
+from shorthash.images.results import AddReport, BitExplanation, Bucket, Found, Item, Label, explain_bits
 from shorthash.images.storage import (
     ENCODER,
     ITEMS,
@@ -30,20 +31,22 @@ from shorthash.images.storage import (
     check_new_folder,
     move_folder,
     read_meta,
-    write_file,
     write_meta,
     write_thumbnail,
-    writer_lock,
 )
 from shorthash.index.items import AnyIds, as_ids, check_unique
 from shorthash.persistence import load, save
-from shorthash.persistence.files import sync_folder, temporary_path
+from shorthash.persistence.files import locked, replacing, temporary_path
 
 __all__ = ["RERANK_RADIUS", "THUMBNAIL", "Collection"]
 
 THUMBNAIL = 256  # longest side, pixels
 RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
 EXPLAINED = 5000  # items that explain_bits examines
+LOCKED = (
+    "Another process (perhaps a server) has {} open for writing; write through it, stop it, or open the collection "
+    "with readonly=True."
+)
 
 
 class Collection:
@@ -84,19 +87,12 @@ class Collection:
         self._writing = threading.RLock()
         with ExitStack() as resources:
             if not readonly:
-                resources.enter_context(writer_lock(self.path))
+                resources.enter_context(locked(self.path, LOCKED.format(self.path)))
             self.hasher: Any = load(self.path / ENCODER)
             self._store = resources.enter_context(ItemStore(self.path / ITEMS))
             self._items = ItemIndex(self._store.table(), self.n_bits)
             self._next_id = self._store.next_id
             self._resources = resources.pop_all()
-
-    @classmethod
-    def open(
-        cls, path: str | os.PathLike[str], *, readonly: bool = False, features: ImageFeatures | None = None
-    ) -> Self:
-        """Open a collection; the same as calling the class."""
-        return cls(path, readonly=readonly, features=features)
 
     @classmethod
     def create(
@@ -135,7 +131,8 @@ class Collection:
             (work / THUMBNAILS).mkdir(parents=True)
             save(hasher, work / ENCODER, statistics=False)
             for file in [] if made is None else made.files:
-                write_file(work / file.name, file.read_bytes())
+                with replacing(work / file.name) as temporary:
+                    shutil.copyfile(file, temporary)
             with ItemStore(work / ITEMS, n_bits) as store:
                 store.index_contents()
             write_meta(work, meta)
@@ -207,23 +204,19 @@ class Collection:
             )
         return np.asarray(self.hasher.transform(X)) if len(X) else np.empty((0, self.n_bits), dtype=np.int8)
 
-    def encode_images(self, sources: Iterable[Source], *, max_pixels: int = MAX_PIXELS, n_workers: int = 0) -> Encoded:
-        """Vectors and codes of images; those that cannot be read are reported.
+    def image_vector(self, image: Place, *, max_pixels: int = MAX_PIXELS) -> NDArray[np.float32]:
+        """The vector of one image, (n_features,); raises UnreadableImage if it cannot be decoded.
 
         Parameters
         ----------
-        sources : paths, or (name, path or bytes)
-        max_pixels : larger images are refused
-        n_workers : processes that decode; 0 decodes in this one
+        image : a path, or the bytes of a file
+        max_pixels : a larger image is refused
         """
-        images = [
-            i for batch in extract(sources, self.features, max_pixels=max_pixels, n_workers=n_workers) for i in batch
-        ]
-        names = [image.name for image in images if image.row is not None]
-        rows = [image.row for image in images if image.row is not None]
-        vectors = np.stack(rows) if rows else np.empty((0, self.n_features), dtype=np.float32)
-        failed = [(image.name, image.error) for image in images if image.row is None]
-        return Encoded(names, vectors, self.encode(vectors), failed)
+        name = "The image" if isinstance(image, bytes) else os.fspath(image)
+        [[extracted]] = extract([(name, image)], self.features, max_pixels=max_pixels)
+        if extracted.row is None:
+            raise UnreadableImage(f"{name} cannot be used: {extracted.error}")
+        return extracted.row
 
     def search(
         self,
@@ -265,7 +258,7 @@ class Collection:
         if rerank and code is not None:
             raise InvalidInput("Re-ranking compares vectors, and a code has none; search by vector, id or image.")
         if image is not None:
-            vector = self._image_vector(image, max_pixels)
+            vector = self.image_vector(image, max_pixels=max_pixels)
         if id is not None:
             query = self.codes_of([id])
         elif code is not None:
@@ -414,7 +407,7 @@ class Collection:
         sources: Iterable[Source],
         *,
         labels: Sequence[Label] | None = None,
-        cache: FeatureCache | None = None,
+        cache: str | os.PathLike[str] | None = None,
         max_pixels: int = MAX_PIXELS,
         n_workers: int = 0,
         progress: Callable[[str, int, int], None] | None = None,
@@ -427,7 +420,7 @@ class Collection:
         ----------
         sources : paths, or (name, path or bytes)
         labels : classes, one per image, as for ``add_vectors``; None: no labels
-        cache : of features, by content
+        cache : file of features, by content
         max_pixels : larger images are refused
         n_workers : processes that decode; 0 decodes in this one
         progress : called with (what, done, total)
@@ -477,10 +470,9 @@ class Collection:
             if not new:
                 return
             images = [image for image, _ in new]
-            # A thumbnail without an item does no harm, so thumbnails are written before the items that refer to them.
-            folders = {write_thumbnail(self.path, i.content, i.thumbnail) for i in images if i.thumbnail is not None}
-            for folder in folders:
-                sync_folder(folder)
+            for image in images:  # before the items that refer to them: a thumbnail without an item does no harm
+                if image.thumbnail is not None:
+                    write_thumbnail(self.path, image.content, image.thumbnail)
             vectors = np.stack([image.row for image in images])  # type: ignore[misc]
             ids = self._new_ids(len(new))
             packed = as_packed(self.encode(vectors), self.n_bits)
@@ -529,13 +521,6 @@ class Collection:
     def _check_writable(self) -> None:
         if self.readonly:
             raise PersistenceError(f"{self.path.name} was opened read-only; open it without readonly=True to write.")
-
-    def _image_vector(self, image: Place, max_pixels: int) -> NDArray[np.float32]:
-        name = "the image" if isinstance(image, bytes) else os.fspath(image)
-        encoded = self.encode_images([(name, image)], max_pixels=max_pixels)
-        if encoded.failed:
-            raise UnreadableImage(f"{name} cannot be used: {encoded.failed[0][1]}")
-        return np.asarray(encoded.vectors[0])
 
     def _item_vector(self, item: int | str) -> NDArray[np.float32]:
         vectors = self.vectors_of([item])

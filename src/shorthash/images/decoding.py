@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -136,12 +138,12 @@ def content_hash(octets: bytes) -> str:
     return hashlib.sha256(octets).hexdigest()[:HASH_DIGITS]
 
 
-def to_jpeg(image: Image, longest_side: int, quality: int = 85) -> bytes:
+def to_jpeg(image: Image, longest_side: int) -> bytes:
     """A JPEG of an RGB image, shrunk (never enlarged) so that no side is longer than ``longest_side``."""
     small = image.copy()
     small.thumbnail((longest_side, longest_side))
     target = io.BytesIO()
-    small.save(target, "JPEG", quality=quality)
+    small.save(target, "JPEG", quality=85)
     return target.getvalue()
 
 
@@ -149,7 +151,7 @@ def extract(
     sources: Iterable[Source],
     features: ImageFeatures,
     *,
-    cache: FeatureCache | None = None,
+    cache: str | os.PathLike[str] | None = None,
     thumbnail: int = 0,
     max_pixels: int = MAX_PIXELS,
     batch_size: int = BATCH,
@@ -165,7 +167,7 @@ def extract(
     ----------
     sources : paths, or (name, path or bytes)
     features : what to compute
-    cache : where rows are looked up and stored, by content; interrupted work continues from it
+    cache : file in which rows are looked up and stored, by content; interrupted work continues from it
     thumbnail : longest side of the thumbnails to make; 0 makes none
     max_pixels : larger images are refused
     batch_size : images per batch
@@ -176,25 +178,26 @@ def extract(
     check_count(batch_size, "batch_size", "extract")
     n_workers = check_count(n_workers, "n_workers", "extract", low=0, high=256)
     images = [Extracted(*s) if isinstance(s, tuple) else Extracted(os.fspath(s), Path(s)) for s in sources]
-    decoders = _Decoders(_Task(features, thumbnail, max_pixels), n_workers if len(images) >= FEW else 0)
+    opened: AbstractContextManager[Any] = (
+        nullcontext() if cache is None else closing(FeatureCache(cache, features.recipe))
+    )
+    work = partial(_decode_batch, features=features, thumbnail=thumbnail, max_pixels=max_pixels)
+    with opened as rows, closing(_Decoders(work, n_workers if len(images) >= FEW else 0)) as decoders:
 
-    def started() -> Iterator[tuple[list[Extracted], list[Extracted], Callable[[], list[_Decoded]]]]:
-        for start in range(0, len(images), batch_size):
-            batch = images[start : start + batch_size]
-            _look_up(batch, cache)
-            pending = [image for image in batch if not image.error and (image.row is None or thumbnail)]
-            yield batch, pending, decoders.submit([(image.place, image.row is None) for image in pending])
+        def started() -> Iterator[tuple[list[Extracted], list[Extracted], Callable[[], list[_Decoded]]]]:
+            for start in range(0, len(images), batch_size):
+                batch = images[start : start + batch_size]
+                _look_up(batch, rows)
+                pending = [image for image in batch if not image.error and (image.row is None or thumbnail)]
+                yield batch, pending, decoders.submit([(image.place, image.row is None) for image in pending])
 
-    done = 0
-    try:
+        done = 0
         for batch, pending, result in _read_ahead(started(), 2 * decoders.n_workers):
-            _complete(pending, result(), features, cache)
+            _complete(pending, result(), features, rows)
             done += len(batch)
             if progress is not None:
                 progress("reading images", done, len(images))
             yield batch
-    finally:
-        decoders.close()
 
 
 def _read_ahead(items: Iterator[T], n: int) -> Iterator[T]:
@@ -246,15 +249,6 @@ _Job = tuple[Place, bool]
 """An image to decode, and whether its features are needed (or only a thumbnail)."""
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What to do with every image."""
-
-    features: ImageFeatures
-    thumbnail: int
-    max_pixels: int
-
-
 @dataclass
 class _Decoded:
     """One image, decoded: its prepared array, or its row where features are computed by the workers."""
@@ -264,21 +258,21 @@ class _Decoded:
     error: str = ""
 
 
-def _decode_batch(jobs: Sequence[_Job], task: _Task) -> list[_Decoded]:
+def _decode_batch(jobs: Sequence[_Job], *, features: ImageFeatures, thumbnail: int, max_pixels: int) -> list[_Decoded]:
     """Decode images; runs in a worker process, if there are any."""
     results = []
     for place, needs_row in jobs:
         result = _Decoded()
         try:
-            image = decode(place, max_pixels=task.max_pixels, at_least=ENOUGH_DETAIL)
-            result.thumbnail = to_jpeg(image, task.thumbnail) if task.thumbnail else None
-            result.array = task.features.prepare(image) if needs_row else None
+            image = decode(place, max_pixels=max_pixels, at_least=ENOUGH_DETAIL)
+            result.thumbnail = to_jpeg(image, thumbnail) if thumbnail else None
+            result.array = features.prepare(image) if needs_row else None
         except UnreadableImage as error:
             result.error = str(error)
         results.append(result)
     prepared = [result for result in results if result.array is not None]
-    if prepared and task.features.in_workers:
-        rows = task.features.rows(np.stack([result.array for result in prepared]))  # type: ignore[misc]
+    if prepared and features.in_workers:
+        rows = features.rows(np.stack([result.array for result in prepared]))  # type: ignore[misc]
         for result, row in zip(prepared, rows, strict=True):
             result.array = row
     return results
@@ -287,20 +281,19 @@ def _decode_batch(jobs: Sequence[_Job], task: _Task) -> list[_Decoded]:
 class _Decoders:
     """Decodes batches, in this process or in worker processes, which may crash."""
 
-    def __init__(self, task: _Task, n_workers: int) -> None:
-        self.task, self.n_workers = task, n_workers
+    def __init__(self, work: Callable[[Sequence[_Job]], list[_Decoded]], n_workers: int) -> None:
+        self.work, self.n_workers = work, n_workers
         self._pool = _start_pool(n_workers) if n_workers else None
 
     def submit(self, jobs: Sequence[_Job]) -> Callable[[], list[_Decoded]]:
         """Start a batch, and return a function that waits for its result."""
         pool = self._pool
         if pool is None:
-            return lambda: _decode_batch(jobs, self.task)
-        try:
-            future = pool.submit(_decode_batch, jobs, self.task)
-        except BrokenProcessPool:
-            return lambda: self._one_by_one(jobs, pool)
-        return lambda: self._result(future, jobs, pool)
+            return partial(self.work, jobs)
+        future: Future[list[_Decoded]] | None = None
+        with suppress(BrokenProcessPool):
+            future = pool.submit(self.work, jobs)
+        return partial(self._result, future, jobs, pool)
 
     def close(self) -> None:
         """End the processes."""
@@ -308,12 +301,12 @@ class _Decoders:
             self._pool.shutdown(cancel_futures=True)
 
     def _result(
-        self, future: Future[list[_Decoded]], jobs: Sequence[_Job], pool: ProcessPoolExecutor
+        self, future: Future[list[_Decoded]] | None, jobs: Sequence[_Job], pool: ProcessPoolExecutor
     ) -> list[_Decoded]:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            return self._one_by_one(jobs, pool)
+        if future is not None:
+            with suppress(BrokenProcessPool):
+                return future.result()
+        return self._one_by_one(jobs, pool)
 
     def _one_by_one(self, jobs: Sequence[_Job], broken: ProcessPoolExecutor) -> list[_Decoded]:
         """After a crash: decode every image in a process of its own, to find the one that crashes."""
@@ -324,7 +317,7 @@ class _Decoders:
         for job in jobs:
             with _start_pool(1) as alone:
                 try:
-                    results += alone.submit(_decode_batch, [job], self.task).result()
+                    results += alone.submit(self.work, [job]).result()
                 except BrokenProcessPool:
                     results.append(_Decoded(error="decoding it crashed the decoder; convert or remove it."))
         return results

@@ -16,8 +16,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -379,10 +378,9 @@ class FeatureCache:
 
     Examples
     --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, FeatureCache(f"{folder}/cache", {"kind": "gist"}) as cache:
-    ...     cache.put(["a"], np.array([[1.0, 2.0]], dtype=np.float32))
-    ...     {content: row.tolist() for content, row in cache.get(["a", "b"]).items()}
+    >>> cache = FeatureCache(":memory:", {"kind": "gist"})
+    >>> cache.put(["a"], np.array([[1.0, 2.0]], dtype=np.float32))
+    >>> {content: row.tolist() for content, row in cache.get(["a", "b"]).items()}
     {'a': [1.0, 2.0]}
     """
 
@@ -423,14 +421,6 @@ class FeatureCache:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def default_cache() -> Path:

@@ -1,11 +1,11 @@
-"""From a folder of images to a collection: features, an estimate of its quality, an encoder, and all items added."""
+"""From folders of images to a collection: files and labels, features, a measured mAP, an encoder, items added."""
 
 from __future__ import annotations
 
+import csv
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,25 @@ from shorthash._validation import check_n_bits
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import evaluate
 from shorthash.images.collection import THUMBNAIL, Collection
-from shorthash.images.decoding import MAX_PIXELS, Extracted, extract
-from shorthash.images.features import FeatureCache, ImageFeatures, make_features
-from shorthash.images.files import as_targets, image_files, labels_by_folder, labels_by_table
-from shorthash.images.results import AddReport, Label
+from shorthash.images.decoding import Extracted, extract
+from shorthash.images.features import ImageFeatures, make_features
+from shorthash.images.results import AddReport, Label, split_label
 from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, write_thumbnail
 from shorthash.methods import make_hasher, recipes
 from shorthash.persistence.files import temporary_path
 
-__all__ = ["FitReport", "fit_images", "held_out"]
+__all__ = [
+    "FitReport",
+    "as_targets",
+    "fit_images",
+    "held_out",
+    "image_files",
+    "labels_by_folder",
+    "labels_by_table",
+    "named_images",
+]
 
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".mpo", ".ppm", ".pgm", ".pbm")
 SUPERVISED, UNSUPERVISED = "auto", "pcaitq"  # the methods with and without labels, if none is named
 MOST_QUERIES = 1000
 ADDED_AT_ONCE = 1000
@@ -45,31 +54,22 @@ class FitReport:
     ----------
     path : the collection
     n_images : image files found
-    n_items : items of the collection
-    n_labelled, n_classes : of the items
-    method : its name
+    n_labelled : items with a label
     reason : why this method, if none was named; else ""
-    recipe : of the features
-    evaluation : what was measured on held-out queries; None if it could not be measured
     added : what was added, which images were duplicates, and which could not be read
     unmatched : names in the table of labels that no image has
-    facts : of the collection, see ``Collection.facts``
-    seconds : by stage: features, evaluation, fit, add
+    facts : of the collection, see ``Collection.facts``: method, features, measured mAP, numbers of items and classes
+    seconds : time for everything
     """
 
     path: Path
     n_images: int
-    n_items: int
     n_labelled: int
-    n_classes: int
-    method: str
     reason: str
-    recipe: Mapping[str, Any]
-    evaluation: Mapping[str, Any] | None
     added: AddReport
     unmatched: list[str]
     facts: Mapping[str, Any]
-    seconds: Mapping[str, float]
+    seconds: float
 
 
 def fit_images(
@@ -84,7 +84,6 @@ def fit_images(
     hold_out: float = 0.2,
     random_state: int = 0,
     cache: str | os.PathLike[str] | None = None,
-    max_pixels: int = MAX_PIXELS,
     n_workers: int = 0,
     progress: Progress | None = None,
 ) -> FitReport:
@@ -107,44 +106,33 @@ def fit_images(
     hold_out : share of the images of every class that are queries, 0 for no measurement
     random_state : seed of everything random
     cache : file of features, by content; after an interruption, work continues from it
-    max_pixels : larger images are refused
     n_workers : processes that decode; 0 decodes in this one
     progress : called with (what, done, total)
     """
     check_n_bits(n_bits, "fit_images")
     if not 0 <= hold_out < 1:
         raise InvalidInput(f"The 'hold_out' parameter of fit_images must be in [0, 1). Got {hold_out} instead.")
+    start = time.perf_counter()
     source, target = Path(folder), Path(output)
     check_new_folder(target)
-    files = _files(source)
-    names = [file.relative_to(source).as_posix() for file in files]
-    given, unmatched = (labels_by_folder(names), []) if labels is None else labels_by_table(labels, names)
+    if not source.is_dir():
+        raise DataFileError(f"There is no folder {source}; give the folder that holds the images.")
+    sources, given, unmatched = named_images([source], table=labels)
+    if not sources:
+        raise DataFileError(f"{source} holds no images (.jpg, .png, .webp, ...); check the path.")
     chosen, reason = _method(method, given)
     made = make_features(features)
-    target.parent.mkdir(parents=True, exist_ok=True)
     report = progress or (lambda _what, _done, _total: None)
-    times = [time.perf_counter()]
+    target.parent.mkdir(parents=True, exist_ok=True)
     with temporary_path(target, folder=True) as work:
-        with nullcontext() if cache is None else FeatureCache(cache, made.recipe) as rows:
-            batches = extract(
-                list(zip(names, files, strict=True)),
-                made,
-                cache=rows,
-                thumbnail=THUMBNAIL,
-                max_pixels=max_pixels,
-                n_workers=n_workers,
-                progress=report,
-            )
-            images = [_with_thumbnail_saved(image, work) for batch in batches for image in batch]
-        times.append(time.perf_counter())
+        batches = extract(sources, made, cache=cache, thumbnail=THUMBNAIL, n_workers=n_workers, progress=report)
+        images = [_with_thumbnail_saved(image, work) for batch in batches for image in batch]
         X, y, labelled = _training_set(images, given)
         fit = partial(_fit, chosen, n_bits, random_state, dict(settings or {}))
         report("measuring on held-out images", 0, 0)
         evaluation = None if y is None or not hold_out else _evaluate(fit, X[labelled], y, hold_out, random_state)
-        times.append(time.perf_counter())
         report(f"learning {n_bits} bits from {len(X)} images", 0, 0)
         hasher = fit(X if y is None else X[labelled], y)
-        times.append(time.perf_counter())
         inner = work / "collection"
         with Collection.create(inner, hasher, features=made, method=chosen, evaluation=evaluation) as collection:
             if (work / THUMBNAILS).exists():
@@ -156,22 +144,8 @@ def fit_images(
         if hasattr(os, "sync"):
             os.sync()  # thumbnails; everything else has been forced to disk
         move_folder(inner, target)
-    times.append(time.perf_counter())
-    return FitReport(
-        path=target,
-        n_images=len(files),
-        n_items=len(added.added),
-        n_labelled=n_labelled,
-        n_classes=facts["n_classes"],
-        method=chosen,
-        reason=reason,
-        recipe=made.recipe,
-        evaluation=evaluation,
-        added=added,
-        unmatched=unmatched,
-        facts=facts,
-        seconds=dict(zip(("features", "evaluation", "fit", "add"), np.diff(times).tolist(), strict=True)),
-    )
+    seconds = time.perf_counter() - start
+    return FitReport(target, len(sources), n_labelled, reason, added, unmatched, facts, seconds)
 
 
 def held_out(y: NDArray[Any], share: float, seed: int) -> NDArray[np.intp]:
@@ -194,13 +168,108 @@ def held_out(y: NDArray[Any], share: float, seed: int) -> NDArray[np.intp]:
     return np.sort(rng.choice(drawn, MOST_QUERIES, replace=False) if len(drawn) > MOST_QUERIES else drawn)
 
 
-def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise DataFileError(f"There is no folder {folder}; give the folder that holds the images.")
-    files = image_files([folder])
-    if not files:
-        raise DataFileError(f"{folder} holds no images (.jpg, .png, .webp, ...); check the path.")
-    return files
+def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """All image files in folders (recursively, sorted by path) and the files given by name.
+
+    In a folder, files are recognised by their ending and hidden ones are skipped; files given by name are always taken.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = (p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+            found += sorted(p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts))
+        elif path.exists():
+            found.append(path)
+        else:
+            raise InvalidInput(f"There is no file or folder {path}; check the path.")
+    return list(dict.fromkeys(found))
+
+
+def named_images(
+    paths: Sequence[str | os.PathLike[str]], label: str | None = None, table: str | os.PathLike[str] | None = None
+) -> tuple[list[tuple[str, Path]], list[str | None], list[str]]:
+    """Images in folders and images given by name, as (name, path); their labels; names of ``table`` that no image has.
+
+    The name of an image in a folder is its path relative to that folder; otherwise it is the file name. Labels are
+    ``label`` for all, or come from ``table`` (see ``labels_by_table``), or from the class folders of every folder.
+    """
+    sources: list[tuple[str, Path]] = []
+    labels: list[str | None] = []
+    for path in map(Path, paths):
+        files = image_files([path])
+        names = [file.relative_to(path).as_posix() if path.is_dir() else file.name for file in files]
+        sources += zip(names, files, strict=True)
+        labels += labels_by_folder(names)
+    unmatched: list[str] = []
+    if table is not None and sources:
+        labels, unmatched = labels_by_table(table, [name for name, _ in sources])
+    return sources, labels if label is None else [label] * len(sources), unmatched
+
+
+def labels_by_folder(names: Sequence[str]) -> list[str | None]:
+    """The first folder of every name as its label; None for all if an image is in no folder, or all are in one.
+
+    Examples
+    --------
+    >>> labels_by_folder(["cats/1.jpg", "dogs/old/2.jpg"])
+    ['cats', 'dogs']
+    >>> labels_by_folder(["cats/1.jpg", "2.jpg"])
+    [None, None]
+    """
+    parts = [Path(name).parts for name in names]
+    folders = [part[0].replace(";", ",") if len(part) > 1 else None for part in parts]
+    classes = set(folders)
+    return [None] * len(names) if None in classes or len(classes) < 2 else list(folders)
+
+
+def labels_by_table(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[list[str | None], list[str]]:
+    """Labels from a CSV file of ``name,label`` or ``name,label;label``, with or without a header.
+
+    A name is a path relative to the folder of the images, or a file name that only one image has. Images that are not
+    in the table, or have no label there, stay unlabelled.
+
+    Returns
+    -------
+    labels : one per name
+    unmatched : names of the table that no image has
+    """
+    rows_by_name = {name: [row] for row, name in enumerate(names)}
+    rows_by_file: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows_by_file.setdefault(Path(name).name, []).append(row)
+    labels: list[str | None] = [None] * len(names)
+    unmatched = []
+    for name, label in _table_entries(Path(path)):
+        rows = rows_by_name.get(name) or rows_by_file.get(name, [])
+        if len(rows) > 1:
+            raise DataFileError(f"{path}: {len(rows)} images have the name {name!r}; add their folders to the names.")
+        if not rows:
+            unmatched.append(name)
+            continue
+        labels[rows[0]] = ";".join(dict.fromkeys(part.strip() for part in label.split(";") if part.strip())) or None
+    if not any(labels):
+        raise DataFileError(
+            f"{path} labels none of the {len(names)} images; give lines of NAME,LABEL with names such as {names[0]!r}."
+        )
+    return labels, unmatched
+
+
+def as_targets(labels: Sequence[str]) -> NDArray[Any]:
+    """Labels in the form that learners take: (n,) classes, or an indicator matrix if an image has several.
+
+    Examples
+    --------
+    >>> as_targets(["cat", "dog"]).tolist(), as_targets(["cat;dog", "dog"]).tolist()
+    (['cat', 'dog'], [[1, 1], [0, 1]])
+    """
+    sets = [split_label(label) for label in labels]
+    if all(len(s) == 1 for s in sets):
+        return np.array(list(labels))
+    columns = {label: j for j, label in enumerate(sorted({str(x) for s in sets for x in s}))}
+    Y = np.zeros((len(sets), len(columns)), dtype=np.int8)
+    for row, found in enumerate(sets):
+        Y[row, [columns[str(label)] for label in found]] = 1
+    return Y
 
 
 def _method(method: str | None, labels: Sequence[str | None]) -> tuple[str, str]:
@@ -286,3 +355,20 @@ def _add(collection: Collection, images: Sequence[Extracted], labels: Sequence[L
         collection.add_extracted(images[rows], labels[rows], report)
         progress("adding", min(start + ADDED_AT_ONCE, len(images)), len(images))
     return report
+
+
+def _table_entries(path: Path) -> list[tuple[str, str]]:
+    """Names and labels of a table."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row and any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataFileError(f"{path} cannot be read as a table of labels: {error}; save it as CSV.") from error
+    bad = next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None)
+    if bad is not None:
+        raise DataFileError(
+            f"{path} must have two columns, NAME,LABEL (several labels joined by ;), but line {bad} has "
+            f"{len(rows[bad - 1])}."
+        )
+    header = rows and rows[0][1].strip().lower() in ("label", "labels", "class", "classes")
+    return [(name.strip(), label) for name, label in (rows[1:] if header else rows)]

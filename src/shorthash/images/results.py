@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Codes, Distances, Floats, PackedCodes
+from shorthash._types import Distances, Floats, PackedCodes
 from shorthash.index.items import AnyIds
 
-__all__ = ["AddReport", "BitExplanation", "Bucket", "Encoded", "Found", "Item", "Label", "explain_bits", "split_label"]
+__all__ = ["AddReport", "BitExplanation", "Bucket", "Found", "Item", "Label", "explain_bits", "split_label"]
 
 Label = int | str | None
 """A class; several classes of one item are joined by ';'. None: no label."""
@@ -178,21 +178,3 @@ class AddReport:
     names: list[str] = field(default_factory=list)
     duplicates: list[tuple[str, Any]] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Images as vectors and codes.
-
-    Attributes
-    ----------
-    names : of the n images that could be read
-    vectors : (n, dimension) float32
-    codes : (n, n_bits) signs
-    failed : (name, reason) of the others
-    """
-
-    names: list[str]
-    vectors: NDArray[np.float32]
-    codes: Codes
-    failed: list[tuple[str, str]]

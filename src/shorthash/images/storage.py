@@ -6,7 +6,6 @@
     encoder/         the fitted hasher, as persistence.save writes it
     items.sqlite     ids, codes, labels, names, contents, vectors
     thumbnails/      JPEG files named by content
-    writer.lock      locked by the one process that may write
 
 ``items.sqlite`` holds the items; ``ItemIndex`` is made from it at opening and has everything that a search shows.
 """
@@ -15,11 +14,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +32,7 @@ from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, Persistence
 from shorthash.images.results import Bucket, Label, split_label
 from shorthash.index.buckets import BucketIndex
 from shorthash.index.items import AnyIds
-from shorthash.persistence.files import sync_folder
+from shorthash.persistence.files import replacing, sync_folder
 from shorthash.store.items import as_ids_array, from_signed
 from shorthash.store.sql import as_json_list
 from shorthash.store.sqlite import SQLiteStore
@@ -51,13 +48,11 @@ __all__ = [
     "is_collection",
     "move_folder",
     "read_meta",
-    "write_file",
     "write_meta",
     "write_thumbnail",
-    "writer_lock",
 ]
 
-META, ENCODER, ITEMS, THUMBNAILS, LOCK = "meta.json", "encoder", "items.sqlite", "thumbnails", "writer.lock"
+META, ENCODER, ITEMS, THUMBNAILS = "meta.json", "encoder", "items.sqlite", "thumbnails"
 FORMAT, FORMAT_VERSION = "shorthash-collection", 1
 LARGEST_META = 1 << 20
 BLOCK = 1 << 16  # rows held as Python objects at once
@@ -102,33 +97,20 @@ def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
     """Write the description, in one step."""
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "shorthash_version": __version__}
     text = json.dumps({**meta, **head}, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    write_file(path / META, text.encode())
-    sync_folder(path)
+    with replacing(path / META) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
-def write_file(target: Path, octets: bytes, *, sync: bool = True) -> None:
-    """Write a file under a temporary name and rename it; the folder entry itself is not forced to disk."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(octets)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise PersistenceError(
-            f"Cannot write {target}: {error.strerror or error}; choose a writable folder with enough space."
-        ) from error
-
-
-def write_thumbnail(collection: Path, content: str, octets: bytes, *, sync: bool = True) -> Path:
-    """Write a thumbnail, and return its folder, whose entries are not forced to disk."""
+def write_thumbnail(collection: Path, content: str, octets: bytes, *, sync: bool = True) -> None:
+    """Write a thumbnail; without ``sync`` it is not forced to disk."""
     folder = collection / THUMBNAILS / content[:2]
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / f"{content}.jpg", octets, sync=sync)
-    return folder
+    file = folder / f"{content}.jpg"
+    if not sync:
+        file.write_bytes(octets)
+        return
+    with replacing(file) as temporary:
+        temporary.write_bytes(octets)
 
 
 def check_new_folder(path: Path) -> None:
@@ -159,37 +141,6 @@ def _parsed(file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     return value
-
-
-@contextmanager
-def writer_lock(path: Path) -> Iterator[None]:
-    """Keep other processes from writing; the system releases the lock when the process ends, even if it is killed.
-
-    Where such locks do not exist (not POSIX), writers only wait for each other's transactions.
-    """
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    try:
-        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot open {path} for writing: {error.strerror}; open it with readonly=True, or change permissions."
-        ) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise PersistenceError(
-            f"Another process (perhaps a server) has {path} open for writing; write through it, stop it, or open the "
-            "collection with readonly=True."
-        ) from error
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 class ItemStore(SQLiteStore):

@@ -181,6 +181,21 @@ def temporary_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
         _unlock(handle)
 
 
+@contextmanager
+def locked(folder: Path, busy: str) -> Iterator[None]:
+    """Lock a folder until the block, or the process, ends; PersistenceError(``busy``) if another process holds it.
+
+    Where there are no such locks (not POSIX), nothing is locked.
+    """
+    handle = _lock(folder, wait=False)
+    if handle is None and os.name == "posix":
+        raise PersistenceError(busy)
+    try:
+        yield
+    finally:
+        _unlock(handle)
+
+
 def sync_folder(folder: Path) -> None:
     """Force the entries of a folder to disk."""
     if os.name != "posix":

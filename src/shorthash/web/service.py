@@ -15,7 +15,7 @@ from fastapi import HTTPException
 from numpy.typing import NDArray
 
 from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images import AddReport, Collection, Found, Item
 from shorthash.images.collection import RERANK_RADIUS
 from shorthash.index.items import AnyIds
@@ -137,10 +137,11 @@ class Service:
 
     def image_code(self, octets: bytes) -> tuple[int, Vector]:
         """Code and vector of an image; InvalidInput if it cannot be used."""
-        encoded = self.collection.encode_images([("image", octets)], max_pixels=self.settings.max_pixels)
-        if encoded.failed:
-            raise InvalidInput(f"The image cannot be used: {encoded.failed[0][1]}")
-        return int(as_packed(encoded.codes, self.collection.n_bits)[0]), encoded.vectors[0]
+        try:
+            vector = self.collection.image_vector(octets, max_pixels=self.settings.max_pixels)
+        except UnreadableImage as error:
+            raise InvalidInput(str(error)) from error
+        return int(as_packed(self.collection.encode(vector[None]), self.collection.n_bits)[0]), vector
 
     async def _encoded(self, vector: Vector) -> int:
         """The code of a vector; vectors that arrive together are encoded together, which costs little more than one."""
