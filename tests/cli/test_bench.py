@@ -26,25 +26,23 @@ def spec(tmp_path):
     return path
 
 
-def test_run_status_and_again(run, spec):
-    before = run("bench", "status", spec)
-    assert before.status == 0
-    assert "mine" in before.out
+def test_run_and_again(run, spec):
     first = run("bench", "run", spec, "--workers", 1)
     assert first.status == 0, first.err
     assert [line.split() for line in first.out.splitlines()[:3]] == [["planned", "2"], ["stored", "0"], ["done", "2"]]
     assert [file.name for file in (spec.parent / "results").iterdir()] == ["mine.jsonl.gz"]
     again = run("bench", "run", spec, "--json")
     assert json.loads(again.out)["done"] == 0
-    status = json.loads(run("bench", "status", spec, "--json").out)
-    assert status["parts"] == [{"experiment": "mine", "part": "mine", "stored": 2, "planned": 2, "missing": 0}]
+    listed = json.loads(run("bench", "list", spec, "--json").out)
+    assert (listed["parts"][0]["runs"], listed["parts"][0]["stored"]) == (2, 2)
 
 
 def test_another_folder(run, spec, tmp_path):
     (planned, _) = plan_part(read_experiment(spec).parts[0])
     append_record(tmp_path / "own", {"schema": 1, "run": planned.name, "spec": planned.spec.to_dict()}, None)
-    answer = run("bench", "status", spec, "--results", tmp_path / "own", "--json")
-    assert json.loads(answer.out)["parts"][0]["missing"] == 1
+    answer = json.loads(run("bench", "list", spec, "--results", tmp_path / "own", "--json").out)
+    assert answer["parts"][0]["stored"] == 1
+    assert [each["stored"] for each in answer["runs"]] == [True, False]
 
 
 def test_list(run, spec):

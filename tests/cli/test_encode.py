@@ -45,7 +45,7 @@ def test_npy_is_packed_small(run, files):
 
 
 def test_a_bad_target_is_refused_before_the_work(run, monkeypatch):
-    monkeypatch.setattr("shorthash.cli.encode.read_codes", lambda *_: pytest.fail("encoded for nothing"))
+    monkeypatch.setattr("shorthash.cli.search.read_codes", lambda *_: pytest.fail("encoded for nothing"))
     outcome = run("encode", "model", "X.npy", "-o", "out.txt")
     ending = (
         "error: Codes can be written to files that end in one of .npy, .npz, .csv, .parquet. Got out.txt instead.\n"
@@ -57,6 +57,6 @@ def test_a_bad_target_is_refused_before_the_work(run, monkeypatch):
 
 
 def test_chunks_change_nothing(run, files, monkeypatch):
-    monkeypatch.setattr("shorthash.cli.encode.CHUNK_ROWS", 7)
+    monkeypatch.setattr("shorthash.cli.search.CHUNK_ROWS", 7)
     run("encode", "model", "X.npy", "-o", "chunks.npy")
     np.testing.assert_array_equal(np.load(files / "chunks.npy"), CODE[np.tile([0, 1, 2], 20)])

@@ -21,7 +21,7 @@ def shards(run, files):
     assert run("sums", "collect", "X.npy", "names.npy", "-o", "all.sums", *KERNEL).err == ""
     for part in "ab":
         outcome = run(
-            "sums", "collect", f"X{part}.npy", f"names{part}.npy", "--front", "all.sums", "-o", f"{part}.sums"
+            "sums", "collect", f"X{part}.npy", f"names{part}.npy", "--kernel", "all.sums", "-o", f"{part}.sums"
         )
         assert (outcome.status, outcome.err) == (0, "")
 
@@ -76,6 +76,10 @@ def test_errors(run, shards):
         (["fit", "all.sums", "-o", "m", "--method", "ksh"], "needs all its rows at once"),
         (["merge", "all.sums", "a.sums", "-o", "X.npy"], "not overwritten"),
         (["collect", "X.npy", "-o", "x.sums"], "need labels"),
+        (
+            ["collect", "X.npy", "names.npy", "--kernel", "a.sums", "--anchors", "5", "-o", "x.sums"],
+            "leave out --anchors",
+        ),
     ):
         outcome = run("sums", *arguments)
         assert outcome.status == 2, arguments

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shorthash.errors import DataFileError
+from shorthash.errors import DataFileError, PersistenceError
 from shorthash.lab.records import append_record, compact, read_records, remove, side_folder, writing
 from shorthash.lab.spec import run_name
 
@@ -85,8 +85,7 @@ def test_records_can_be_removed(tmp_path):
     store(tmp_path, *records[:2])
     compact(tmp_path, {"t": runs})
     store(tmp_path, records[2])
-    (tmp_path / f"{runs[3]}.json").write_text(json.dumps(records[3]))
-    remove(tmp_path, [runs[0], runs[2], runs[3]])
+    remove(tmp_path, [runs[0], runs[2]])
     assert set(read_records(tmp_path)) == {runs[1]}
     assert names(tmp_path) == ["t.jsonl.gz"]
 
@@ -103,27 +102,17 @@ def test_an_incomplete_line_is_skipped(tmp_path, kept):
     assert {each["spec"]["n_bits"] for each in read_records(tmp_path).values()} == {4, 8}
 
 
-def test_folders_of_older_versions_are_read_and_moved(tmp_path):
-    records = [record(n_bits=n) for n in (4, 6)]
-    for each in records:
-        (tmp_path / f"{each['run']}.json").write_text(json.dumps(each, indent=1))
-    assert read_records(tmp_path) == {each["run"]: each for each in records}
-    compact(tmp_path, {"t": [each["run"] for each in records]})
-    assert names(tmp_path) == ["t.jsonl.gz"]
-    assert read_records(tmp_path) == {each["run"]: each for each in records}
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "does not hold records of runs"),
+        ("[]", "does not hold records of runs"),
         ('{"schema": 1}', "does not hold records of runs"),
         ('{"schema": 2, "run": "a", "spec": {}}', "has schema 2, but this version reads 1"),
         ('{"schema": 1, "run": "a", "spec": {}}', "not of the run it is named after"),
     ],
 )
 def test_wrong_files_are_rejected(tmp_path, content, message):
-    (tmp_path / "a.json").write_text(content)
+    (tmp_path / "running.jsonl").write_text(content)
     with pytest.raises(DataFileError, match=message):
         read_records(tmp_path)
 
@@ -142,7 +131,7 @@ def test_no_folder_no_records(tmp_path):
 
 
 def test_one_writer_at_a_time(tmp_path):
-    with writing(tmp_path), pytest.raises(DataFileError, match="Another process writes records"), writing(tmp_path):
+    with writing(tmp_path), pytest.raises(PersistenceError, match="Another process writes records"), writing(tmp_path):
         pass
     with writing(tmp_path):
         pass
@@ -153,4 +142,3 @@ def test_no_record_of_the_experiments_is_lost():
     records = read_records(RESULTS)
     assert len(records) >= 3814
     assert len([r for r in records.values() if "converted" not in r]) >= 2859
-    assert not list(RESULTS.glob("*.json"))

@@ -13,23 +13,27 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from shorthash.cli import output
 from shorthash.cli.evaluate import check_report
-from shorthash.cli.options import AsJson, DataDir, argument, option
+from shorthash.cli.options import AsJson, DataDir, argument, group, option
 
 if TYPE_CHECKING:
     from shorthash.lab.spec import Experiment
 
-__all__ = ["bench", "report"]
+DATASETS = """List the known data sets, and download originals.
 
-Specs = Annotated[list[Path], argument("SPEC", "Specifications: .toml files.")]
+\b
+Example:
+  shorthash datasets list
+"""
+
+Specs = Annotated[list[Path], argument("SPEC", "Specifications of experiments: .toml files.")]
 Results = Annotated[
     Path | None, option("--results -r", "FOLDER", "Folder of the records.", "results beside the first SPEC")
 ]
 
-bench = typer.Typer(name="bench", help=__doc__, rich_markup_mode=None, add_completion=False)
+bench = group("bench", __doc__)
+datasets = group("datasets", DATASETS)
 
 
 @bench.command()
@@ -63,57 +67,44 @@ def run(
             data_dir=data_dir,
             workers=workers,
             again=[name.strip() for name in again.split(",") if name.strip()],
-            progress=lambda at: step("running experiments", at.done, at.total, at.seconds_left),
+            progress=step,
         )
     output.show({**vars(done), "results": str(folder)}, as_json=as_json)
 
 
 @bench.command("list")
-def list_parts(specs: Specs, as_json: AsJson = False) -> None:
-    """List the parts of specifications; --json lists every run.
+def list_parts(specs: Specs, results: Results = None, as_json: AsJson = False) -> None:
+    """List the parts of specifications, and count the runs that are stored.
 
-    Points are those of a grid of settings. A run that several parts need is done once.
+    Points are those of a grid of settings. A run that several parts plan is done once. --json lists every run.
 
     \b
     Example:
       shorthash bench list experiments/table1.toml
     """
+    from shorthash.lab.records import read_records
     from shorthash.lab.spec import plan_part
 
+    folder = _results_folder(results, specs)
+    records = read_records(folder)
     rows, runs = [], []
     for part in (part for experiment in _read_experiments(specs) for part in experiment.parts):
         planned = plan_part(part)
-        runs += [{"part": run.part, "row": run.row, "run": run.name, **run.spec.to_dict()} for run in planned]
+        stored = sum(run.name in records for run in planned)
+        for run in planned:
+            place = {"part": run.part, "row": run.row, "run": run.name, "stored": run.name in records}
+            runs.append({**place, **run.spec.to_dict()})
         names = ", ".join(dataset.name for dataset in part.datasets)
         lengths = [length for dataset in part.datasets for length in dataset.bits]
         bits = f"{min(lengths)}-{max(lengths)}" if min(lengths) < max(lengths) else str(lengths[0])
         points = math.prod(len(values) for values in part.grid.values())
-        rows.append((part.name, part.task, names, bits, len(part.methods), points, len(part.seeds), len(planned)))
-    titles = ["part", "task", "data sets", "bits", "methods", "points", "seeds", "runs"]
+        counts = (len(part.methods), points, len(part.seeds), len(planned), stored)
+        rows.append((part.name, part.task, names, bits, *counts))
+    titles = ["part", "task", "data sets", "bits", "methods", "points", "seeds", "runs", "stored"]
     table = output.table(titles, rows, text=titles[:4])
-    different = len({run["run"] for run in runs})
-    output.show({"runs": runs}, {}, [table], [f"\n{different} different runs"], as_json=as_json)
-
-
-@bench.command()
-def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> None:
-    """Count the runs of specifications that have a record.
-
-    \b
-    Example:
-      shorthash bench status experiments/table1.toml
-    """
-    from shorthash.lab.running import experiment_status
-
-    folder = _results_folder(results, specs)
-    rows = [
-        (experiment.name, part, stored, planned, planned - stored)
-        for experiment in _read_experiments(specs)
-        for part, (stored, planned) in experiment_status(experiment, folder).items()
-    ]
-    table = output.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
-    data = {"results": str(folder), "parts": output.records(table)}
-    output.show(data, {"records": str(folder)}, [table], as_json=as_json)
+    data = {"results": str(folder), "parts": output.records(table), "runs": runs}
+    notes = [f"\n{len({run['run'] for run in runs})} different runs; records in {folder}"]
+    output.show(data, {}, [table], notes, as_json=as_json)
 
 
 def report(
@@ -149,6 +140,66 @@ def report(
     notes = ["", *(f"to run what is missing: {command}" for command in commands), f"page: {page}"]
     data = {"page": str(page), "parts": output.records(table), "commands": commands}
     output.show(data, {}, [table], notes, as_json=as_json)
+
+
+@datasets.command("list")
+def list_datasets(
+    name: Annotated[str | None, argument("NAME", "Show everything about this data set.")] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the data sets and where they were found, or show everything about one.
+
+    \b
+    Examples:
+      shorthash datasets list
+      shorthash datasets list cifar10
+    """
+    from shorthash._validation import check_choice
+    from shorthash.data.catalogue import CATALOGUE
+    from shorthash.data.datasets import data_folders, dataset_facts
+
+    facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
+    if name is not None:
+        check_choice(name, "NAME", "list", list(CATALOGUE))
+        output.show({name: facts[name]} if as_json else facts[name], as_json=as_json)
+        return
+    rows = [
+        (known, f["title"], f["rows"], f["dims"], f["classes"], Path(f["place"]).name if f["place"] else "no")
+        for known, f in facts.items()
+    ]
+    titles = ["name", "data set", "rows", "features", "classes", "found"]
+    table = output.table(titles, rows, text=["name", "data set", "found"])
+    folders = ", ".join(str(folder) for folder in data_folders(data_dir))
+    notes = [f"\nLooked in: {folders}", "Everything about one: shorthash datasets list NAME"]
+    output.show(facts, {}, [table], notes, as_json=as_json)
+
+
+@datasets.command()
+def fetch(
+    name: Annotated[str, argument("NAME", "A data set of shorthash datasets list.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Download the original files of a data set.
+
+    Files that exist are not downloaded again; all are checked. They are saved to originals/NAME in the data folder, or
+    in the cache. mnist and fashion-mnist can be used at once; docs/guide/datasets.md says how the features of the
+    others are made.
+
+    \b
+    Example:
+      shorthash datasets fetch fashion-mnist
+    """
+    from shorthash._validation import check_choice
+    from shorthash.data.catalogue import CATALOGUE
+    from shorthash.data.datasets import fetch as download
+
+    check_choice(name, "NAME", "fetch", list(CATALOGUE))
+    with output.progress() as step:
+        files = download(name, data_dir, step)
+    facts = {file.name: str(file) for file in files} | {"licence": CATALOGUE[name].licence}
+    output.show({"files": [str(file) for file in files]}, facts, as_json=as_json)
 
 
 def _read_experiments(specs: list[Path]) -> list[Experiment]:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.encode import load_model, read_codes
 from shorthash.cli.options import AsJson, Features, Radius, Seed, argument, flag, option, parse_numbers
+from shorthash.cli.search import load_model, read_codes
 
 if TYPE_CHECKING:
     from shorthash.evaluation.scores import Scores
     from shorthash.lab.advice import Advice
     from shorthash.lab.tables import Table
-
-__all__ = ["advise", "check_report", "compare", "demo", "evaluate"]
 
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
 
@@ -30,7 +28,7 @@ def evaluate(
     database_labels: Annotated[Path | None, option("--database-labels", "FILE", "Their labels.")] = None,
     model: Annotated[Path | None, option("--model", "MODEL", "Folder written by shorthash fit.")] = None,
     codes: Annotated[bool, flag("--codes", "The rows are codes, not features; no model needed.")] = False,
-    bits: Annotated[int | None, option("--bits", "N", "Length of packed codes.")] = None,
+    bits: Annotated[int | None, option("--bits", "N", "Length of packed codes; with --codes only.")] = None,
     ties: Annotated[str | None, option("--ties", "NAME", "expected, stable, best or worst.", "expected")] = None,
     radius: Radius = 2,
     k: Annotated[str | None, option("--k -k", "N,N,...", "List lengths.", "10,100,1000")] = None,
@@ -61,6 +59,8 @@ def evaluate(
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
     if codes == (model is not None):
         raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
+    if bits is not None and not codes:
+        raise typer.BadParameter("the model sets the length of its codes; --bits is for --codes", param_hint="--bits")
     hasher = None if model is None else load_model(model)
     with output.progress() as step:
         query_codes = read_codes(query, hasher, step, bits)

@@ -22,8 +22,6 @@ from shorthash.cli.options import (
     split_kernel_settings,
 )
 
-__all__ = ["STREAM_METHOD", "check_output", "fit", "info", "label_columns", "methods", "show_fit"]
-
 METHOD = "auto"  # the default method
 STREAM_METHOD = "sumeaph"  # the default among the methods that can learn from a stream
 
@@ -101,21 +99,12 @@ def fit(
         if not streaming:
             step("checking the codes", 0, 0)
             quality = code_quality(hasher.transform(rows), y).to_dict()
-    data = {
-        "model": str(model),
-        "method": name,
-        "preset": preset,
-        "n_bits": bits,
-        "n_rows": len(rows),
-        "n_features": rows.n_columns if streaming else rows.shape[1],
-        "seconds": round(seconds, 3),
-    }
     if streaming:
         more = {"speed": f"{len(rows) / seconds:,.0f} rows/s"}
+        show_fit(model, hasher, name, preset, len(rows), seconds, more, as_json=as_json)
     else:
-        data["codes"] = quality
         more = _health(quality, "class" if y is None or y.ndim == 1 else "label set")
-    show_fit(data, hasher[-1], more, as_json=as_json)
+        show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
 
 
 def _check_method(name: str, *, kernel: bool, labels: bool) -> None:
@@ -136,8 +125,30 @@ def _check_method(name: str, *, kernel: bool, labels: bool) -> None:
         )
 
 
-def show_fit(data: dict[str, Any], learner: Any, more: Mapping[str, str], *, as_json: bool) -> None:
-    """Print what was learned from, how the training went, and ``more`` facts."""
+def show_fit(
+    model: Path,
+    hasher: Any,
+    method: str,
+    preset: str,
+    n_rows: int,
+    seconds: float,
+    more: Mapping[str, str],
+    more_data: Mapping[str, Any] | None = None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print what was learned from, how the training went, and ``more``; ``more_data`` goes to the JSON output."""
+    learner = hasher[-1]
+    data = {
+        "model": str(model),
+        "method": method,
+        "preset": preset,
+        "n_bits": int(learner.n_bits),
+        "n_rows": n_rows,
+        "n_features": int(hasher.n_features_in_),
+        "seconds": round(seconds, 3),
+        **(more_data or {}),
+    }
     if hasattr(learner, "classes_"):
         data["n_classes"] = len(learner.classes_)
     facts = output.facts_of(data)
@@ -200,7 +211,7 @@ def info(
     from shorthash.persistence import describe
 
     if is_collection(folder):
-        from shorthash.cli.images import info as show_collection
+        from shorthash.cli.images import show_collection
 
         show_collection(folder, as_json)
         return

@@ -8,30 +8,31 @@ Example:
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Bits, Seed, Settings, argument, flag, option, parse_settings
+from shorthash.cli.options import AsJson, Bits, Seed, Settings, argument, flag, group, option, parse_settings
 
 if TYPE_CHECKING:
-    from shorthash.images import Collection, FitReport
-
-__all__ = ["CollectionFolder", "images", "info"]
+    from shorthash.images import AddReport, Collection, FitReport
 
 NAMED = 20  # images that could not be read, named one by one
+CORES = os.cpu_count() or 1
+TOKEN = "SHORTHASH_TOKEN"
+SHORT_TOKEN = 16  # characters; fewer can be guessed
 
 CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
 LabelTable = Annotated[Path | None, option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
-Workers = Annotated[int | None, option("--workers", "N", "Processes that read images; 0: none.", "one per processor")]
+Workers = Annotated[int, option("--workers", "N", "Processes that read images; 0: none.", "one per processor")]
 Cache = Annotated[Path | None, option("--cache", "FILE", "Where features are cached.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, flag("--no-cache", "Do not cache features.")]
 
-images = typer.Typer(name="images", help=__doc__, rich_markup_mode=None, add_completion=False)
+images = group("images", __doc__)
 
 
 @images.command()
@@ -48,7 +49,7 @@ def fit(
     settings: Settings = None,
     hold_out: Annotated[float, option("--hold-out", "SHARE", "Share of images held out to measure mAP.")] = 0.2,
     seed: Seed = 0,
-    workers: Workers = None,
+    workers: Workers = CORES,
     cache: Cache = None,
     no_cache: NoCache = False,
     as_json: AsJson = False,
@@ -79,7 +80,7 @@ def fit(
             hold_out=hold_out,
             random_state=seed,
             cache=_cache_file(cache, no_cache),
-            n_workers=_n_workers(workers),
+            n_workers=workers,
             progress=step,
         )
     _show_fit(report, as_json)
@@ -87,29 +88,28 @@ def fit(
 
 
 def _show_fit(report: FitReport, as_json: bool) -> None:
-    added, seconds = report.added, sum(report.seconds.values())
+    added = report.added
     data: dict[str, Any] = {
         "model": str(report.path),
         **{key: value for key, value in report.facts.items() if key != "name"},
         "reason": report.reason,
         "n_images": report.n_images,
         "n_labelled": report.n_labelled,
-        "duplicates": [{"name": name, "id": item} for name, item in added.duplicates],
-        "failed": _failures(added.failed),
+        **_left_out(added),
         "unmatched_labels": report.unmatched,
-        "seconds": seconds,
+        "seconds": report.seconds,
     }
     left_out = [(len(added.duplicates), "duplicates"), (len(added.failed), "unreadable")]
     facts = {
         "model": str(report.path),
-        "images": f"{report.n_items} of {report.n_images}" + "".join(f", {n} {why}" for n, why in left_out if n),
+        "images": f"{len(added.added)} of {report.n_images}" + "".join(f", {n} {why}" for n, why in left_out if n),
         **_collection_facts(report.facts),
     }
     if report.reason:
         facts["method"] += f" ({report.reason})"
     if report.unmatched:
         facts["labels unused"] = f"{len(report.unmatched)} names of the table belong to no image"
-    output.show(data, {**facts, "seconds": f"{seconds:.2f}"}, as_json=as_json)
+    output.show(data, {**facts, "seconds": f"{report.seconds:.2f}"}, as_json=as_json)
 
 
 def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
@@ -153,29 +153,24 @@ def search(
     """
     from shorthash.images import Collection
 
-    with Collection.open(model, readonly=True) as collection:
+    with Collection(model, readonly=True) as collection:
         found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=rerank)
-        items = collection.items(found.ids)
-    neighbours: list[dict[str, Any]] = [
-        {"id": item.id, "distance": distance, "code": item.code, "label": item.label, "name": item.name}
-        for item, distance in zip(items, found.distances.tolist(), strict=True)
-    ]
-    titles = ["distance", "id", "label", "name"]
-    rows: list[tuple[Any, ...]] = [
-        (hit["distance"], hit["id"], "" if hit["label"] is None else str(hit["label"]), hit["name"])
-        for hit in neighbours
-    ]
-    if found.scores is not None:
-        scores = found.scores.tolist()
-        neighbours = [{**hit, "score": score} for hit, score in zip(neighbours, scores, strict=True)]
-        titles.append("cosine")
-        rows = [(*row, f"{score:.3f}") for row, score in zip(rows, scores, strict=True)]
+    columns = {
+        "distance": found.distances.tolist(),
+        "id": found.ids.tolist(),
+        "label": found.labels,
+        "name": found.names,
+        **({} if found.scores is None else {"score": found.scores.tolist()}),
+    }
+    rows = list(zip(*columns.values(), strict=True))
+    table = output.table(list(columns), rows, text=["label", "name"], digits={"score": 3})
+    neighbours = [{**hit, "code": code} for hit, code in zip(output.records(table), found.codes.tolist(), strict=True)]
     data = {"code": found.code, "n_bits": found.n_bits, "neighbours": neighbours}
-    code = f"{found.code:0{found.n_bits}b} (code {found.code})"
+    facts = {"query": f"{found.code:0{found.n_bits}b} (code {found.code})"}
     if rows:
-        output.show(data, {"query": code}, [output.table(titles, rows, text=["label", "name"])], as_json=as_json)
+        output.show(data, facts, [table], as_json=as_json)
     else:
-        output.show(data, {"query": code}, notes=["nothing within the radius"], as_json=as_json)
+        output.show(data, facts, notes=["nothing within the radius"], as_json=as_json)
 
 
 def _query(collection: Collection, text: str) -> dict[str, Any]:
@@ -196,7 +191,7 @@ def add(
     paths: Annotated[list[Path], argument("PATH", "Images, and folders of images.")],
     label: Annotated[str | None, option("--label", "NAME", "Label of all of them.")] = None,
     labels: LabelTable = None,
-    workers: Workers = None,
+    workers: Workers = CORES,
     cache: Cache = None,
     no_cache: NoCache = False,
     as_json: AsJson = False,
@@ -212,25 +207,21 @@ def add(
       shorthash images add photos.model cat.jpg --label cats
     """
     from shorthash.images import Collection
-    from shorthash.images.features import FeatureCache
-    from shorthash.images.files import named_images
+    from shorthash.images.fitting import named_images
 
     if label is not None and labels is not None:
         raise typer.BadParameter("give --label or --labels, not both", param_hint="--label")
-    sources, source_labels = named_images(paths, label, labels)
-    cache_file = _cache_file(cache, no_cache)
-    with Collection.open(model) as collection, output.progress() as step:
-        cached: Any = nullcontext() if cache_file is None else FeatureCache(cache_file, collection.features.recipe)
-        with cached as features:
-            report = collection.add_images(
-                sources, labels=source_labels, cache=features, n_workers=_n_workers(workers), progress=step
-            )
+    sources, source_labels, _ = named_images(paths, label, labels)
+    with Collection(model) as collection, output.progress() as step:
+        cache_file = _cache_file(cache, no_cache)
+        report = collection.add_images(
+            sources, labels=source_labels, cache=cache_file, n_workers=workers, progress=step
+        )
         n_items = len(collection)
     data = {
         "model": str(model),
         "added": [{"id": item, "name": name} for item, name in zip(report.added, report.names, strict=True)],
-        "duplicates": [{"name": name, "id": item} for name, item in report.duplicates],
-        "failed": _failures(report.failed),
+        **_left_out(report),
         "n_items": n_items,
     }
     facts = output.facts_of(data)
@@ -257,7 +248,7 @@ def remove(
     from shorthash.errors import InvalidInput
     from shorthash.images import Collection
 
-    with Collection.open(model) as collection:
+    with Collection(model) as collection:
         integers = collection.ids.dtype.kind == "i"
         if integers and not all(word.isdecimal() for word in ids):
             raise InvalidInput(f"The ids of this collection are whole numbers. Got {' '.join(ids)} instead.")
@@ -266,27 +257,17 @@ def remove(
     output.show({"model": str(model), "n_removed": len(ids), "n_items": n_items}, as_json=as_json)
 
 
-@images.command()
-def info(model: CollectionFolder, as_json: AsJson = False) -> None:
-    """Show what a collection holds, how it was made, and how healthy its codes are.
-
-    \b
-    Example:
-      shorthash images info photos.model
-    """
+def show_collection(model: Path, as_json: bool) -> None:
+    """Print what a collection holds, how it was made, and statistics of its codes, for ``shorthash info``."""
     from shorthash.images import Collection
 
-    with Collection.open(model, readonly=True) as collection:
+    with Collection(model, readonly=True) as collection:
         data = collection.facts()
         classes = collection.classes
     facts = {"kind": "collection", **_collection_facts(data), "written by": f"shorthash {data['shorthash_version']}"}
     rows = [(str(name), count) for name, count in classes.items()]
     tables = [output.table(["class", "items"], rows, text=["class"])] if rows else []
     output.show({"kind": "collection", **data, "classes": classes}, facts, tables, as_json=as_json)
-
-
-def _n_workers(given: int | None) -> int:
-    return (os.cpu_count() or 1) if given is None else given
 
 
 def _cache_file(cache: Path | None, no_cache: bool) -> Path | None:
@@ -304,6 +285,69 @@ def _name_failures(failed: list[tuple[str, str]]) -> None:
         output.complain("skipped", f"{len(failed) - NAMED} more; --json names them all")
 
 
-def _failures(failed: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Images that could not be read, as JSON objects."""
-    return [{"name": name, "reason": reason} for name, reason in failed]
+def _left_out(report: AddReport) -> dict[str, Any]:
+    """Images that were not added, as JSON objects."""
+    return {
+        "duplicates": [{"name": name, "id": item} for name, item in report.duplicates],
+        "failed": [{"name": name, "reason": reason} for name, reason in report.failed],
+    }
+
+
+def serve(
+    model: CollectionFolder,
+    host: Annotated[str, option("--host", "ADDRESS", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "N", "Port; 0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None, option("--token", "TEXT", "Token that writers must send.", f"${TOKEN}; else no writes")
+    ] = None,
+    readonly: Annotated[bool, flag("--readonly", "Allow no writes, so that another process can write.")] = False,
+    allow_host: Annotated[
+        list[str] | None, option("--allow-host", "NAME", "Also answer requests to this host name; repeatable.")
+    ] = None,
+    max_body: Annotated[float, option("--max-body", "MIB", "Largest request.")] = 32,
+    max_pixels: Annotated[int, option("--max-pixels", "N", "Largest image, in pixels.")] = 40_000_000,
+    rate: Annotated[float, option("--rate", "N", "Requests per second of a client; 0: no limit.")] = 200,
+    remember: Annotated[int, option("--remember", "MIB", "Size of the cache of answers.")] = 64,
+    timeout: Annotated[float, option("--timeout", "SECONDS", "Longest time for a request.")] = 30,
+) -> None:
+    """Serve a search page and an HTTP API; Ctrl+C stops.
+
+    Only this machine can reach the server unless --host says otherwise. Adding and removing items needs a token; put it
+    in the environment, since other users of the machine can see arguments. The API is described by /openapi.json.
+
+    \b
+    Examples:
+      shorthash serve photos.model
+      SHORTHASH_TOKEN=$(openssl rand -hex 32) shorthash serve photos.model --port 9000
+    """
+    from shorthash._validation import require_extra
+
+    require_extra("uvicorn", "web", "Serving a collection")
+    from shorthash.images import Collection
+    from shorthash.web import Settings
+    from shorthash.web.app import listen, run
+    from shorthash.web.settings import is_loopback
+
+    settings = Settings(
+        token=token or os.environ.get(TOKEN) or None,
+        hosts=("localhost", host, *(allow_host or ())),
+        max_body=int(max_body * (1 << 20)),
+        max_pixels=max_pixels,
+        rate=rate,
+        remembered=remember << 20 if remember >= 0 else remember,
+        timeout=timeout,
+    )
+    writable = settings.writable and not readonly
+    with Collection(model, readonly=not writable) as collection, listen(host, port) as socket:
+        address = f"[{host}]" if ":" in host else host
+        output.say(f"{model.name}: {len(collection)} items, {collection.n_bits} bits")
+        output.say(f"http://{address}:{socket.getsockname()[1]}/  (Ctrl+C stops)")
+        output.say("writes need the token" if writable else f"read-only (--token or {TOKEN} allows writes)")
+        if not is_loopback(host):
+            output.complain(
+                "warning", f"{address} can be reached by other machines, and nothing is encrypted; see SECURITY.md"
+            )
+        if settings.token is not None and len(settings.token) < SHORT_TOKEN:
+            output.complain("warning", "the token is short enough to be guessed; use: openssl rand -hex 32")
+        sys.stdout.flush()
+        run(collection, settings, socket)

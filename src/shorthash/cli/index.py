@@ -1,4 +1,4 @@
-"""Keep codes in an index file or a database, and search it.
+"""Build, change and search an index in a file or a database.
 
 \b
 Example:
@@ -15,17 +15,22 @@ from typing import Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.encode import load_model, read_codes
-from shorthash.cli.options import AsJson, Neighbours, Show, argument, flag, option
-from shorthash.cli.search import find_neighbours, hidden_queries, neighbour_lists, show_neighbours
-
-__all__ = ["index"]
+from shorthash.cli.options import AsJson, Neighbours, Show, argument, flag, group, option
+from shorthash.cli.search import (
+    find_neighbours,
+    hidden_queries,
+    load_model,
+    neighbour_lists,
+    read_codes,
+    show_neighbours,
+)
 
 RERANK_RADIUS = 2  # of the ball that --rerank ranks if --radius is not given
 
-IndexFile = Annotated[Path | None, option("--index", "FILE", "The index, in a file.")]
-StoreUrl = Annotated[str | None, option("--store", "URL", "Or in a database: sqlite:///FILE or postgresql://...")]
-Collection = Annotated[str, option("--collection", "NAME", "Collection of the database.")]
+Place = Annotated[
+    str, option("--index", "PLACE", "The index: a file, or a database as sqlite:///FILE or postgresql://...")
+]
+Collection = Annotated[str | None, option("--collection", "NAME", "Collection of the database.", "items")]
 RowModel = Annotated[
     Path | None, option("--model", "MODEL", "Model that encodes the rows; without it the rows are codes.")
 ]
@@ -33,20 +38,19 @@ RowBits = Annotated[int | None, option("--bits", "N", "Length of packed codes, i
 RowIds = Annotated[Path | None, option("--ids", "FILE", "Ids of the rows.", "numbers")]
 RowVectors = Annotated[Path | None, option("--vectors", "FILE", "Vectors of the rows, to rank by.")]
 
-index = typer.Typer(name="index", help=__doc__, rich_markup_mode=None, add_completion=False)
+index = group("index", __doc__)
 
 
 @index.command()
 def build(
     rows: Annotated[Path, argument("ROWS", "Codes, or features if --model is given.")],
-    index: IndexFile = None,
-    store: StoreUrl = None,
-    collection: Collection = "items",
+    index: Place,
+    collection: Collection = None,
     model: RowModel = None,
     bits: RowBits = None,
     ids: RowIds = None,
     vectors: RowVectors = None,
-    replace: Annotated[bool, flag("--replace", "Replace the index if FILE holds one.")] = False,
+    replace: Annotated[bool, flag("--replace", "Replace the index if the file exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an index of codes, or of feature rows that a model encodes.
@@ -54,35 +58,33 @@ def build(
     \b
     Examples:
       shorthash index build codes.npz --index items.index
-      shorthash index build features.npy --model digits.model --ids ids.csv --store sqlite:///items.db
+      shorthash index build features.npy --model digits.model --ids ids.csv --index sqlite:///items.db
     """
     from shorthash.errors import InvalidInput
 
-    _check_place(index, store)
-    if store is not None and replace:
+    if replace and _is_database(index):
         raise typer.BadParameter(
             "a collection is not replaced; choose another with --collection", param_hint="--replace"
         )
-    if index is not None and index.exists() and not replace:
+    if not replace and not _is_database(index) and Path(index).exists():
         raise InvalidInput(f"{index} exists; add to it with shorthash index add, or give --replace.")
     codes, given = _read_rows(rows, model, bits, ids, vectors)
-    with _open(index, store, collection, change=True, n_bits=codes.shape[1]) as items:
+    with _open(index, collection, change=True, n_bits=codes.shape[1]) as items:
         if len(items):
             raise InvalidInput(
-                f"{collection} already holds {len(items)} items; add to it with shorthash index add, or choose "
-                "another --collection."
+                f"{collection or 'items'} already holds {len(items)} items; add to it with shorthash index add, or "
+                "choose another --collection."
             )
         items.add(codes, **given)
-        data = {"place": _place_name(index, store), "n_added": len(codes), **_counts(items)}
+        data = _facts(index, items, n_added=len(codes))
     output.show(data, as_json=as_json)
 
 
 @index.command()
 def add(
     rows: Annotated[Path, argument("ROWS", "Codes, features if --model is given, or another index.")],
-    index: IndexFile = None,
-    store: StoreUrl = None,
-    collection: Collection = "items",
+    index: Place,
+    collection: Collection = None,
     model: RowModel = None,
     bits: RowBits = None,
     ids: RowIds = None,
@@ -91,8 +93,8 @@ def add(
 ) -> None:
     """Add items, all or none.
 
-    After a crash or an error the index is as it was before, or complete. Another index is merged with its ids and
-    vectors, after its bytes have been checked.
+    After a crash or an error the index is unchanged or complete. Another index is merged with its ids and vectors,
+    after its bytes have been checked.
 
     \b
     Examples:
@@ -101,26 +103,23 @@ def add(
     """
     from shorthash.persistence.files import is_save
 
-    with _open(index, store, collection, change=True) as items:
+    with _open(index, collection, change=True) as items:
+        before = len(items)
         if rows.is_file() and is_save(rows):
-            other = _load_index(rows)
-            items.merge(other)
-            n_added = len(other)
+            items.merge(_load_index(rows))
         else:
             codes, given = _read_rows(rows, model, bits or items.n_bits, ids, vectors)
             items.add(codes, **given)
-            n_added = len(codes)
-        data = {"place": _place_name(index, store), "n_added": n_added, **_counts(items)}
+        data = _facts(index, items, n_added=len(items) - before)
     output.show(data, as_json=as_json)
 
 
 @index.command()
 def remove(
+    index: Place,
     given: Annotated[list[str] | None, argument("ID", "Ids of the items to remove.")] = None,
     ids: Annotated[Path | None, option("--ids", "FILE", "Or a file of ids.")] = None,
-    index: IndexFile = None,
-    store: StoreUrl = None,
-    collection: Collection = "items",
+    collection: Collection = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove items, all or none; an unknown id is an error.
@@ -128,14 +127,14 @@ def remove(
     \b
     Examples:
       shorthash index remove 3 17 --index items.index
-      shorthash index remove --ids gone.csv --store sqlite:///items.db
+      shorthash index remove --ids gone.csv --index sqlite:///items.db
     """
     from shorthash.data.files import read_labels
     from shorthash.errors import InvalidInput
 
     if (ids is None) == (not given):
-        raise InvalidInput("Give ids to remove, or --ids FILE, one of the two.")
-    with _open(index, store, collection, change=True) as items:
+        raise InvalidInput("Give either the ids to remove, or a file of them with --ids.")
+    with _open(index, collection, change=True) as items:
         gone: Any = given if ids is None else read_labels(ids)
         if ids is None and items.ids.dtype.kind != "U":
             try:
@@ -143,16 +142,15 @@ def remove(
             except ValueError as error:
                 raise InvalidInput(f"The ids of this index are integers. Got {' '.join(gone)} instead.") from error
         items.remove(gone)
-        data = {"place": _place_name(index, store), "n_removed": len(gone), "n_items": len(items)}
+        data = _facts(index, items, n_removed=len(gone))
     output.show(data, as_json=as_json)
 
 
 @index.command()
 def search(
     queries: Annotated[Path, argument("QUERIES", "Codes, or features if --model is given.")],
-    index: IndexFile = None,
-    store: StoreUrl = None,
-    collection: Collection = "items",
+    index: Place,
+    collection: Collection = None,
     model: RowModel = None,
     k: Neighbours = None,
     radius: Annotated[int | None, option("--radius", "N", "Find all within this distance.")] = None,
@@ -169,7 +167,7 @@ def search(
     \b
     Examples:
       shorthash index search codes.npz --index items.index -k 5
-      shorthash index search queries.npy --model digits.model --store sqlite:///items.db --radius 1
+      shorthash index search queries.npy --model digits.model --index sqlite:///items.db --radius 1
       shorthash index search queries.npy --model digits.model --index items.index --rerank asymmetric
     """
     if rerank is None and k is not None and radius is not None:
@@ -177,7 +175,7 @@ def search(
     if rerank is None and vectors is not None:
         raise typer.BadParameter("vectors are used with --rerank only", param_hint="--vectors")
     hasher = None if model is None else load_model(model)
-    with _open(index, store, collection) as items, output.progress() as step:
+    with _open(index, collection) as items, output.progress() as step:
         codes = read_codes(queries, hasher, step, items.n_bits)
         step("searching", 0, 0)
         if rerank is None:
@@ -218,9 +216,8 @@ def _show_ranked(found: Any, show: int, as_json: bool) -> None:
 
 @index.command()
 def stats(
-    index: IndexFile = None,
-    store: StoreUrl = None,
-    collection: Collection = "items",
+    index: Place,
+    collection: Collection = None,
     check: Annotated[bool, flag("--check", "Also check every byte of the file against its checksums.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -231,36 +228,31 @@ def stats(
       shorthash index stats --index items.index --check
     """
     from shorthash.errors import InvalidInput
-    from shorthash.persistence import verify
 
-    _check_place(index, store)
-    if check and index is None:
-        raise InvalidInput("--check is for the file of an --index; a database checks its own pages.")
-    if check and index is not None:
-        verify(index)
-    with _open(index, store, collection, check=False) as items:
+    file = None if _is_database(index) else Path(index)
+    if check and file is None:
+        raise InvalidInput("--check is for an index in a file; a database checks its own pages.")
+    with _open(index, collection, check=check) as items:
         _, sizes = items.buckets()
-        data: dict[str, Any] = {
-            "place": _place_name(index, store),
+        facts = {
             "class": type(items).__name__,
-            **_counts(items),
             "dimension": getattr(items, "dimension", None),
             "string_ids": items.ids.dtype.kind == "U",
             "occupied_codes": len(sizes),
             "possible_codes": 2**items.n_bits,
             "largest_bucket": int(sizes.max(initial=0)),
-            "bytes": index.stat().st_size if index is not None else None,
+            "bytes": None if file is None else file.stat().st_size,
             "checked": check,
         }
+        data = _facts(index, items, **facts)
     output.show(data, as_json=as_json)
 
 
 @index.command()
 def export(
     target: Annotated[Path, argument("OUTPUT", "File to write: .faiss, .parquet, .sql, .db or .sqlite.")],
-    index: IndexFile = None,
-    store: StoreUrl = None,
-    collection: Collection = "items",
+    index: Place,
+    collection: Collection = None,
     replace: Annotated[bool, flag("--replace", "Replace OUTPUT if it exists; a store is never replaced.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -269,66 +261,61 @@ def export(
     \b
     Examples:
       shorthash index export codes.parquet --index items.index
-      shorthash index export codes.sql --store sqlite:///items.db
+      shorthash index export codes.sql --index sqlite:///items.db
     """
     from shorthash.persistence import export_index
 
-    with _open(index, store, collection) as items:
+    with _open(index, collection) as items:
         export_index(items, target, replace=replace)
-        data = {"output": target, **_counts(items), "bytes": target.stat().st_size}
+        data = _facts(index, items, output=target, bytes=target.stat().st_size)
     output.show(data, as_json=as_json)
 
 
-def _check_place(index: Path | None, store: str | None) -> None:
-    """Raise unless exactly one of the two was given."""
-    if (index is None) == (store is None):
-        raise typer.BadParameter("give --index or --store, one of the two", param_hint="--index")
+def _is_database(place: str) -> bool:
+    return "://" in place
 
 
-def _place_name(index: Path | None, store: str | None) -> str:
+def _place_name(place: str) -> str:
     """The file, or the address of the database without its password."""
-    if store is None:
-        return str(index)
-    scheme, _, rest = store.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+    scheme, separator, rest = place.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else place
+
+
+def _facts(place: str, items: Any, **facts: Any) -> dict[str, Any]:
+    """Where an index is, ``facts``, and how many items it holds."""
+    return {"place": _place_name(place), **facts, "n_items": len(items), "n_bits": items.n_bits}
 
 
 @contextmanager
 def _open(
-    index: Path | None,
-    store: str | None,
-    collection: str,
-    *,
-    n_bits: int | None = None,
-    change: bool = False,
-    check: bool = True,
+    place: str, collection: str | None, *, n_bits: int | None = None, change: bool = False, check: bool = True
 ) -> Iterator[Any]:
     """Open the items, to read or to change; a file is saved at the end.
 
     Parameters
     ----------
-    index, store, collection : where the items are
+    place, collection : where the items are
     n_bits : length of the codes, if the index or the collection is new
-    change : whether the items will be changed; a file is otherwise not copied into memory
-    check : whether to check every byte of a file first; a file that is changed is always checked
+    change : whether the items will be changed; otherwise a file is not copied into memory
+    check : whether to check every byte of a file first
     """
-    _check_place(index, store)
-    if store is not None:
+    if _is_database(place):
         from shorthash.store import open_store
 
-        with open_store(store, n_bits, collection=collection) as opened:
+        with open_store(place, n_bits, collection=collection or "items") as opened:
             yield opened
         return
     from shorthash.index.buckets import BucketIndex
     from shorthash.persistence import save
 
-    assert index is not None
-    items = BucketIndex(n_bits) if n_bits is not None else _load_index(index, mmap=not change)
+    if collection is not None:
+        raise typer.BadParameter("a file holds one index, without collections", param_hint="--collection")
+    items = BucketIndex(n_bits) if n_bits is not None else _load_index(Path(place), mmap=not change)
     if check:
         items.verify()
     yield items
     if change:
-        save(items, index)
+        save(items, place)
 
 
 def _load_index(path: Path, *, mmap: bool = False) -> Any:
@@ -356,7 +343,3 @@ def _read_rows(
     if vectors is not None:
         given["vectors"] = read_features(vectors)
     return codes, given
-
-
-def _counts(items: Any) -> dict[str, int]:
-    return {"n_items": len(items), "n_bits": items.n_bits}

@@ -16,13 +16,11 @@ from shorthash import __version__
 from shorthash.cli import output
 from shorthash.errors import ShorthashError
 
-__all__ = ["app", "main"]
-
 # command or group -> the file of shorthash.cli that defines it under this name, in the order of --help
 COMMANDS = {
     "demo": "evaluate",
     "fit": "fit",
-    "encode": "encode",
+    "encode": "search",
     "search": "search",
     "evaluate": "evaluate",
     "info": "fit",
@@ -32,9 +30,9 @@ COMMANDS = {
     "index": "index",
     "sql": "search",
     "images": "images",
-    "serve": "serve",
+    "serve": "images",
     "sums": "sums",
-    "datasets": "datasets",
+    "datasets": "bench",
     "bench": "bench",
     "report": "bench",
 }

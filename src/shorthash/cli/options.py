@@ -7,30 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = [
-    "AsJson",
-    "Bits",
-    "Checkpoint",
-    "DataDir",
-    "Features",
-    "LabelColumns",
-    "Model",
-    "ModelOutput",
-    "Neighbours",
-    "Preset",
-    "Radius",
-    "Seed",
-    "Settings",
-    "Show",
-    "argument",
-    "flag",
-    "option",
-    "parse_numbers",
-    "parse_settings",
-    "split_kernel_settings",
-]
-
 KERNEL = "kernel."  # settings whose name begins so belong to the kernel features
+
+
+def group(name: str, about: str | None) -> typer.Typer:
+    """A group of commands; its help is the docstring of its file."""
+    return typer.Typer(name=name, help=about, rich_markup_mode=None, add_completion=False)
 
 
 def argument(metavar: str, text: str) -> Any:

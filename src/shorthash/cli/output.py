@@ -15,19 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 if TYPE_CHECKING:
     from shorthash.lab.tables import Table
 
-__all__ = [
-    "Progress",
-    "complain",
-    "duration",
-    "facts_of",
-    "progress",
-    "records",
-    "say",
-    "show",
-    "table",
-    "warnings_as_lines",
-]
-
 PIPE_WIDTH = 100  # columns where there is no terminal
 UNBOUNDED = 10_000  # columns of a terminal in which everything fits
 LOG_SECONDS = 10  # least time between lines of progress where there is no terminal

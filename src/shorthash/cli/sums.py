@@ -2,12 +2,12 @@
 
 All that some methods (sumeaph, rslh, nsh, hcsdh) need of the rows is a few sums. So parts of the rows may be read
 anywhere, in any order, and added up later; the model is that of all rows together. All parts must use the same anchors:
-collect the first, and give its file to the others by --front.
+collect the first, and give its file to the others by --kernel.
 
 \b
 Example:
   shorthash sums collect monday.parquet --label class -o monday.sums
-  shorthash sums collect tuesday.parquet --label class --front monday.sums -o tuesday.sums
+  shorthash sums collect tuesday.parquet --label class --kernel monday.sums -o tuesday.sums
   shorthash sums merge monday.sums tuesday.sums -o both.sums
   shorthash sums fit both.sums -o digits.model --bits 12
 """
@@ -33,17 +33,16 @@ from shorthash.cli.options import (
     Seed,
     Settings,
     argument,
+    group,
     option,
     parse_settings,
     split_kernel_settings,
 )
 
-__all__ = ["sums"]
-
 SumsFile = Annotated[Path, argument("SUMS", "File written by shorthash sums collect.")]
 SumsOutput = Annotated[Path, option("--output -o", "SUMS", "File to write.")]
 
-sums = typer.Typer(name="sums", help=__doc__, rich_markup_mode=None, add_completion=False)
+sums = group("sums", __doc__)
 
 
 @sums.command()
@@ -52,10 +51,10 @@ def collect(
     output_file: SumsOutput,
     labels: Annotated[Path | None, argument("LABELS", "Their labels, if they are in a separate file.")] = None,
     label: LabelColumns = None,
-    front: Annotated[
-        Path | None, option("--front", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
+    kernel: Annotated[
+        Path | None, option("--kernel", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
     ] = None,
-    anchors: Annotated[int, option("--anchors", "N", "Anchors to draw.")] = 1000,
+    anchors: Annotated[int | None, option("--anchors", "N", "Anchors to draw.", "1000")] = None,
     seed: Seed = 0,
     settings: Annotated[
         list[str] | None, option("--set", "kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.")
@@ -79,12 +78,15 @@ def collect(
     if labels is None and not label:
         raise InvalidInput("Sums need labels; give a file of them as LABELS, or the column of a table by --label.")
     source = scale.as_stream(features, labels, label=label_columns(label))
-    if front is not None:
-        kernel = scale.load_collected(front).kernel
+    if kernel is not None and (anchors is not None or given):
+        raise typer.BadParameter("the file sets the kernel; leave out --anchors and --set", param_hint="--kernel")
+    if kernel is not None:
+        features_of = scale.load_collected(kernel).kernel
     else:
-        kernel = AnchorRBF().set_params(**{"n_anchors": anchors, "random_state": seed, **given})
+        drawn = {} if anchors is None else {"n_anchors": anchors}
+        features_of = AnchorRBF().set_params(**{"random_state": seed, **drawn, **given})
     with output.progress() as step:
-        collected = scale.collect(source, kernel, checkpoint=checkpoint, progress=step)
+        collected = scale.collect(source, features_of, checkpoint=checkpoint, progress=step)
         scale.save_collected(collected, output_file)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
@@ -169,17 +171,9 @@ def fit(
     collected = load_collected(path)
     start = time.perf_counter()
     fit_collected(hasher, collected)
-    data = {
-        "model": str(model),
-        "method": method,
-        "preset": preset,
-        "n_bits": bits,
-        "n_rows": collected.n_rows,
-        "n_features": int(hasher.n_features_in_),
-        "seconds": round(time.perf_counter() - start, 3),
-    }
+    seconds = time.perf_counter() - start
     save(hasher, model)
-    show_fit(data, hasher[-1], {}, as_json=as_json)
+    show_fit(model, hasher, method, preset, collected.n_rows, seconds, {}, as_json=as_json)
 
 
 def _show_sums(path: Path, collected: Any, as_json: bool) -> None:

@@ -2,18 +2,17 @@
 
 While runs are done, every record is appended as a line of JSON to ``running.jsonl``; when an experiment is complete,
 its records move to one compressed table, ``<experiment>.jsonl.gz``, sorted by run. A run is stored once, in whatever
-table, and found by its name; records are never written over. Per-query scores are in ``side/<run>.npz`` beside the
-folder, their checksum in the record. Folders of older versions, with one ``<run>.json`` per run, are read as well, and
-the next ``shorthash bench run`` moves those files into tables.
+table, and found by its name; records are never overwritten. Per-query scores are in ``side/<run>.npz`` beside the
+folder, their checksum in the record.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from shorthash.data.datasets import file_checksum
 from shorthash.data.files import replacing
 from shorthash.errors import DataFileError
 from shorthash.lab.spec import run_name
+from shorthash.persistence.files import locked
 
 __all__ = ["SCHEMA", "Records", "append_record", "compact", "read_records", "remove", "side_folder", "writing"]
 
@@ -44,7 +44,7 @@ def read_records(folder: str | Path) -> dict[str, dict[str, Any]]:
     records: dict[str, dict[str, Any]] = {}
     for table in sorted(place.glob(f"*{TABLE}")):
         records = {**_read_table(table), **records}
-    return {**_read_log(place), **_read_files(place), **records}
+    return {**_read_log(place), **records}
 
 
 def append_record(folder: str | Path, record: Mapping[str, Any], per_query: Mapping[str, NDArray[Any]] | None) -> None:
@@ -70,29 +70,24 @@ def append_record(folder: str | Path, record: Mapping[str, Any], per_query: Mapp
 
 
 def compact(folder: str | Path, tables: Mapping[str, Iterable[str]]) -> None:
-    """Move records from the log, and from files of older versions, into the tables that want them.
+    """Move records from the log into the tables of the experiments that plan their runs.
 
     Parameters
     ----------
     folder : of the records
-    tables : name of the table -> names of its runs; a run that several want goes to the first
+    tables : name of the table -> names of its runs; a run that several plan goes to the first
     """
     place = Path(folder)
-    logged, files = _read_log(place), _read_files(place)
-    loose = {**logged, **files}
-    stored = {run for table in place.glob(f"*{TABLE}") for run in _read_table(table)}
-    moved: set[str] = set(loose) & stored  # written before a crash
+    logged = _read_log(place)
+    moved = {run for table in place.glob(f"*{TABLE}") for run in _read_table(table)} & logged.keys()  # before a crash
     for name, runs in tables.items():
-        new = {run: loose[run] for run in runs if run in loose and run not in moved}
+        new = {run: logged[run] for run in runs if run in logged and run not in moved}
         if new:
             table = place / f"{name}{TABLE}"
             _write_table(table, {**new, **(_read_table(table) if table.exists() else {})})
-            moved |= set(new)
-    rest = [record for run, record in logged.items() if run not in moved]
-    if len(rest) < len(logged):
-        _write_log(place, rest)
-    for run in moved & set(files):
-        (place / f"{run}.json").unlink()
+            moved |= new.keys()
+    if moved:
+        _write_log(place, [record for run, record in logged.items() if run not in moved])
 
 
 def remove(folder: str | Path, runs: Collection[str]) -> None:
@@ -110,32 +105,15 @@ def remove(folder: str | Path, runs: Collection[str]) -> None:
             _write_table(table, {run: record for run, record in records.items() if run not in runs})
     if (place / LOG).exists():
         _write_log(place, [record for run, record in _read_log(place).items() if run not in runs])
-    for run in runs:
-        (place / f"{run}.json").unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def writing(folder: str | Path) -> Iterator[None]:
-    """Hold the folder for writing; raises if another process holds it. The lock ends with the process."""
+def writing(folder: str | Path) -> AbstractContextManager[None]:
+    """Hold the folder for writing until the block, or the process, ends; an error if another process holds it."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise DataFileError(
-            f"Another process writes records to {place}; wait for it, or use another folder with --results."
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(handle)
+    return locked(
+        place, f"Another process writes records to {place}; wait for it, or use another folder with --results."
+    )
 
 
 def side_folder(folder: str | Path) -> Path:
@@ -167,25 +145,14 @@ def _read_log(place: Path) -> dict[str, dict[str, Any]]:
     return records
 
 
-def _read_files(place: Path) -> dict[str, dict[str, Any]]:
-    """Records of older versions, one file each."""
-    records = {}
-    for file in sorted(place.glob("*.json")):
-        record: Any = None
-        with contextlib.suppress(ValueError, OSError):
-            record = json.loads(file.read_text(encoding="utf-8"))
-        records[file.stem] = _checked(record, file, file.stem)
-    return records
-
-
-def _checked(record: Any, file: Path, name: str | None = None) -> dict[str, Any]:
+def _checked(record: Any, file: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or not {"schema", "run", "spec"} <= set(record):
         raise DataFileError(f"{file} does not hold records of runs; remove it, and run the experiment again.")
     if record["schema"] != SCHEMA:
         raise DataFileError(
             f"{file} has schema {record['schema']}, but this version reads {SCHEMA}; use the version that wrote it."
         )
-    if run_name(record["spec"]) != record["run"] or name not in (None, record["run"]):
+    if run_name(record["spec"]) != record["run"]:
         raise DataFileError(f"{file} holds a record that is not of the run it is named after; remove that record.")
     return record
 

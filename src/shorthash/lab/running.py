@@ -18,19 +18,13 @@ from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.errors import DataFileError, InvalidInput, ShorthashError
 from shorthash.lab.records import append_record, compact, read_records, remove, writing
 from shorthash.lab.sharing import SharedSplit
-from shorthash.lab.spec import Experiment, Group, group_runs, plan_part, unique_runs
+from shorthash.lab.spec import Experiment, Group, group_runs, unique_runs
 from shorthash.lab.tasks import make_record
 
-__all__ = ["Progress", "RunCounts", "do_group", "experiment_status", "run_experiments"]
+__all__ = ["RunCounts", "do_group", "run_experiments"]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How many runs are done, of how many, and an estimate of the time left."""
-
-    done: int
-    total: int
-    seconds_left: float
+Progress = Callable[[str, int, int, float], None]  # what is done, runs done, runs in all, seconds left
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ def run_experiments(
     data_dir: str | Path | None = None,
     workers: int | None = None,
     again: Sequence[str] = (),
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> RunCounts:
     """Do every run that has no record yet. It may be stopped at any time, in any way, and continues where it stopped.
 
@@ -61,7 +55,7 @@ def run_experiments(
     data_dir : folder to look for data in first
     workers : processes of one thread each; default: one per core
     again : methods whose runs are done again, in place of their records
-    progress : called after every group of runs
+    progress : called with (what, done, total, seconds left) after every group of runs
     """
     n_workers = check_count(os.cpu_count() or 1 if workers is None else workers, "workers", "run_experiments")
     begin = time.perf_counter()
@@ -76,16 +70,9 @@ def run_experiments(
         for name in dict.fromkeys(spec.dataset for spec in missing):
             read_dataset(name, data_dir)  # raise now if a data set is missing, not after an hour
         if missing:
-            _do_groups(group_runs(missing), str(results), data_dir, n_workers, progress or (lambda _: None))
+            _do_groups(group_runs(missing), str(results), data_dir, n_workers, progress)
         compact(results, {experiment.name: unique_runs([experiment]) for experiment in experiments})
     return RunCounts(len(planned), len(planned) - len(missing), len(missing), time.perf_counter() - begin)
-
-
-def experiment_status(experiment: Experiment, results: str | Path) -> dict[str, tuple[int, int]]:
-    """Part -> (runs that have a record, runs planned)."""
-    stored = read_records(results)
-    runs = {part.name: {run.name for run in plan_part(part)} for part in experiment.parts}
-    return {name: (len(names & stored.keys()), len(names)) for name, names in runs.items()}
 
 
 def do_group(group: Group, results: str | Path, data_dir: str | Path | None) -> None:
@@ -107,7 +94,7 @@ def _do_groups(
     results: str,
     data_dir: str | Path | None,
     n_workers: int,
-    progress: Callable[[Progress], None],
+    progress: Progress | None,
 ) -> None:
     """Give the groups to processes: first those that share work, then costs, each in a process of its own."""
     begin = time.perf_counter()
@@ -129,7 +116,9 @@ def _do_groups(
                 future.result()
                 done, done_weight = done + len(waiting[future].runs), done_weight + waiting[future].weight
                 spent = time.perf_counter() - begin
-                progress(Progress(done, total, spent * (total_weight - done_weight) / done_weight))
+                if progress is not None:
+                    left = spent * (total_weight - done_weight) / done_weight
+                    progress("running experiments", done, total, left)
         except BrokenProcessPool:
             raise InvalidInput(
                 "A worker process was killed, perhaps for lack of memory; run again to continue where it stopped, with "
