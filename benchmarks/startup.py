@@ -9,7 +9,7 @@ import time
 
 
 def main() -> None:
-    for arguments in (["--help"], ["fit", "--help"], ["--version"]):
+    for arguments in (["--help"], ["fit", "--help"], ["--version"], ["sql", "--bits", "8"]):
         seconds = []
         for _ in range(7):
             start = time.perf_counter()

@@ -65,18 +65,19 @@ def test_every_command_explains_itself_with_an_example(run, command):
     assert about[-1].startswith("    "), "the description ends in its examples"
 
 
-def test_help_loads_nothing_heavy():
+@pytest.mark.parametrize(("arguments", "allowed"), [(["--help"], []), (["sql", "--bits", "8"], ["numpy"])])
+def test_loads_nothing_heavy(arguments, allowed):
     """How quick it is stands in benchmarks/startup.py."""
     script = f"""
 import sys
 from shorthash.cli.main import main
 try:
-    main(["--help"])
+    main({arguments})
 finally:
     print([name for name in {HEAVY} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("[]\n"), "help loads nothing heavy"
+    assert done.stdout.endswith(f"\n{allowed}\n")
 
 
 def test_a_command_is_imported_when_it_is_called():

@@ -23,6 +23,7 @@ from shorthash.index.base import Scored
 from shorthash.index.items import Vectors
 from shorthash.index.results import SearchResult
 from shorthash.store.base import Store
+from shorthash.store.example_sql import check_name, integer_type
 from shorthash.store.items import Allowed, Rows, Scalar, StoreWhere, as_ids_array, search_result, to_signed
 from shorthash.store.sql import (
     CATALOGUE,
@@ -35,9 +36,7 @@ from shorthash.store.sql import (
     Version,
     ball_codes,
     check_free,
-    check_name,
     distances_of,
-    integer_type,
 )
 
 __all__ = ["PostgresStore"]

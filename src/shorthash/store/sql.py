@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -48,9 +47,7 @@ __all__ = [
     "as_json_list",
     "ball_codes",
     "check_free",
-    "check_name",
     "distances_of",
-    "integer_type",
 ]
 
 Clause = tuple[str, list[Any]]
@@ -81,9 +78,6 @@ COLUMNS = (
 ORDERS = {"id": "id", "insertion": "place"}  # columns that an order of ties sorts by
 ALWAYS_PROBED = 512  # codes that are cheap to probe however few items there are
 NEVER_PROBED = 100_000  # codes that are too many for a statement however many items there are
-
-NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-RESERVED = re.compile(r"(shorthash|sqlite|pg)_.*|.*_vectors")
 
 
 @dataclass(frozen=True)
@@ -573,21 +567,6 @@ def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:
 def as_json_list(values: Sequence[Any]) -> str:
     """Values as one parameter."""
     return json.dumps(list(values), ensure_ascii=False)
-
-
-def integer_type(n_bits: int) -> str:
-    """The smallest integer type of PostgreSQL that holds codes as they are; 64 bits use the sign."""
-    return "smallint" if n_bits <= 15 else "integer" if n_bits <= 31 else "bigint"
-
-
-def check_name(name: object, what: str) -> str:
-    """Raise unless ``name`` is allowed for a collection or a version; only such names become part of a statement."""
-    if not isinstance(name, str) or not NAME.fullmatch(name) or RESERVED.fullmatch(name):
-        raise InvalidInput(
-            f"The name of a {what} must be at most 40 lower-case letters, digits and '_', begin with a letter, and not "
-            f"look like shorthash_..., sqlite_..., pg_... or ..._vectors. Got {name!r} instead."
-        )
-    return name
 
 
 def check_free(taken: object, name: str) -> None:

@@ -20,6 +20,7 @@ from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, Persistence
 from shorthash.index.items import AnyIds
 from shorthash.persistence.files import read_file, write_file
 from shorthash.store.base import Store
+from shorthash.store.example_sql import check_name
 from shorthash.store.items import Allowed, Rows, Scalar
 from shorthash.store.sql import (
     CATALOGUE,
@@ -31,7 +32,6 @@ from shorthash.store.sql import (
     Version,
     as_json_list,
     check_free,
-    check_name,
     distances_of,
 )
 
