@@ -105,11 +105,11 @@ def test_searches_read_the_b_tree_only(tmp_path):
     with store._reading() as session:
         plans = [
             session.run(
-                f"EXPLAIN QUERY PLAN SELECT id, code_1, slot FROM items WHERE {clause}", [1] * clause.count("?")
+                f"EXPLAIN QUERY PLAN SELECT id, code_1, slot FROM items WHERE {clause}", ["[1]"] * clause.count("?")
             )
             for clause in (
                 "code_1 = ? ORDER BY id LIMIT 5",
-                "code_1 IN (?, ?) ORDER BY +id",
+                "code_1 IN (SELECT value FROM json_each(?)) ORDER BY +id",
                 "code_1 = ? AND class = ?",
             )
         ]
@@ -118,11 +118,10 @@ def test_searches_read_the_b_tree_only(tmp_path):
     store.close()
 
 
-def test_rings_fall_back_to_one_scan(monkeypatch):
+def test_rings_fall_back_to_one_scan():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2**63, 3000, dtype=np.uint64)
     store, scan = SQLiteStore(":memory:", 64).add(codes), ScanIndex(64).add(codes)
-    monkeypatch.setattr("shorthash.store.sqlite.SCAN_BLOCK", 100)
     for ties in ("id", "insertion", "shuffle"):
         for k in (1, 10, 5000):
             found, truth = store.search(codes[:2], k, ties=ties), scan.search(codes[:2], k, ties=ties)
@@ -132,14 +131,14 @@ def test_rings_fall_back_to_one_scan(monkeypatch):
     assert store.within(codes[:2], 28).ids.tolist() == scan.within(codes[:2], 28).ids.tolist()
 
 
-def test_balls_larger_than_a_statement_are_cut(monkeypatch):
-    monkeypatch.setattr("shorthash.store.sqlite.SQLiteSession.max_values", 7)
-    codes = packed(np.random.default_rng(0).integers(0, 4096, 500))
-    store, scan = SQLiteStore(":memory:", 12).add(codes), ScanIndex(12).add(codes)
-    for ties in ("id", "insertion", "shuffle"):
-        assert store.search(codes[:3], 40, ties=ties).ids.tolist() == scan.search(codes[:3], 40, ties=ties).ids.tolist()
-    assert len(store.search(codes[:1], 40, ties="any").ids[0]) == 40
-    assert store.counts(codes[:3], 4).tolist() == scan.counts(codes[:3], 4).tolist()
+def test_balls_of_many_codes_are_probed_by_one_statement(monkeypatch):
+    monkeypatch.setattr("shorthash.store.sql.ALWAYS_PROBED", 50_000)
+    monkeypatch.setattr("shorthash.store.sqlite.SQLiteSession.distance", None)  # a scan would fail
+    codes = np.random.default_rng(0).integers(0, 2**63, 500, dtype=np.uint64)
+    queries = codes[:2] ^ np.uint64(0b111)
+    store, scan = SQLiteStore(":memory:", 64).add(codes), ScanIndex(64).add(codes)
+    assert store.counts(queries, 3).tolist() == scan.counts(queries, 3).tolist() == [1, 1]
+    assert store.within(queries, 3).ids.tolist() == scan.within(queries, 3).ids.tolist()
 
 
 def test_plain_sql_can_read_a_store(tmp_path):

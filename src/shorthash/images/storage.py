@@ -169,7 +169,8 @@ class ItemStore(SQLiteStore):
         sql = f"SELECT id, {self._version.column}, class, {NAME}, {CONTENT} FROM {self.collection}"
         with self._reading() as session:
             kind = session.collection.id_kind
-            for block in session.stream(sql, [], BLOCK):
+            cursor = session.connection.raw.execute(sql)
+            while block := cursor.fetchmany(BLOCK):
                 for i, column in enumerate(columns):
                     column += [row[i] for row in block]
         ids, codes, labels, names, contents = columns

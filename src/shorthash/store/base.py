@@ -21,6 +21,7 @@ from shorthash.index.items import (
     AnyIds,
     Vectors,
     as_ids,
+    as_vectors,
     check_same_kind,
     check_unique,
     next_ids,
@@ -33,15 +34,13 @@ from shorthash.index.items import (
 from shorthash.index.results import RadiusResult, SearchResult
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import (
-    Allowed,
     Items,
     StoreWhere,
-    as_allowed,
     as_ids_array,
     check_found,
-    check_rows,
     from_signed,
     in_order,
+    item_columns,
     items_of,
     search_result,
     to_signed,
@@ -123,7 +122,7 @@ class Store(HammingIndex):
             first = Version(check_name(version or "v1", "version"), 1, check_n_bits(n_bits, owner))
             with self._writing(collection) as session:
                 info = session.create(first)
-        opened = info.version(info.current if version is None else version)
+        opened = info.version(info.current_version if version is None else version)
         if n_bits is not None and opened.n_bits != n_bits:
             raise InvalidInput(
                 f"Version {opened.name!r} of collection {info.name!r} has codes of {opened.n_bits} bits. "
@@ -155,13 +154,13 @@ class Store(HammingIndex):
     def codes(self) -> PackedCodes:
         """Packed codes of all items in insertion order, (n_items,), read-only."""
         with self._opened() as session:
-            return read_only(session.listing(self._version)[1])
+            return read_only(session.listing()[1])
 
     @property
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order, (n_items,), read-only."""
         with self._opened() as session:
-            return read_only(session.listing(self._version)[0])
+            return read_only(session.listing()[0])
 
     @property
     def vectors(self) -> NDArray[np.float32] | None:
@@ -170,15 +169,15 @@ class Store(HammingIndex):
         None if no item has one.
         """
         with self._opened() as session:
-            ids, _ = session.listing(self._version)
+            ids, _ = session.listing()
             if not session.collection.dimension or not len(ids):
                 return None
-            found = in_order(session.items(self._version, ids), ids).vectors
+            found = in_order(session.items(ids), ids).vectors
         return None if found is None or np.isnan(found).all() else read_only(found)
 
     def __len__(self) -> int:
         with self._opened() as session:
-            return session.count(self._version, None, Allowed())
+            return session.count([])
 
     def add(
         self,
@@ -237,7 +236,7 @@ class Store(HammingIndex):
             with self._writing() as session:
                 self._check_known(session, given)
                 place = session.collection.next_place
-                session.recode(self._version, given.tolist(), to_signed(packed).tolist(), place)
+                session.recode(given, to_signed(packed), place)
                 session.save(replace(session.collection, next_place=place + len(given)))
         return self
 
@@ -264,9 +263,7 @@ class Store(HammingIndex):
         check_unique(given, type(self).__name__)
         with self._opened() as session:
             self._check_kind(session, given)
-            same = given.dtype.kind == session.collection.id_kind
-            found = session.items(self._version, given if same else given[:0])
-        return in_order(found, given)
+            return in_order(session.items(given), given)
 
     def drop(self) -> None:
         """Delete the collection with all its items and versions."""
@@ -285,7 +282,7 @@ class Store(HammingIndex):
     def current_version(self) -> str:
         """The version that is opened when none is named."""
         with self._reading() as session:
-            return session.collection.current
+            return session.collection.current_version
 
     def sibling(self, collection: str, n_bits: int | None = None, version: str | None = None) -> Self:
         """Another collection in the same database; shares the connection. Arguments are those of the store."""
@@ -323,7 +320,7 @@ class Store(HammingIndex):
         with self._writing() as session:
             info = session.collection
             dropped = info.version(version)
-            if version == info.current:
+            if version == info.current_version:
                 raise InvalidInput(f"Version {version!r} is the current one; switch() to another before dropping it.")
             session.save(replace(info, versions={n: v for n, v in info.versions.items() if n != version}))
             session.drop_version(dropped)
@@ -352,8 +349,8 @@ class Store(HammingIndex):
         total, in_this_pass, after = 0, 0, None
         while True:
             with self._opened() as session:
-                place = dict(session.lacking(self._version, to, after, batch_size))
-                batch = session.items(self._version, as_ids_array(list(place))) if place else None
+                place = dict(session.lacking(to, after, batch_size))
+                batch = session.items(as_ids_array(list(place))) if place else None
             if batch is None:
                 if not in_this_pass:
                     return total
@@ -364,7 +361,7 @@ class Store(HammingIndex):
                 raise InvalidInput(f"encode() must return one code per item. Got {len(codes)} for {len(batch)} items.")
             found = batch.ids.tolist()
             with self._writing() as session:
-                session.fill(to, found, [place[item] for item in found], to_signed(codes).tolist())
+                session.at(to).fill(found, [place[item] for item in found], to_signed(codes))
             total, in_this_pass, after = total + len(found), in_this_pass + len(found), list(place)[-1]
 
     def n_lacking(self, version: str) -> int:
@@ -380,7 +377,7 @@ class Store(HammingIndex):
                 raise InvalidInput(
                     f"{lacking} items have no code in version {version!r}; call migrate({version!r}, encode) first."
                 )
-            session.save(replace(session.collection, current=version))
+            session.save(replace(session.collection, current_version=version))
         return self.at(version)
 
     def dual_search(
@@ -410,11 +407,12 @@ class Store(HammingIndex):
         with self._reading() as session:
             old, new = (session.collection.version(name) for name in codes)
             packed = [as_packed(given, v.n_bits) for given, v in zip(codes.values(), (old, new), strict=True)]
-            allowed = self._allowed(session, where)
+            conditions = session.conditions(where)
+            not_migrated = [(f"{new.column} IS NULL", []), *conditions]
             best = []
             for by_old, by_new in zip(*(to_signed(given).tolist() for given in packed), strict=True):
-                left = session.nearest(old, by_old, k, "id", 0, replace(allowed, lacking=new.column))
-                done = session.nearest(new, by_new, k, "id", 0, allowed)
+                left = session.at(old).nearest(by_old, k, "id", 0, not_migrated)
+                done = session.at(new).nearest(by_new, k, "id", 0, conditions)
                 hits = [(d * new.n_bits, item, d, False) for item, d in zip(*left, strict=True)]
                 hits += [(d * old.n_bits, item, d, True) for item, d in zip(*done, strict=True)]
                 best.append(sorted(hits)[:k])
@@ -433,9 +431,7 @@ class Store(HammingIndex):
 
     def _has(self, ids: AnyIds) -> bool:
         with self._opened() as session:
-            if ids.dtype.kind != session.collection.id_kind:
-                return False
-            return len(session.items(self._version, ids)) == len(ids)
+            return len(session.items(ids)) == len(ids)
 
     def _remove(self, ids: AnyIds) -> None:
         with self._writing() as session:
@@ -444,13 +440,11 @@ class Store(HammingIndex):
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
         with self._opened() as session:
-            allowed = self._allowed(session, where)
-            rows = [
-                session.nearest(self._version, query, k, ties, seed, allowed) for query in to_signed(queries).tolist()
-            ]
+            conditions = session.conditions(where)
+            rows = [session.nearest(query, k, ties, seed, conditions) for query in to_signed(queries).tolist()]
             if rows and rows[0][0]:
                 return search_result(rows)
-            width = 0 if rows else min(k, session.count(self._version, None, allowed))
+            width = 0 if rows else min(k, session.count(conditions))
             return search_result(rows, session.collection.id_kind, width)
 
     def _within(
@@ -458,9 +452,9 @@ class Store(HammingIndex):
     ) -> RadiusResult:
         column = "place" if ties == "insertion" else ""
         with self._opened() as session:
-            allowed = self._allowed(session, where)
+            conditions = session.conditions(where)
             signed = to_signed(queries).tolist()
-            balls = [session.ball(self._version, query, radius, allowed, column) for query in signed]
+            balls = [session.ball(query, radius, conditions, column) for query in signed]
             rows = [row for ball in balls for row in ball]
             kind = "i" if rows else session.collection.id_kind
         ids = as_ids_array([row[0] for row in rows], kind)
@@ -473,13 +467,13 @@ class Store(HammingIndex):
 
     def _counts(self, queries: PackedCodes, radius: int, where: StoreWhere | None) -> NDArray[np.int64]:
         with self._opened() as session:
-            allowed = self._allowed(session, where)
-            counts = [session.n_within(self._version, q, radius, allowed) for q in to_signed(queries).tolist()]
+            conditions = session.conditions(where)
+            counts = [session.n_within(query, radius, conditions) for query in to_signed(queries).tolist()]
         return np.array(counts, dtype=np.int64)
 
     def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
         with self._opened() as session:  # all rings belong to one state, so they are read before the first is returned
-            found = list(session.rings(self._version, int(to_signed(query)[0]), "id", 0, Allowed(), None))
+            found = list(session.rings(int(to_signed(query)[0]), "id", 0, [], None))
         return ((distance, as_ids_array([row[0] for row in rows])) for distance, rows in found)
 
     def _scored(
@@ -496,14 +490,14 @@ class Store(HammingIndex):
             dimension = session.collection.dimension or None
             if dimension is not None or not session.is_empty():
                 self._check_columns(vectors, metric, dimension)
-            allowed = self._allowed(session, where)
+            conditions = session.conditions(where)
             found = []
             for query, vector in zip(to_signed(queries).tolist(), vectors, strict=True):
                 column = "" if metric == "asymmetric" else session.vector_column
                 if k is None:
-                    rows = session.ball(self._version, query, radius, allowed, column)
+                    rows = session.ball(query, radius, conditions, column)
                 else:
-                    rings = session.rings(self._version, query, "scores", 0, allowed, k, column)
+                    rings = session.rings(query, "scores", 0, conditions, k, column)
                     rows = [row for _, ring in rings for row in ring]
                 ids = as_ids_array([row[0] for row in rows], session.collection.id_kind)
                 scores = self._scores(session, rows, vector, metric)
@@ -522,17 +516,23 @@ class Store(HammingIndex):
 
     # sessions and checks
 
+    def _session(self, collection: str | None = None, *, writing: bool = False) -> Session:
+        """A session for the opened version; or, before that, for a ``collection``."""
+        if collection is None:
+            return self._session_type(self._connection, self._collection, self._version, writing=writing)
+        return self._session_type(self._connection, collection, None, writing=writing)
+
     @contextmanager
     def _reading(self, collection: str | None = None) -> Iterator[Session]:
         """One state of the database, to read."""
         with self._connection.transaction(self._session_type.begin_reading):
-            yield self._session_type(collection or self._collection, self._connection)
+            yield self._session(collection)
 
     @contextmanager
     def _writing(self, collection: str | None = None) -> Iterator[Session]:
         """One transaction, to read and write."""
         with self._connection.transaction(self._session_type.begin_writing):
-            yield self._session_type(collection or self._collection, self._connection, writing=True)
+            yield self._session(collection, writing=True)
 
     @contextmanager
     def _opened(self) -> Iterator[Session]:
@@ -554,10 +554,6 @@ class Store(HammingIndex):
         """Raise unless the opened version still exists."""
         if session.collection.versions.get(self.version) != self._version:
             raise InvalidInput(f"Version {self.version!r} was dropped by another process; open the store again.")
-
-    def _allowed(self, session: Session, where: StoreWhere | None) -> Allowed:
-        kind, ids = lambda: session.collection.id_kind, lambda: session.listing(self._version)[0]
-        return as_allowed(where, kind, ids, type(self).__name__)
 
     def _codes_by_version(self, codes: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, PackedCodes]:
         if not isinstance(codes, Mapping):
@@ -591,22 +587,24 @@ class Store(HammingIndex):
         replacing: bool,
     ) -> None:
         """Check and write items, and what changes about the collection."""
-        rows = check_rows(ids, codes, classes, metadata, vectors, type(self).__name__)
-        if not len(rows):
+        columns = item_columns(ids, classes, metadata, type(self).__name__)
+        n, kind = len(ids), ids.dtype.kind
+        rows = None if vectors is None else as_vectors(vectors, n, type(self).__name__, np.float32)
+        if not n:
             return
         self._check_kind(session, ids)
-        info, kind = session.collection, ids.dtype.kind
-        known = session.known(ids) if kind == info.id_kind else []
+        info, known = session.collection, session.known(ids)
         if known and not replacing:
             raise InvalidInput(
                 f"Id {known[0]!r} is already in the store; use upsert() to replace the item, or another id."
             )
-        dimension = info.dimension if rows.vectors is None else rows.vectors.shape[1]
+        dimension = info.dimension if rows is None else rows.shape[1]
         if info.dimension and dimension != info.dimension:
             raise InvalidInput(
                 f"Vectors in collection {info.name!r} have dimension {info.dimension}. Got {dimension} instead."
             )
-        session.delete(as_ids_array(known))
+        if known:
+            session.delete(as_ids_array(known))
         if kind != info.id_kind:
             session.set_id_kind(kind)
         if dimension and not info.dimension:
@@ -616,12 +614,14 @@ class Store(HammingIndex):
                 session.collection,
                 id_kind=kind,
                 last_id=max(info.last_id, int(ids.max())) if kind == "i" else info.last_id,
-                next_place=info.next_place + len(rows),
-                next_slot=info.next_slot + (0 if rows.vectors is None else len(rows)),
+                next_place=info.next_place + n,
+                next_slot=info.next_slot + (0 if rows is None else n),
                 dimension=dimension,
             )
         )
-        session.insert(rows, info.next_place, info.next_slot)
+        columns["place"] = range(info.next_place, info.next_place + n)
+        columns |= {info.versions[name].column: to_signed(values).tolist() for name, values in codes.items()}
+        session.insert(columns, rows, info.next_slot)
 
     def _check_kind(self, session: Session, ids: AnyIds) -> None:
         """Raise unless the opened version still exists and the ids are of its kind."""
@@ -632,5 +632,4 @@ class Store(HammingIndex):
 
     def _check_known(self, session: Session, ids: AnyIds) -> None:
         self._check_kind(session, ids)
-        same = ids.dtype.kind == session.collection.id_kind
-        check_found(ids, set(session.known(ids)) if same and len(ids) else set())
+        check_found(ids, set(session.known(ids)))

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from shorthash._types import PackedCodes
 from shorthash.codes import packed_dtype
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex
-from shorthash.index.items import AnyIds, Where, allowed_items, as_ids, as_vectors, check_same_kind
+from shorthash.index.items import AnyIds, Where, as_vectors
 from shorthash.index.results import SearchResult
 
 __all__ = [
     "LONGEST",
-    "Allowed",
     "Items",
-    "Rows",
     "Scalar",
     "StoreWhere",
-    "as_allowed",
     "as_ids_array",
+    "check_field",
     "check_found",
-    "check_rows",
+    "check_values",
     "from_signed",
     "in_order",
+    "item_columns",
     "items_of",
     "search_result",
     "to_signed",
@@ -107,38 +106,13 @@ def in_order(found: Items, ids: AnyIds) -> Items:
     return found.take([place[item] for item in ids.tolist()])
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Checked items to be written to a store.
-
-    Attributes
-    ----------
-    ids : n integers or strings
-    codes : name of a version -> n codes as signed integers
-    classes : n integers, strings or None
-    metadata : n JSON texts or None
-    vectors : (n, dimension) float32, or None
-    """
-
-    ids: list[Any]
-    codes: dict[str, list[int]]
-    classes: list[Class]
-    metadata: list[str | None]
-    vectors: NDArray[np.float32] | None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-def check_rows(
+def item_columns(
     ids: AnyIds,
-    codes: dict[str, PackedCodes],
     classes: Sequence[Any] | NDArray[Any] | None,
     metadata: Sequence[Mapping[str, Any] | None] | None,
-    vectors: ArrayLike | None,
     owner: str,
-) -> Rows:
-    """Items from what a user gave, one entry each."""
+) -> dict[str, Iterable[Any]]:
+    """Checked items as columns of a table: ids, classes (integers, strings or None) and metadata (JSON or None)."""
     n = len(ids)
     for name, values in [("classes", classes), ("metadata", metadata)]:
         if values is not None and len(values) != n:
@@ -152,13 +126,11 @@ def check_rows(
                     f"The 'ids' of {owner} must be text that a database can hold: at most {LONGEST} bytes of UTF-8 "
                     f"without NUL. Got {value[:50]!r}; encode or shorten such ids."
                 )
-    return Rows(
-        ids.tolist(),
-        {version: to_signed(values).tolist() for version, values in codes.items()},
-        _as_classes(classes, n, owner),
-        [None] * n if metadata is None else [_as_json(value, owner) for value in metadata],
-        None if vectors is None else as_vectors(vectors, n, owner, np.float32),
-    )
+    return {
+        "id": ids.tolist(),
+        "class": [None] * n if classes is None else _as_classes(classes, owner),
+        "metadata": [None] * n if metadata is None else [_as_json(value, owner) for value in metadata],
+    }
 
 
 def to_signed(codes: NDArray[Any]) -> NDArray[np.int64]:
@@ -184,9 +156,7 @@ def as_ids_array(ids: Sequence[Any], kind: str = "i") -> AnyIds:
     return np.array(ids, dtype=np.int64 if kind == "i" else np.str_)
 
 
-def _as_classes(classes: Sequence[Any] | NDArray[Any] | None, n: int, owner: str) -> list[Class]:
-    if classes is None:
-        return [None] * n
+def _as_classes(classes: Sequence[Any] | NDArray[Any], owner: str) -> list[Class]:
     if isinstance(classes, np.ndarray) and classes.dtype.kind == "i" and classes.ndim == 1:
         numbers: list[Class] = classes.tolist()
         return numbers
@@ -229,39 +199,8 @@ def _as_json(value: Any, owner: str) -> str | None:
     return text
 
 
-@dataclass(frozen=True)
-class Allowed:
-    """A condition on items; by default there is none.
-
-    Attributes
-    ----------
-    ids : only these
-    fields : field of the metadata (or "class") -> the values it may have
-    lacking : only items without a code in this column
-    """
-
-    ids: AnyIds | None = None
-    fields: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
-    lacking: str = ""
-
-
-def as_allowed(where: StoreWhere | None, kind: Callable[[], str], all_ids: Callable[[], AnyIds], owner: str) -> Allowed:
-    """The condition that ``where`` states; ``kind`` of the ids and ``all_ids`` are called only where needed."""
-    if where is None:
-        return Allowed()
-    if isinstance(where, Mapping):
-        return Allowed(fields=tuple((_field(name, owner), _values(name, v, owner)) for name, v in where.items()))
-    if not callable(where):
-        where = where if isinstance(where, np.ndarray) else np.asarray(list(where))
-        if where.dtype.kind != "b":
-            ids = as_ids(where, owner)
-            check_same_kind(ids, kind(), owner)
-            return Allowed(ids=ids)
-    ids = all_ids()
-    return Allowed(ids=ids[allowed_items(where, ids, owner)])
-
-
-def _field(name: Any, owner: str) -> str:
+def check_field(name: Any, owner: str) -> str:
+    """The name of a metadata field in ``where``."""
     if not isinstance(name, str) or not FIELD.fullmatch(name):
         raise InvalidInput(
             f"A field in 'where' of {owner} must be a name of letters, digits, spaces, '_' and '-'. Got {name!r}."
@@ -269,7 +208,8 @@ def _field(name: Any, owner: str) -> str:
     return name
 
 
-def _values(name: str, value: Any, owner: str) -> tuple[Scalar, ...]:
+def check_values(name: str, value: Any, owner: str) -> tuple[Scalar, ...]:
+    """The values that a field may have according to ``where``: one, or a collection of them."""
     several = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
     scalars = tuple(v.item() if isinstance(v, np.generic) else v for v in (value if several else [value]))
     for scalar in scalars:

@@ -6,9 +6,8 @@ and a search is sent to all shards and merged (docs/guide/store.md).
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,18 +19,17 @@ from shorthash._types import PackedCodes
 from shorthash._validation import require_extra
 from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.index.base import Scored
-from shorthash.index.items import Vectors
+from shorthash.index.items import AnyIds, Vectors
 from shorthash.index.results import SearchResult
 from shorthash.store.base import Store
 from shorthash.store.example_sql import check_name, integer_type
-from shorthash.store.items import Allowed, Rows, Scalar, StoreWhere, as_ids_array, search_result, to_signed
+from shorthash.store.items import Scalar, StoreWhere, as_ids_array, search_result, to_signed
 from shorthash.store.sql import (
     CATALOGUE,
     ORDERS,
     Clause,
     CollectionInfo,
     Connection,
-    Row,
     Session,
     Version,
     ball_codes,
@@ -71,8 +69,7 @@ class PostgresStore(Store):
         """Often the first ring is enough; one statement needs no transaction around it."""
         if len(queries) == 1 and where is None and ties != "shuffle":
             with self._version_explained(), self._connection.statements():
-                session = PostgresSession(self._collection, self._connection)
-                rows = session.probe(self._version, to_signed(queries).tolist(), Allowed(), ORDERS.get(ties, ""), k)
+                rows = self._session().probe(to_signed(queries).tolist(), [], ORDERS.get(ties, ""), k)
             if len(rows) == k:
                 return search_result([([row[0] for row in rows], [0] * k)])
         return super()._search(queries, k, ties, seed, where)
@@ -87,15 +84,17 @@ class PostgresStore(Store):
             assert isinstance(session, PostgresSession)
             if session.collection.vectors_at == "vector":
                 self._check_columns(vectors, metric, session.collection.dimension)
-                allowed = self._allowed(session, where)
+                conditions = session.conditions(where)
                 pairs = zip(to_signed(queries).tolist(), vectors.astype(np.float32), strict=True)
-                return [session.best(self._version, q, v, k, radius, metric, allowed) for q, v in pairs]
+                return [session.best(query, vector, k, radius, metric, conditions) for query, vector in pairs]
         return super()._rerank(queries, vectors, k, radius, metric, where)
 
     def _prepare(self, version: Version) -> None:
         """Build the B-tree of a version while other processes read and write."""
         with self._connection.statements():
-            PostgresSession(self._collection, self._connection).create_index(version, concurrently=True)
+            session = self._session()
+            assert isinstance(session, PostgresSession)
+            session.create_index(version, concurrently=True)
 
     def _after_writing(self, n_items: int) -> None:
         if n_items >= BULK:
@@ -126,6 +125,10 @@ class PostgresConnection(Connection):
         """Run a statement with ``?`` for every value, and return its rows."""
         cursor = self.raw.execute(sql.replace("?", "%s"), values or None)
         return cursor.fetchall() if cursor.description else []
+
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for every row of values."""
+        self.raw.cursor().executemany(sql.replace("?", "%s"), rows)
 
     def _in_transaction(self) -> bool:
         return not self.raw.closed and self.raw.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE
@@ -160,6 +163,7 @@ class PostgresConnection(Connection):
 class PostgresSession(Session):
     """A session in PostgreSQL's dialect."""
 
+    owner = "PostgresStore"
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     locking = " FOR UPDATE"
 
@@ -172,13 +176,20 @@ class PostgresSession(Session):
         """Whether the database has the tables of facts about collections."""
         return bool(self.run("SELECT to_regclass('shorthash_collections') IS NOT NULL")[0][0])
 
-    def among_codes(self, column: str, codes: Sequence[int]) -> Clause:
-        """The column holds one of some codes."""
+    @property
+    def distance(self) -> str:
+        """The Hamming distance of an item's code from a parameter."""
+        return f"bit_count(({self.version.column}::bigint # ?::bigint)::bit(64))"
+
+    def among_codes(self, codes: Sequence[int]) -> Clause:
+        """The code is one of some, all of them in one parameter."""
+        column = self.version.column
         return (f"{column} = ?", list(codes)) if len(codes) == 1 else (f"{column} = ANY(?)", [list(codes)])
 
-    def among_ids(self, ids: Sequence[Any]) -> Clause:
+    def among_ids(self, ids: AnyIds) -> Clause:
         """The id is one of some, all of them in one parameter."""
-        return f"id = ANY({self._id_array})", [list(ids)]
+        kind = "text" if self.collection.id_kind == "U" else "bigint"
+        return f"id = ANY(?::{kind}[])", [ids.tolist()]
 
     def holds(self, field: str, values: Sequence[Scalar]) -> Clause:
         """A field of the metadata, or the class, has one of some values."""
@@ -194,52 +205,23 @@ class PostgresSession(Session):
         """A query with its rows in order; OFFSET 0 keeps the planner from walking the whole table in that order."""
         return f"SELECT * FROM ({sql} OFFSET 0) AS found ORDER BY {column}" if several else f"{sql} ORDER BY {column}"
 
-    def scan(
-        self,
-        version: Version,
-        query: int,
-        reach: range,
-        allowed: Allowed,
-        order: str = "",
-        limit: int | None = None,
-        column: str = "",
-    ) -> list[Row]:
-        """Items whose distance from ``query`` lies in ``reach``, found by counting bits in the database."""
-        distance = _distance(version)
-        near = (f"{distance} BETWEEN ? AND ?", [query, reach.start, reach.stop - 1])
-        sql, values = self._select(version, [(f"{version.column} IS NOT NULL", []), near], allowed, column)
-        if limit is None:
-            return self.run(sql, values)
-        return self.run(f"{sql} ORDER BY {distance}{', ' if order else ''}{order} LIMIT ?", [*values, query, limit])
-
     def best(
-        self,
-        version: Version,
-        query: int,
-        vector: NDArray[np.float32],
-        k: int,
-        radius: int,
-        metric: str,
-        allowed: Allowed,
+        self, query: int, vector: NDArray[np.float32], k: int, radius: int, metric: str, conditions: list[Clause]
     ) -> Scored:
         """Ids, distances and scores of the best vectors within ``radius``, ranked by pgvector."""
-        near = (f"{_distance(version)} <= ?", [query, radius])
-        if self.worth_probing(version, radius):
-            near = self.among_codes(version.column, ball_codes(version.n_bits, radius, query))
-        clause, values = self._conditions([near, ("vector IS NOT NULL", [])], allowed)
+        near = (f"{self.distance} <= ?", [query, radius])
+        if self.worth_probing(radius):
+            near = self.among_codes(ball_codes(self.version.n_bits, radius, query))
+        operator = OPERATORS[metric]
+        sql, values = self._select([near, ("vector IS NOT NULL", []), *conditions], f"vector {operator} ?::vector AS d")
         rows = self.run(
-            f"SELECT id, code, CASE WHEN d = 'NaN' THEN 1 ELSE d END AS d FROM (SELECT id, {version.column} AS code,"
-            f" vector {OPERATORS[metric]} ?::vector AS d FROM {self._name} WHERE {clause}) AS found"
+            f"SELECT id, {self.version.column}, CASE WHEN d = 'NaN' THEN 1 ELSE d END AS d FROM ({sql}) AS found"
             " ORDER BY d, id LIMIT ?",
             [_vector_text(vector), *values, k],
         )
         shift = 1.0 if metric == "cosine" else 0.0
         scores = np.array([shift - row[2] for row in rows], dtype=np.float32)
         return as_ids_array([row[0] for row in rows], self.collection.id_kind), distances_of(rows, query), scores
-
-    def as_metadata(self, value: Any) -> dict[str, Any] | None:
-        """Metadata from a value of their column, which the driver has decoded."""
-        return value  # type: ignore[no-any-return]
 
     def read_vectors(self, values: Sequence[Any]) -> NDArray[np.float32]:
         """Vectors from values of their column, (n, dimension), nan in rows without one."""
@@ -275,41 +257,16 @@ class PostgresSession(Session):
             f" WHERE {column} IS NOT NULL"
         )
 
-    def insert(self, rows: Rows, first_place: int, first_slot: int) -> None:  # noqa: ARG002
+    def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:  # noqa: ARG002
         """Write new items with COPY."""
-        versions = [self.collection.versions[name].column for name in rows.codes]
-        columns = ["id", "place", "class", "metadata", *versions]
-        classes = (None if value is None else json.dumps(value, ensure_ascii=False) for value in rows.classes)
-        values: list[Any] = [rows.ids, itertools.count(first_place), classes, rows.metadata, *rows.codes.values()]
-        if rows.vectors is not None:
-            columns.append("vector")
+        classes = (None if value is None else json.dumps(value, ensure_ascii=False) for value in columns["class"])
+        columns = {**columns, "class": classes}
+        if vectors is not None:
             as_vector = _vector_text if self.collection.vectors_at == "vector" else _vector_bytes
-            values.append(map(as_vector, rows.vectors))
-        cursor = self.connection.raw.cursor()
-        with cursor.copy(f"COPY {self._name}({', '.join(columns)}) FROM STDIN") as copy:
-            for row in zip(*values, strict=False):
+            columns["vector"] = map(as_vector, vectors)
+        with self.connection.raw.cursor().copy(f"COPY {self._name}({', '.join(columns)}) FROM STDIN") as copy:
+            for row in zip(*columns.values(), strict=True):
                 copy.write_row(row)
-
-    def recode(self, version: Version, ids: Sequence[Any], codes: Sequence[int], first_place: int) -> None:
-        """Give items new codes and places; their codes in other versions are deleted."""
-        others = [v.column for v in self.collection.versions.values() if v != version]
-        cleared = "".join(f", {column} = NULL" for column in others)
-        places = range(first_place, first_place + len(ids))
-        self.run(
-            f"UPDATE {self._name} AS item SET {version.column} = new.code, place = new.place{cleared}"
-            f" FROM unnest({self._id_array}, ?::bigint[], ?::bigint[]) AS new(id, code, place) WHERE item.id = new.id",
-            [list(ids), list(codes), list(places)],
-        )
-
-    def fill(self, target: Version, ids: Sequence[Any], places: Sequence[int], codes: Sequence[int]) -> None:
-        """Write codes of items that are still at their place and still have none."""
-        column = target.column
-        self.run(
-            f"UPDATE {self._name} AS item SET {column} = new.code"
-            f" FROM unnest({self._id_array}, ?::bigint[], ?::bigint[]) AS new(id, code, place)"
-            f" WHERE item.id = new.id AND item.place = new.place AND item.{column} IS NULL",
-            [list(ids), list(codes), list(places)],
-        )
 
     def set_id_kind(self, kind: str) -> None:
         """Change the type of the empty column; strings are ordered by code point, as in Python."""
@@ -333,17 +290,8 @@ class PostgresSession(Session):
         """Drop a column and with it its B-tree."""
         self.run(f"ALTER TABLE {self._name} DROP COLUMN {version.column}")
 
-    @property
-    def _id_array(self) -> str:
-        return "?::text[]" if self.collection.id_kind == "U" else "?::bigint[]"
-
 
 PostgresStore._session_type = PostgresSession
-
-
-def _distance(version: Version) -> str:
-    """The Hamming distance of a code from a parameter."""
-    return f"bit_count(({version.column}::bigint # ?::bigint)::bit(64))"
 
 
 def _vector_bytes(vector: NDArray[np.float32]) -> bytes:

@@ -7,33 +7,43 @@
     shorthash_collections, shorthash_versions                        facts about collections and versions
 
 A search looks up the code itself, then the codes at distance 1, then 2, until it has enough items. A ring is probed as
-long as it has no more codes than the collection may have items; from there on one scan of all items is cheaper, and
-answers for all larger distances at once.
+long as it has no more codes than the collection may have items; from that distance on, one scan of all items is
+cheaper and covers all larger distances at once.
 
 Values are always passed as parameters. Names of tables come from the name of the collection, checked by ``check_name``.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from math import comb
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.codes import ball_size, ring_masks
 from shorthash.errors import InvalidInput, PersistenceError
-from shorthash.index.items import AnyIds, shuffle_keys
-from shorthash.store.items import Allowed, Items, Rows, Scalar, as_ids_array, from_signed, to_signed
+from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind, shuffle_keys
+from shorthash.store.items import (
+    Items,
+    Scalar,
+    StoreWhere,
+    as_ids_array,
+    check_field,
+    check_values,
+    from_signed,
+    to_signed,
+)
 
 __all__ = [
     "CATALOGUE",
@@ -54,7 +64,7 @@ Clause = tuple[str, list[Any]]
 """A condition and its parameters."""
 
 Row = tuple[Any, ...]
-"""Id and signed code of an item, and the value of one more column where that was asked for."""
+"""Id and signed code of an item, and the value of one more column if it was requested."""
 
 CATALOGUE = (
     """CREATE TABLE IF NOT EXISTS shorthash_collections(
@@ -64,16 +74,6 @@ CATALOGUE = (
     """CREATE TABLE IF NOT EXISTS shorthash_versions(
         collection TEXT NOT NULL, name TEXT NOT NULL, number INTEGER NOT NULL, n_bits INTEGER NOT NULL,
         PRIMARY KEY (collection, name))""",
-)
-COLUMNS = (
-    "current_version",
-    "id_kind",
-    "last_id",
-    "next_place",
-    "next_number",
-    "next_slot",
-    "dimension",
-    "vectors_at",
 )
 ORDERS = {"id": "id", "insertion": "place"}  # columns that an order of ties sorts by
 ALWAYS_PROBED = 512  # codes that are cheap to probe however few items there are
@@ -108,7 +108,7 @@ class CollectionInfo:
     Attributes
     ----------
     name : also the name of its table
-    current : the version that is opened when none is named
+    current_version : the version that is opened when none is named
     id_kind : "i" for integers, "U" for strings
     last_id : largest integer id ever used, -1 before the first
     next_place : place of the next item in insertion order; so no more items than this were ever added
@@ -116,11 +116,11 @@ class CollectionInfo:
     next_slot : number of the next vector
     dimension : of the vectors, 0 before the first
     vectors_at : where vectors are: the side file (SQLite) or the type of the column (PostgreSQL)
-    versions : by name
+    versions : by name; rows of ``shorthash_versions``
     """
 
     name: str
-    current: str
+    current_version: str
     id_kind: str = "i"
     last_id: int = -1
     next_place: int = 0
@@ -136,6 +136,9 @@ class CollectionInfo:
             known = ", ".join(repr(v) for v in self.versions)
             raise InvalidInput(f"Collection {self.name!r} has no version {name!r}; it has {known}.")
         return self.versions[name]
+
+
+COLUMNS = [column.name for column in fields(CollectionInfo)][:-1]
 
 
 class Connection(ABC):
@@ -158,6 +161,10 @@ class Connection(ABC):
     @abstractmethod
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run a statement with ``?`` for every value, and return its rows."""
+
+    @abstractmethod
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for every row of values."""
 
     @abstractmethod
     def _in_transaction(self) -> bool: ...
@@ -205,17 +212,36 @@ class Session(ABC):
 
     Everything a session reads belongs to one state of the database, and everything it writes is committed when it ends
     without an error, or not at all.
+
+    Parameters
+    ----------
+    connection : an open connection, in a transaction
+    name : name of the collection
+    version : the version whose codes are searched; None before the collection is opened
+    writing : whether the transaction may write
     """
 
+    owner = "Store"  # the class that errors name
     begin_reading = begin_writing = "BEGIN"
     locking = ""  # appended to a SELECT to keep other writers out
-    max_values = 1 << 30  # how many values a statement may compare a column with
 
-    def __init__(self, name: str, connection: Connection, *, writing: bool = False) -> None:
+    def __init__(self, connection: Connection, name: str, version: Version | None, *, writing: bool = False) -> None:
         self.connection = connection
         self.run = connection.run
-        self._name, self._writing = name, writing
+        self._name, self._version, self._writing = name, version, writing
         self._known: CollectionInfo | None = None
+
+    def at(self, version: Version) -> Self:
+        """The same transaction for another version."""
+        other = copy.copy(self)
+        other._version = version
+        return other
+
+    @property
+    def version(self) -> Version:
+        """The version whose codes are searched."""
+        assert self._version is not None
+        return self._version
 
     @property
     @abstractmethod
@@ -226,36 +252,17 @@ class Session(ABC):
     def read_vectors(self, values: Sequence[Any]) -> NDArray[np.float32]:
         """Vectors from values of ``vector_column``, (n, dimension), nan in rows without one."""
 
+    @property
     @abstractmethod
-    def as_metadata(self, value: Any) -> dict[str, Any] | None:
-        """Metadata from a value of their column."""
-
-    @abstractmethod
-    def scan(
-        self,
-        version: Version,
-        query: int,
-        reach: range,
-        allowed: Allowed,
-        order: str = "",
-        limit: int | None = None,
-        column: str = "",
-    ) -> list[Row]:
-        """Items whose distance from ``query`` lies in ``reach``, not sorted.
-
-        The nearest ``limit`` are enough, and of equally near items the first by the column ``order``.
-        """
-
-    def stream(self, sql: str, values: Sequence[Any], size: int) -> Iterator[list[Any]]:  # noqa: ARG002
-        """Run a query and return its rows in blocks of about this size."""
-        yield self.run(sql, values)
+    def distance(self) -> str:
+        """The Hamming distance of an item's code from a parameter."""
 
     @abstractmethod
-    def among_codes(self, column: str, codes: Sequence[int]) -> Clause:
-        """The column holds one of some codes."""
+    def among_codes(self, codes: Sequence[int]) -> Clause:
+        """The code is one of some."""
 
     @abstractmethod
-    def among_ids(self, ids: Sequence[Any]) -> Clause:
+    def among_ids(self, ids: AnyIds) -> Clause:
         """The id is one of some."""
 
     @abstractmethod
@@ -271,24 +278,8 @@ class Session(ABC):
         """Make the tables of a new collection, unless another process was faster."""
 
     @abstractmethod
-    def insert(self, rows: Rows, first_place: int, first_slot: int) -> None:
-        """Write new items."""
-
-    @abstractmethod
-    def recode(self, version: Version, ids: Sequence[Any], codes: Sequence[int], first_place: int) -> None:
-        """Give items new codes and places; their codes in other versions are deleted."""
-
-    @abstractmethod
-    def fill(self, target: Version, ids: Sequence[Any], places: Sequence[int], codes: Sequence[int]) -> None:
-        """Write codes of items that are still at their place and still have none."""
-
-    @abstractmethod
-    def set_id_kind(self, kind: str) -> None:
-        """Prepare for ids of another kind; the collection is empty."""
-
-    @abstractmethod
-    def set_dimension(self, dimension: int) -> None:
-        """Prepare for vectors; there are none yet."""
+    def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:
+        """Write new items: values by column, and their vectors."""
 
     @abstractmethod
     def add_version(self, version: Version) -> None:
@@ -297,6 +288,12 @@ class Session(ABC):
     @abstractmethod
     def drop_version(self, version: Version) -> None:
         """Drop the codes of a version."""
+
+    def set_id_kind(self, kind: str) -> None:  # noqa: B027
+        """Prepare for ids of another kind; the collection is empty."""
+
+    def set_dimension(self, dimension: int) -> None:  # noqa: B027
+        """Prepare for vectors; the collection has none yet."""
 
     # facts about the collection
 
@@ -321,18 +318,16 @@ class Session(ABC):
             return None
         sql = "SELECT name, number, n_bits FROM shorthash_versions WHERE collection = ? ORDER BY number"
         versions = {row[0]: Version(*row) for row in self.run(sql, [self._name])}
-        return replace(CollectionInfo(self._name, *rows[0]), versions=versions)
+        return replace(CollectionInfo(*rows[0]), versions=versions)
 
     def register(self, version: Version) -> CollectionInfo:
         """Write the facts about a new collection with one version."""
-        info = CollectionInfo(self._name, version.name, next_number=version.number + 1)
-        places = ", ".join("?" * (1 + len(COLUMNS)))
+        self._known = CollectionInfo(self._name, version.name, next_number=version.number + 1)
+        places = ", ".join("?" * len(COLUMNS))
         self.run(
-            f"INSERT INTO shorthash_collections(name, {', '.join(COLUMNS)}) VALUES ({places})",
-            [self._name, *_column_values(info)],
+            f"INSERT INTO shorthash_collections({', '.join(COLUMNS)}) VALUES ({places})", _column_values(self._known)
         )
-        self._known = info
-        self.save(replace(info, versions={version.name: version}))
+        self.save(replace(self._known, versions={version.name: version}))
         return self.collection
 
     def save(self, info: CollectionInfo) -> None:
@@ -362,21 +357,25 @@ class Session(ABC):
         return not self.run(f"SELECT 1 FROM {self._name} LIMIT 1")
 
     def known(self, ids: AnyIds) -> list[Any]:
-        """Those of ``ids`` that are in the collection, in any version; the kind of the ids fits."""
-        among, values = self.among_ids(ids.tolist())
+        """Those of ``ids`` that are in the collection, in any version."""
+        if ids.dtype.kind != self.collection.id_kind:
+            return []
+        among, values = self.among_ids(ids)
         return [item for (item,) in self.run(f"SELECT id FROM {self._name} WHERE {among}", values)]
 
-    def listing(self, version: Version) -> tuple[AnyIds, NDArray[Any]]:
-        """Ids and packed codes of all items of a version in insertion order."""
-        column = version.column
+    def listing(self) -> tuple[AnyIds, NDArray[Any]]:
+        """Ids and packed codes of all items in insertion order."""
+        column = self.version.column
         rows = self.run(f"SELECT id, {column} FROM {self._name} WHERE {column} IS NOT NULL ORDER BY place")
         ids = as_ids_array([row[0] for row in rows], self.collection.id_kind)
-        return ids, from_signed([row[1] for row in rows], version.n_bits)
+        return ids, from_signed([row[1] for row in rows], self.version.n_bits)
 
-    def items(self, version: Version, ids: AnyIds) -> Items:
-        """Those of some items that have a code in ``version``, in any order."""
-        among, values = self.among_ids(ids.tolist())
-        column = version.column
+    def items(self, ids: AnyIds) -> Items:
+        """Those of some items that have a code, in any order."""
+        if ids.dtype.kind != self.collection.id_kind:
+            ids = as_ids_array([], self.collection.id_kind)
+        among, values = self.among_ids(ids)
+        column = self.version.column
         rows = self.run(
             f"SELECT id, {column}, class, metadata, {self.vector_column} FROM {self._name}"
             f" WHERE {among} AND {column} IS NOT NULL",
@@ -384,17 +383,17 @@ class Session(ABC):
         )
         return Items(
             as_ids_array([row[0] for row in rows], self.collection.id_kind),
-            from_signed([row[1] for row in rows], version.n_bits),
+            from_signed([row[1] for row in rows], self.version.n_bits),
             [row[2] for row in rows],
-            [self.as_metadata(row[3]) for row in rows],
+            [json.loads(row[3]) if isinstance(row[3], str) else row[3] for row in rows],  # PostgreSQL decodes it
             self.read_vectors([row[4] for row in rows]) if self.collection.dimension else None,
         )
 
-    def lacking(self, version: Version, target: Version, after: Any, limit: int) -> list[Any]:
-        """(id, place) of items of ``version`` without a code in ``target``, by id, beyond the id ``after``."""
-        beyond = "" if after is None else " AND id > ?"
+    def lacking(self, target: Version, after: Any, limit: int) -> list[Any]:
+        """(id, place) of items without a code in ``target``, by id, beyond the id ``after``."""
+        column, beyond = self.version.column, "" if after is None else " AND id > ?"
         return self.run(
-            f"SELECT id, place FROM {self._name} WHERE {version.column} IS NOT NULL AND {target.column} IS NULL{beyond}"
+            f"SELECT id, place FROM {self._name} WHERE {column} IS NOT NULL AND {target.column} IS NULL{beyond}"
             " ORDER BY id LIMIT ?",
             [limit] if after is None else [after, limit],
         )
@@ -405,132 +404,162 @@ class Session(ABC):
 
     def delete(self, ids: AnyIds) -> None:
         """Delete items."""
-        if len(ids):
-            among, values = self.among_ids(ids.tolist())
-            self.run(f"DELETE FROM {self._name} WHERE {among}", values)
+        among, values = self.among_ids(ids)
+        self.run(f"DELETE FROM {self._name} WHERE {among}", values)
+
+    def recode(self, ids: AnyIds, codes: NDArray[np.int64], first_place: int) -> None:
+        """Give items new codes and places; their codes in other versions are deleted."""
+        others = [v.column for v in self.collection.versions.values() if v != self.version]
+        cleared = "".join(f", {column} = NULL" for column in others)
+        sql = f"UPDATE {self._name} SET {self.version.column} = ?, place = ?{cleared} WHERE id = ?"
+        places = range(first_place, first_place + len(ids))
+        self.connection.run_many(sql, zip(codes.tolist(), places, ids.tolist(), strict=True))
+
+    def fill(self, ids: Sequence[Any], places: Sequence[int], codes: NDArray[np.int64]) -> None:
+        """Write codes of items that are still at their place and still have none."""
+        column = self.version.column
+        sql = f"UPDATE {self._name} SET {column} = ? WHERE id = ? AND place = ? AND {column} IS NULL"
+        self.connection.run_many(sql, zip(codes.tolist(), ids, places, strict=True))
 
     # search
 
+    def conditions(self, where: StoreWhere | None) -> list[Clause]:
+        """The conditions that ``where`` states."""
+        if where is None:
+            return []
+        if isinstance(where, Mapping):
+            return [
+                self.holds(check_field(name, self.owner), check_values(name, values, self.owner))
+                for name, values in where.items()
+            ]
+        if not callable(where):
+            where = where if isinstance(where, np.ndarray) else np.asarray(list(where))
+            if where.dtype.kind != "b":
+                ids = as_ids(where, self.owner)
+                check_same_kind(ids, self.collection.id_kind, self.owner)
+                return [self.among_ids(ids)]
+        ids = self.listing()[0]
+        return [self.among_ids(ids[allowed_items(where, ids, self.owner)])]
+
     def nearest(
-        self, version: Version, query: int, k: int, ties: str, seed: int, allowed: Allowed
+        self, query: int, k: int, ties: str, seed: int, conditions: list[Clause]
     ) -> tuple[list[Any], list[int]]:
         """Ids and distances of the k nearest items, or of all if there are fewer."""
         ids: list[Any] = []
         distances: list[int] = []
-        for distance, rows in self.rings(version, query, ties, seed, allowed, k):
+        for distance, rows in self.rings(query, ties, seed, conditions, k):
             taken = [row[0] for row in rows[: k - len(ids)]]
             ids += taken
             distances += [distance] * len(taken)
-            if len(ids) == k:
-                break
         return ids, distances
 
     def rings(
-        self, version: Version, query: int, ties: str, seed: int, allowed: Allowed, k: int | None, column: str = ""
+        self, query: int, ties: str, seed: int, conditions: list[Clause], k: int | None, column: str = ""
     ) -> Iterator[tuple[int, list[Row]]]:
         """(distance, rows) by increasing distance, only distances that occur, until there are k rows.
 
         With ``ties`` "id", "insertion" or "any" the last rings may be cut after k rows; other rings are complete.
         ``column`` is read besides id and code.
         """
-        order, left = ORDERS.get(ties, ""), k
+        n_bits, order, found = self.version.n_bits, ORDERS.get(ties, ""), 0
         column = column or (order if order == "place" else "")
-        for distance in range(version.n_bits + 1):
-            limit = left if ties in (*ORDERS, "any") else None
-            if not self._few(comb(version.n_bits, distance)):
-                rows = self.scan(version, query, range(distance, version.n_bits + 1), allowed, order, limit, column)
-                distances = distances_of(rows, query)
-                for d in np.unique(distances).tolist():
-                    ring = [rows[i] for i in np.flatnonzero(distances == d)]
-                    yield d, _in_order(ring, ties, seed)
-                    left = None if left is None else left - len(ring)
-                    if left is not None and left <= 0:
-                        return
-                return
-            rows = self.probe(
-                version, (_ring(version.n_bits, distance) ^ query).tolist(), allowed, order, limit, column
-            )
+        cut = k is not None and ties in (*ORDERS, "any")
+        for distance in range(n_bits + 1):
+            if not self._few(comb(n_bits, distance)):
+                break
+            codes = (_ring(n_bits, distance) ^ query).tolist()
+            rows = self.probe(codes, conditions, order, k - found if cut and k is not None else None, column)
             if rows:
                 yield distance, _in_order(rows, ties, seed)
-            if left is not None:
-                left -= len(rows)
-                if left <= 0:
-                    return
+            found += len(rows)
+            if k is not None and found >= k:
+                return
+        else:
+            return
+        rows = self.scan(query, n_bits, conditions, order, k if cut else None, column)
+        distances = distances_of(rows, query)
+        for d in np.unique(distances[distances >= distance]).tolist():
+            ring = [rows[i] for i in np.flatnonzero(distances == d)]
+            yield d, _in_order(ring, ties, seed)
+            found += len(ring)
+            if k is not None and found >= k:
+                return
 
-    def ball(self, version: Version, query: int, radius: int, allowed: Allowed, column: str = "") -> list[Row]:
+    def ball(self, query: int, radius: int, conditions: list[Clause], column: str = "") -> list[Row]:
         """All items within ``radius``, in any order; ``column`` is read besides id and code."""
-        if not self.worth_probing(version, radius):
-            return self.scan(version, query, range(radius + 1), allowed, column=column)
-        return self.probe(version, ball_codes(version.n_bits, radius, query), allowed, column=column)
+        if not self.worth_probing(radius):
+            return self.scan(query, radius, conditions, column=column)
+        return self.probe(ball_codes(self.version.n_bits, radius, query), conditions, column=column)
 
-    def n_within(self, version: Version, query: int, radius: int, allowed: Allowed) -> int:
+    def n_within(self, query: int, radius: int, conditions: list[Clause]) -> int:
         """How many items lie within ``radius``."""
-        if radius >= version.n_bits:
-            return self.count(version, None, allowed)
-        if not self.worth_probing(version, radius):
-            return len(self.scan(version, query, range(radius + 1), allowed))
-        return self.count(version, ball_codes(version.n_bits, radius, query), allowed)
+        if radius >= self.version.n_bits:
+            return self.count(conditions)
+        if self.worth_probing(radius):
+            return self.count([self.among_codes(ball_codes(self.version.n_bits, radius, query)), *conditions])
+        return self.count([(f"{self.distance} <= ?", [query, radius]), *conditions])
 
-    def worth_probing(self, version: Version, radius: int) -> bool:
+    def worth_probing(self, radius: int) -> bool:
         """Whether to probe the codes within ``radius`` rather than scan all items."""
-        return self._few(ball_size(version.n_bits, radius))
+        return self._few(ball_size(self.version.n_bits, radius))
 
     def _few(self, n_codes: int) -> bool:
         return n_codes <= ALWAYS_PROBED or (n_codes <= NEVER_PROBED and n_codes <= self.collection.next_place)
 
     def probe(
         self,
-        version: Version,
         codes: Sequence[int],
-        allowed: Allowed,
+        conditions: list[Clause],
         order: str = "",
         limit: int | None = None,
         column: str = "",
     ) -> list[Row]:
         """Items whose code is one of ``codes``; with a ``limit``, the first of them by the column ``order``."""
-        rows: list[Row] = []
-        for start in range(0, len(codes), self.max_values):
-            part = codes[start : start + self.max_values]
-            sql, values = self._select(version, [self.among_codes(version.column, part)], allowed, column)
-            if limit is not None:
-                sql = self.sorted_by(sql, order, len(part) > 1) if order else sql
-                sql, values = f"{sql} LIMIT ?", [*values, limit]
-            rows += self.run(sql, values)
-        if limit is not None and order and len(codes) > self.max_values:
-            rows.sort(key=lambda row: row[0] if order == "id" else row[2])
-        return rows[:limit]
+        sql, values = self._select([self.among_codes(codes), *conditions], column)
+        if limit is None:
+            return self.run(sql, values)
+        sql = self.sorted_by(sql, order, len(codes) > 1) if order else sql
+        return self.run(f"{sql} LIMIT ?", [*values, limit])
 
-    def count(self, version: Version, codes: Sequence[int] | None, allowed: Allowed) -> int:
-        """How many items have one of ``codes``; None counts all items of the version."""
-        clauses: list[Clause] = [(f"{version.column} IS NOT NULL", [])]
-        if codes is not None:
-            step = self.max_values
-            clauses = [self.among_codes(version.column, codes[i : i + step]) for i in range(0, len(codes), step)]
-        total = 0
-        for clause in clauses:
-            condition, values = self._conditions([clause], allowed)
-            total += int(self.run(f"SELECT count(*) FROM {self._name} WHERE {condition}", values)[0][0])
-        return total
+    def scan(
+        self,
+        query: int,
+        radius: int,
+        conditions: list[Clause],
+        order: str = "",
+        limit: int | None = None,
+        column: str = "",
+    ) -> list[Row]:
+        """Items within ``radius``, or the nearest ``limit`` items, of equally near ones the first by ``order``."""
+        if limit is None:
+            near = (f"{self.distance} <= ?", [query, radius])
+            return self.run(*self._select([self._has_code, near, *conditions], column))
+        sql, values = self._select([self._has_code, *conditions], column)
+        by = ", ".join([self.distance, *([order] if order else [])])
+        return self.run(f"{sql} ORDER BY {by} LIMIT ?", [*values, query, limit])
 
-    def _select(self, version: Version, clauses: list[Clause], allowed: Allowed, column: str) -> Clause:
+    def count(self, conditions: list[Clause]) -> int:
+        """How many items have a code and fulfil all conditions."""
+        condition, values = _all_of([self._has_code, *conditions])
+        return int(self.run(f"SELECT count(*) FROM {self._name} WHERE {condition}", values)[0][0])
+
+    @property
+    def _has_code(self) -> Clause:
+        return f"{self.version.column} IS NOT NULL", []
+
+    def _select(self, conditions: list[Clause], column: str) -> Clause:
         """A query for id, code and another column of items that fulfil all conditions."""
-        columns = ", ".join(["id", version.column, *([column] if column else [])])
-        condition, values = self._conditions(clauses, allowed)
+        columns = ", ".join(["id", self.version.column, *([column] if column else [])])
+        condition, values = _all_of(conditions)
         return f"SELECT {columns} FROM {self._name} WHERE {condition}", values
 
-    def _conditions(self, clauses: list[Clause], allowed: Allowed) -> Clause:
-        parts = list(clauses)
-        if allowed.ids is not None:
-            parts.append(self.among_ids(allowed.ids.tolist()))
-        parts += [self.holds(field, values) for field, values in allowed.fields]
-        if allowed.lacking:
-            parts.append((f"{allowed.lacking} IS NULL", []))
-        return " AND ".join(sql for sql, _ in parts), [value for _, values in parts for value in values]
+
+def _all_of(conditions: list[Clause]) -> Clause:
+    return " AND ".join(sql for sql, _ in conditions), [value for _, values in conditions for value in values]
 
 
 def _column_values(info: CollectionInfo) -> list[Any]:
-    """The facts in the order of COLUMNS."""
-    return [info.current, *(getattr(info, column) for column in COLUMNS[1:])]
+    return [getattr(info, column) for column in COLUMNS]
 
 
 def distances_of(rows: Sequence[Row], query: int) -> NDArray[np.uint8]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,18 +20,16 @@ from shorthash.index.items import AnyIds
 from shorthash.persistence.files import read_file, write_file
 from shorthash.store.base import Store
 from shorthash.store.example_sql import check_name
-from shorthash.store.items import Allowed, Rows, Scalar
+from shorthash.store.items import Scalar
 from shorthash.store.sql import (
     CATALOGUE,
     Clause,
     CollectionInfo,
     Connection,
-    Row,
     Session,
     Version,
     as_json_list,
     check_free,
-    distances_of,
 )
 
 __all__ = ["SQLiteStore"]
@@ -45,7 +42,7 @@ SETTINGS = (
     "journal_size_limit = 16777216",  # the log shrinks again after a bulk load
 )
 OLDEST = (3, 35)  # DROP COLUMN
-SCAN_BLOCK = 1 << 16  # rows held at once while scanning
+ALL_BITS = (1 << 64) - 1
 
 
 class SQLiteStore(Store):
@@ -103,16 +100,18 @@ class SQLiteStore(Store):
             assert isinstance(session, SQLiteSession)
             self._check_version(session)
             before = session.collection
-            slots = session.slots_in_bucket_order(self._version)
+            code, name = self._version.column, self.collection
+            rows = session.run(f"SELECT slot FROM {name} WHERE slot IS NOT NULL ORDER BY {code} IS NULL, {code}, id")
+            slots = np.array([row[0] for row in rows], dtype=np.int64)
             vectors = session.read_slots(slots)
         folder = _side_folder(self.path)
-        name = SideFile.write(folder, self.collection, slots, vectors)
+        file_name = SideFile.write(folder, self.collection, slots, vectors)
         with self._writing() as session:
             assert isinstance(session, SQLiteSession)
-            if session.collection.vectors_at != before.vectors_at or not (folder / name).exists():
+            if session.collection.vectors_at != before.vectors_at or not (folder / file_name).exists():
                 raise PersistenceError("Another process has packed the vectors meanwhile; nothing is left to do.")
-            session.delete_vectors(before.next_slot)
-            session.save(replace(session.collection, vectors_at=name))
+            session.run(f"DELETE FROM {self.collection}_vectors WHERE slot < ?", [before.next_slot])
+            session.save(replace(session.collection, vectors_at=file_name))
         with self._writing() as session:
             kept = {session.collection.vectors_at, before.vectors_at}
             unfinished = folder.glob(f".{self.collection}-*")
@@ -140,12 +139,17 @@ class SQLiteConnection(Connection):
         )
         for setting in SETTINGS:
             connection.execute(f"PRAGMA {setting}")
+        connection.create_function("hamming", 2, lambda a, b: ((a ^ b) & ALL_BITS).bit_count(), deterministic=True)
         return connection
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run a statement with ``?`` for every value, and return its rows."""
         rows: list[Any] = self.raw.execute(sql, values).fetchall()
         return rows
+
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for every row of values."""
+        self.raw.executemany(sql, rows)
 
     def _in_transaction(self) -> bool:
         return bool(self.raw.in_transaction)
@@ -194,26 +198,25 @@ def _explanation(error: sqlite3.DatabaseError, path: str) -> PersistenceError:
 class SQLiteSession(Session):
     """A session in SQLite's dialect. Vectors are numbered (slots): in a table of their own, or in a side file."""
 
+    owner = "SQLiteStore"
     begin_writing = "BEGIN IMMEDIATE"
-    max_values = 30_000
     vector_column = "slot"
     connection: SQLiteConnection
 
-    def stream(self, sql: str, values: Sequence[Any], size: int) -> Iterator[list[Any]]:
-        """Run a query and return its rows in blocks."""
-        cursor = self.connection.raw.execute(sql, values)
-        while block := cursor.fetchmany(size):
-            yield block
+    @property
+    def distance(self) -> str:
+        """The Hamming distance of an item's code from a parameter."""
+        return f"hamming({self.version.column}, ?)"
 
-    def among_codes(self, column: str, codes: Sequence[int]) -> Clause:
-        """The column holds one of some codes."""
+    def among_codes(self, codes: Sequence[int]) -> Clause:
+        """The code is one of some, all of them in one parameter."""
         if len(codes) == 1:
-            return f"{column} = ?", list(codes)
-        return f"{column} IN ({','.join('?' * len(codes))})", list(codes)
+            return f"{self.version.column} = ?", list(codes)
+        return f"{self.version.column} IN (SELECT value FROM json_each(?))", [as_json_list(codes)]
 
-    def among_ids(self, ids: Sequence[Any]) -> Clause:
+    def among_ids(self, ids: AnyIds) -> Clause:
         """The id is one of some, all of them in one parameter."""
-        return "id IN (SELECT value FROM json_each(?))", [as_json_list(ids)]
+        return "id IN (SELECT value FROM json_each(?))", [as_json_list(ids.tolist())]
 
     def holds(self, field: str, values: Sequence[Scalar]) -> Clause:
         """A field of the metadata, or the class, has one of some values."""
@@ -223,33 +226,6 @@ class SQLiteSession(Session):
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order."""
         return f"{sql} ORDER BY {'+' if several else ''}{column}"  # with a plus the planner sorts what it found
-
-    def scan(
-        self,
-        version: Version,
-        query: int,
-        reach: range,
-        allowed: Allowed,
-        order: str = "",  # noqa: ARG002
-        limit: int | None = None,
-        column: str = "",
-    ) -> list[Row]:
-        """Items whose distance from ``query`` lies in ``reach``, less those that are beyond the nearest ``limit``."""
-        sql, values = self._select(version, [(f"{version.column} IS NOT NULL", [])], allowed, column)
-        rows: list[Row] = []
-        farthest, counts = reach.stop - 1, np.zeros(version.n_bits + 1, dtype=np.int64)
-        for block in self.stream(sql, values, SCAN_BLOCK):
-            distances = distances_of(block, query)
-            near = np.flatnonzero((distances >= reach.start) & (distances <= farthest))
-            rows += [block[i] for i in near]
-            counts += np.bincount(distances[near], minlength=len(counts))
-            if limit is not None and counts[: farthest + 1].sum() >= limit:
-                farthest = int(np.searchsorted(np.cumsum(counts), limit))
-        return rows
-
-    def as_metadata(self, value: Any) -> dict[str, Any] | None:
-        """Metadata from a value of their column."""
-        return None if value is None else json.loads(value)
 
     def read_vectors(self, values: Sequence[Any]) -> NDArray[np.float32]:
         """Vectors from slots, (n, dimension), nan where the slot is None."""
@@ -270,16 +246,6 @@ class SQLiteSession(Session):
                 vectors[row_of[slot]] = np.frombuffer(blob, dtype="<f4")
         return vectors
 
-    def slots_in_bucket_order(self, version: Version) -> NDArray[np.int64]:
-        """Slots of all vectors; those of a bucket together, items without a code last."""
-        column = version.column
-        rows = self.run(f"SELECT slot FROM {self._name} WHERE slot IS NOT NULL ORDER BY {column} IS NULL, {column}, id")
-        return np.array([row[0] for row in rows], dtype=np.int64)
-
-    def delete_vectors(self, before: int) -> None:
-        """Delete vectors that are in a side file now."""
-        self.run(f"DELETE FROM {self._name}_vectors WHERE slot < ?", [before])
-
     def create(self, version: Version) -> CollectionInfo:
         """Make the tables of a new collection, unless another process was faster."""
         name, known = self._name, self.find()
@@ -294,48 +260,24 @@ class SQLiteSession(Session):
         self._create_index(version)
         return self.register(version)
 
-    def insert(self, rows: Rows, first_place: int, first_slot: int) -> None:
+    def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:
         """Write new items, and their vectors to a table of their own."""
-        columns = [self.collection.versions[name].column for name in rows.codes]
-        slots: Any = itertools.repeat(None) if rows.vectors is None else itertools.count(first_slot)
-        sql = (
-            f"INSERT INTO {self._name}(id, place, class, metadata, slot, {', '.join(columns)})"
-            f" VALUES ({', '.join('?' * (5 + len(columns)))})"
-        )
-        places = itertools.count(first_place)
-        values = zip(rows.ids, places, rows.classes, rows.metadata, slots, *rows.codes.values(), strict=False)
-        self.connection.raw.executemany(sql, values)
-        if rows.vectors is not None:
+        if vectors is not None:
+            slots = columns["slot"] = range(first_slot, first_slot + len(vectors))
+            blobs = (vector.astype("<f4").tobytes() for vector in vectors)
             sql = f"INSERT INTO {self._name}_vectors(slot, vector) VALUES (?, ?)"
-            blobs = (vector.astype("<f4").tobytes() for vector in rows.vectors)
-            self.connection.raw.executemany(sql, zip(itertools.count(first_slot), blobs, strict=False))
+            self.connection.run_many(sql, zip(slots, blobs, strict=True))
+        places = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {self._name}({', '.join(columns)}) VALUES ({places})"
+        self.connection.run_many(sql, zip(*columns.values(), strict=True))
 
     def delete(self, ids: AnyIds) -> None:
         """Delete items, and vectors that are not in a side file."""
-        if self.collection.dimension and len(ids):
-            among, values = self.among_ids(ids.tolist())
+        if self.collection.dimension:
+            among, values = self.among_ids(ids)
             slots = f"SELECT slot FROM {self._name} WHERE {among}"
             self.run(f"DELETE FROM {self._name}_vectors WHERE slot IN ({slots})", values)
         super().delete(ids)
-
-    def recode(self, version: Version, ids: Sequence[Any], codes: Sequence[int], first_place: int) -> None:
-        """Give items new codes and places; their codes in other versions are deleted."""
-        others = [v.column for v in self.collection.versions.values() if v != version]
-        cleared = "".join(f", {column} = NULL" for column in others)
-        sql = f"UPDATE {self._name} SET {version.column} = ?, place = ?{cleared} WHERE id = ?"
-        self.connection.raw.executemany(sql, zip(codes, itertools.count(first_place), ids, strict=False))
-
-    def fill(self, target: Version, ids: Sequence[Any], places: Sequence[int], codes: Sequence[int]) -> None:
-        """Write codes of items that are still at their place and still have none."""
-        column = target.column
-        sql = f"UPDATE {self._name} SET {column} = ? WHERE id = ? AND place = ? AND {column} IS NULL"
-        self.connection.raw.executemany(sql, zip(codes, ids, places, strict=True))
-
-    def set_id_kind(self, kind: str) -> None:
-        """Nothing to do: a column of SQLite holds both kinds."""
-
-    def set_dimension(self, dimension: int) -> None:
-        """Nothing to do: vectors have a table of their own."""
 
     def add_version(self, version: Version) -> None:
         """Add a column and its B-tree."""
