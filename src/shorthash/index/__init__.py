@@ -5,9 +5,8 @@ In: codes as int8 signs or packed integers. Out: ``SearchResult`` and ``RadiusRe
 
 from shorthash.index.base import HammingIndex, MemoryIndex
 from shorthash.index.buckets import BucketIndex
-from shorthash.index.faiss import FaissIndex
 from shorthash.index.results import BucketSlices, RadiusResult, RerankResult, SearchResult
-from shorthash.index.scan import ScanIndex
+from shorthash.index.scan import FaissIndex, ScanIndex
 
 __all__ = [
     "BucketIndex",

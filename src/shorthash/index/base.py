@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -22,6 +23,7 @@ from shorthash.index.items import (
     as_ids,
     as_vectors,
     best_order,
+    check_same_kind,
     check_unique,
     score_codes,
     score_vectors,
@@ -33,6 +35,7 @@ __all__ = ["HammingIndex", "Hits", "MemoryIndex", "Scored", "check_k"]
 
 LARGEST_SEED = 2**64 - 1
 MOST = 2**62  # more items than any index holds, and a number that every database takes
+NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 Hits = tuple[NDArray[np.int64], Distances, NDArray[np.int64]]
 """Positions, distances and offsets of the items within a radius of every query."""
@@ -343,6 +346,10 @@ class MemoryIndex(HammingIndex):
     def dimension(self) -> int | None:
         """Columns of the vectors; None if items have none."""
 
+    def __init__(self, n_bits: int) -> None:
+        super().__init__(n_bits)
+        self._writing = threading.RLock()
+
     def add(self, codes: ArrayLike, ids: ArrayLike | None = None, *, vectors: ArrayLike | None = None) -> Self:
         """Add items, all or none.
 
@@ -352,9 +359,25 @@ class MemoryIndex(HammingIndex):
         ids : (n,) integers or strings not yet in the index; None numbers the items
         vectors : (n, dimension) numbers, for ranking by scores
         """
+        owner = type(self).__name__
         packed = as_packed(codes, self.n_bits)
-        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{type(self).__name__}.add")
-        self._add(packed, None if ids is None else self._ids_for(packed, ids), rows)
+        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{owner}.add")
+        given = None if ids is None else self._ids_for(packed, ids)
+        if not len(packed):
+            return self
+        with self._writing:
+            self._check_vectors(rows)
+            if len(self) and given is None and self._id_kind == "U":
+                raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
+            if len(self) and given is not None:
+                check_same_kind(given, self._id_kind, owner)
+                known = given[self._find(given) >= 0]
+                if len(known):
+                    raise InvalidInput(
+                        f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another "
+                        "id."
+                    )
+            self._write(NONE, packed, given, rows)
         return self
 
     def update(self, ids: ArrayLike, codes: ArrayLike, *, vectors: ArrayLike | None = None) -> Self:
@@ -368,8 +391,35 @@ class MemoryIndex(HammingIndex):
         """
         packed = as_packed(codes, self.n_bits)
         rows = None if vectors is None else as_vectors(vectors, len(packed), f"{type(self).__name__}.update")
-        self._update(self._ids_for(packed, ids), packed, rows)
+        given = self._ids_for(packed, ids)
+        if not len(packed):
+            return self
+        with self._writing:
+            if rows is not None:
+                self._check_vectors(rows)
+            positions = self._positions(given, "update")
+            if rows is None and self.dimension is not None:
+                rows = self._take_vectors(positions)
+            self._write(positions, packed, given, rows)
         return self
+
+    def _remove(self, ids: AnyIds) -> None:
+        with self._writing:
+            positions = self._positions(ids, "remove")
+            self._write(positions, self._take_codes(positions[:0]), None, None)
+
+    def _has(self, ids: AnyIds) -> bool:
+        return bool(np.all(self._find(ids) >= 0))
+
+    def _positions(self, ids: AnyIds, verb: str) -> NDArray[np.int64]:
+        """Positions of ids that must be in the index."""
+        if len(self):
+            check_same_kind(ids, self._id_kind, type(self).__name__)
+        positions = self._find(ids)
+        if np.any(positions < 0):
+            missing = ids[positions < 0][0].item()
+            raise InvalidInput(f"Id {missing!r} is not in the index; {verb} only ids that were added.")
+        return positions
 
     def merge(self, *others: HammingIndex) -> Self:
         """Add all items of other indexes (shards) with their ids and vectors, all or none; ids must not collide.
@@ -407,11 +457,20 @@ class MemoryIndex(HammingIndex):
         ``thorough`` looks at every entry; otherwise only at sizes and types.
         """
 
+    @property
     @abstractmethod
-    def _add(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None: ...
+    def _id_kind(self) -> str:
+        """Kind of the ids: "i" or "U"."""
 
     @abstractmethod
-    def _update(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None: ...
+    def _find(self, ids: AnyIds) -> NDArray[np.int64]:
+        """Positions of ids, -1 where absent."""
+
+    @abstractmethod
+    def _write(
+        self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
+    ) -> None:
+        """Remove the items at some positions and append new ones, in one step; None numbers the new items."""
 
     @abstractmethod
     def _frozen(self, n_queries: int) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -21,7 +20,6 @@ from shorthash.index.items import (
     Vectors,
     Where,
     allowed_items,
-    check_same_kind,
     grown,
     next_ids,
     read_only,
@@ -73,7 +71,6 @@ class BucketIndex(MemoryIndex):
 
     def __init__(self, n_bits: int) -> None:
         super().__init__(n_bits)
-        self._writing = threading.RLock()
         self._snapshot = _empty_snapshot(self.n_bits)
         self._reset_buffers()
 
@@ -85,7 +82,8 @@ class BucketIndex(MemoryIndex):
     @property
     def ids(self) -> AnyIds:
         """Ids of all items in insertion order, (n_items,), read-only."""
-        return read_only(self._snapshot.ids())
+        state = self._snapshot
+        return read_only(state.take_ids(state.positions()))
 
     @property
     def vectors(self) -> Vectors | None:
@@ -107,9 +105,8 @@ class BucketIndex(MemoryIndex):
         """Bytes held for the items."""
         state = self._snapshot
         table = state.table
-        held = (table.keys, table.bounds, table.order, table.ids, state.alive, state.vectors)
-        buffers = (self._codes, self._ids, self._alive)
-        return sum(part.nbytes for part in (*held, *buffers) if part is not None)
+        held = (table.keys, table.bounds, table.order, table.ids, state.vectors, self._codes, self._ids, self._alive)
+        return sum(part.nbytes for part in held if part is not None)
 
     def __len__(self) -> int:
         return self._snapshot.n_alive
@@ -137,44 +134,20 @@ class BucketIndex(MemoryIndex):
         codes, bounds = self._settle().table.occupied
         return codes.astype(packed_dtype(self.n_bits)), bounds[1:].astype(np.int64) - bounds[:-1]
 
-    def _has(self, ids: AnyIds) -> bool:
-        return bool(np.all(self._find(ids) >= 0))
+    @property
+    def _id_kind(self) -> str:
+        return self._snapshot.id_dtype.kind
 
-    def _add(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
-        if not len(codes):
-            return
-        with self._writing:
-            self._check_vectors(vectors)
-            if ids is not None and len(self):
-                check_same_kind(ids, self._snapshot.id_dtype.kind, "BucketIndex")
-                known = ids[self._find(ids) >= 0]
-                if len(known):
-                    raise InvalidInput(
-                        f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another "
-                        "id."
-                    )
-            self._snapshot = self._with(self._snapshot, codes, ids, vectors)
-
-    def _remove(self, ids: AnyIds) -> None:
-        with self._writing:
-            self._snapshot = self._without(self._snapshot, ids, "remove")
-
-    def _update(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
-        if not len(codes):
-            return
-        with self._writing:
-            known = self._snapshot.vectors
-            if vectors is not None:
-                self._check_vectors(vectors)
-            elif known is not None:
-                positions = self._find(ids)
-                vectors = known.take(positions[positions >= 0])  # a missing id is an error below
-            self._snapshot = self._with(self._without(self._snapshot, ids, "update"), codes, ids, vectors)
+    def _write(
+        self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
+    ) -> None:
+        state = self._without(self._snapshot, removed) if len(removed) else self._snapshot
+        self._snapshot = self._with(state, codes, ids, vectors) if len(codes) else state
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         state = self._state_for(len(queries))
         only = state.may_find(where)
-        k = min(k, only.n_items)
+        k = min(k, int(np.count_nonzero(only)) if len(only) else state.n_alive)
         if not len(queries) or not k:
             shape = (len(queries), k)
             return SearchResult(np.empty(shape, dtype=state.id_dtype), np.empty(shape, dtype=np.uint8))
@@ -238,7 +211,7 @@ class BucketIndex(MemoryIndex):
         vectors = saved_vectors(state, len(table))
         rows = None if vectors is None else VectorRows.of(vectors)
         empty = _empty_snapshot(index.n_bits, int(state["next_id"]))
-        index._snapshot = replace(empty, table=table, n_alive=len(table), vectors=rows)
+        index._snapshot = replace(empty, table=table, ids=table.ids, n_alive=len(table), vectors=rows)
         return index
 
     def _reset_buffers(self) -> None:
@@ -272,86 +245,57 @@ class BucketIndex(MemoryIndex):
             state = self._snapshot
             if ids.dtype.kind != state.id_dtype.kind:
                 return np.full(len(ids), -1, dtype=np.int64)
-            if state.implicit:
+            if state.ids is None:
                 positions = np.where((ids >= 0) & (ids < state.n_positions), ids, -1)
             else:
                 positions = state.table.find(ids)
-            positions[~state.is_alive(positions)] = -1
+            if len(state.alive):
+                positions[~state.alive[positions]] = -1
             for row, item in enumerate(ids.tolist() if self._pending_position else ()):
                 positions[row] = self._pending_position.get(item, positions[row])
             return positions
 
-    def _without(self, state: Snapshot, ids: AnyIds, verb: str) -> Snapshot:
-        """The current state less some items."""
-        if state.n_alive:
-            check_same_kind(ids, state.id_dtype.kind, "BucketIndex")
-        positions = self._find(ids)
-        if np.any(positions < 0):
-            missing = ids[positions < 0][0].item()
-            raise InvalidInput(f"Id {missing!r} is not in the index; {verb} only ids that were added.")
-        n = len(state.table)
-        alive, late = state.alive, positions[positions >= n] - n
-        if len(late) < len(positions):
-            alive = alive.copy() if len(alive) else np.ones(n, dtype=np.bool_)
-            alive[positions[positions < n]] = False
-        if len(late):
-            self._alive = self._alive.copy()
-            self._alive[late] = False
-        for i in ids.tolist() if self._pending_position else ():
-            self._pending_position.pop(i, None)
-        pending_alive = self._alive[: len(state.pending)]
-        return replace(state, alive=alive, pending_alive=pending_alive, n_alive=state.n_alive - len(ids))
+    def _without(self, state: Snapshot, removed: Counts) -> Snapshot:
+        """``state`` without the items at some positions."""
+        for item in state.take_ids(removed).tolist() if self._pending_position else ():
+            self._pending_position.pop(item, None)
+        self._alive = state.alive.copy() if len(state.alive) else np.ones(state.n_positions, dtype=np.bool_)
+        self._alive[removed] = False
+        return replace(state, alive=self._alive, n_alive=state.n_alive - len(removed))
 
     def _with(self, state: Snapshot, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> Snapshot:
         """``state`` with new items at its end; None numbers them."""
         if not state.n_alive:  # an empty index may get another kind of ids, and other vectors
             self._reset_buffers()
             state = _empty_snapshot(self.n_bits, state.next_id)
-        if ids is None:
-            ids = self._new_ids(state, len(codes))
-        if ids is not None and state.implicit and state.n_positions:
+        if ids is None and (state.ids is not None or state.next_id != state.n_positions):
+            ids = next_ids(state.next_id, len(codes))
+        if ids is not None and state.ids is None and state.n_positions:  # from now on ids are kept
             self._reset_buffers()
             state = state.merged()
-            state = replace(state, table=replace(state.table, ids=state.ids()))
-        p, m = len(state.pending), len(codes)
+            known = np.arange(state.n_positions) if state.ids is None else state.ids
+            state = replace(state, table=replace(state.table, ids=known), ids=known)
+        n, p, m = state.n_positions, len(state.pending), len(codes)
         next_id = state.next_id + m
         if ids is not None:
-            self._ids = grown(self._ids, p, ids)
-            self._pending_position.update(
-                zip(ids.tolist(), range(state.n_positions, state.n_positions + m), strict=True)
-            )
+            self._ids = grown(self._ids if state.ids is None or len(self._ids) else state.ids, n, ids)
+            self._pending_position.update(zip(ids.tolist(), range(n, n + m), strict=True))
             next_id = max(state.next_id, int(ids.max()) + 1) if ids.dtype.kind == "i" else state.next_id
+        if len(state.alive):
+            self._alive = grown(self._alive, n, np.ones(m, dtype=np.bool_))
         self._codes = grown(self._codes, p, codes)
-        self._alive = grown(self._alive, p, np.ones(m, dtype=np.bool_))
         rows = None
         if vectors is not None:
             rows = VectorRows.of(vectors.copy()) if state.vectors is None else state.vectors.appended(vectors)
         return replace(
             state,
             pending=self._codes[: p + m],
-            pending_ids=None if ids is None else self._ids[: p + m],
-            pending_alive=self._alive[: p + m],
+            ids=None if ids is None else self._ids[: n + m],
+            alive=self._alive[: n + m],
             n_alive=state.n_alive + m,
             next_id=next_id,
             vectors=rows,
         )
-
-    def _new_ids(self, state: Snapshot, n: int) -> AnyIds | None:
-        """Numbers for new items; None while numbers and positions agree."""
-        if state.id_dtype.kind == "U":
-            raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
-        if state.implicit and state.next_id == state.n_positions:
-            return None
-        return next_ids(state.next_id, n)
-
-
-@dataclass(frozen=True)
-class Findable:
-    """Masks of the items in the table (empty: all of them) and of the pending items that a search may find."""
-
-    settled: Mask
-    pending: Mask
-    n_items: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,11 +307,10 @@ class Snapshot:
 
     Attributes
     ----------
-    table : positions from 0, and their ids
+    table : the first positions, and their ids
     pending : (p,) packed codes added since the table was built; positions follow those of the table
-    pending_ids : (p,) their ids; None: the id is the position
-    alive : (n,) mask of the items in the table that were not removed; empty: all of them
-    pending_alive : (p,) mask of the pending items that were not removed
+    ids : (n,) by position; None: the id is the position
+    alive : (n,) mask of the positions that were not removed; empty: all of them
     n_alive : number of items
     next_id : the next number for an item without id
     vectors : the vectors of all positions; None: items have none
@@ -375,9 +318,8 @@ class Snapshot:
 
     table: BucketTable
     pending: PackedCodes
-    pending_ids: AnyIds | None
+    ids: AnyIds | None
     alive: Mask
-    pending_alive: Mask
     n_alive: int
     next_id: int
     vectors: VectorRows | None = None
@@ -388,46 +330,17 @@ class Snapshot:
         return len(self.table) + len(self.pending)
 
     @property
-    def implicit(self) -> bool:
-        """Whether every id is its position."""
-        return self.table.ids is None and self.pending_ids is None
-
-    @property
     def id_dtype(self) -> np.dtype[Any]:
-        """Type that holds every id."""
-        known = [ids.dtype for ids in (self.table.ids, self.pending_ids) if ids is not None and len(ids)]
-        return np.result_type(*known) if known else np.dtype(np.int64)
+        """Type of the ids."""
+        return np.dtype(np.int64) if self.ids is None else self.ids.dtype
 
     def positions(self) -> NDArray[np.int64]:
         """Positions of the items that were not removed, ascending."""
-        n = len(self.table)
-        settled = np.flatnonzero(self.alive) if len(self.alive) else np.arange(n)
-        return np.concatenate([settled, np.flatnonzero(self.pending_alive) + n])
-
-    def is_alive(self, positions: NDArray[np.int64]) -> Mask:
-        """Which positions hold an item that was not removed; -1 holds none."""
-        n = len(self.table)
-        alive = positions >= 0
-        if len(self.alive):
-            settled = alive & (positions < n)
-            alive[settled] = self.alive[positions[settled]]
-        late = positions >= n
-        alive[late] = self.pending_alive[positions[late] - n]
-        return alive
+        return np.flatnonzero(self.alive) if len(self.alive) else np.arange(self.n_positions)
 
     def take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
         """Ids of positions of any shape."""
-        if self.implicit:
-            return positions
-        n = len(self.table)
-        if not len(self.pending):
-            assert self.table.ids is not None
-            return self.table.ids[positions]
-        late = positions >= n
-        ids = np.empty(positions.shape, dtype=self.id_dtype)
-        ids[~late] = positions[~late] if self.table.ids is None else self.table.ids[positions[~late]]
-        ids[late] = positions[late] if self.pending_ids is None else self.pending_ids[positions[late] - n]
-        return ids
+        return positions if self.ids is None else self.ids[positions]
 
     def take_codes(self, positions: NDArray[np.int64]) -> PackedCodes:
         """Packed codes of some positions, (m,)."""
@@ -438,51 +351,45 @@ class Snapshot:
         codes[late] = self.pending[positions[late] - n]
         return codes
 
-    def ids(self) -> AnyIds:
-        """Ids of all items in insertion order."""
-        return self.take_ids(self.positions())
-
     def codes(self) -> PackedCodes:
         """Packed codes of all items in insertion order."""
-        settled = self.table.codes()
-        if len(self.alive):
-            settled = settled[self.alive]
-        return np.concatenate([settled, self.pending[self.pending_alive]])
+        codes = np.concatenate([self.table.codes(), self.pending])
+        return codes[self.alive] if len(self.alive) else codes
 
     def merged(self) -> Snapshot:
         """The same items, all of them in the table."""
-        n_bits = self.table.n_bits
         if not len(self.pending) and not len(self.alive):
             return self
-        ids = None if self.implicit and self.n_alive == self.n_positions else self.ids()
+        n_bits, positions = self.table.n_bits, self.positions()
+        ids = None if self.ids is None and len(positions) == self.n_positions else self.take_ids(positions)
         table = BucketTable.build(self.codes(), n_bits, ids)
-        vectors = None if self.vectors is None else self.vectors.renumbered(self.positions())
-        return replace(_empty_snapshot(n_bits, self.next_id), table=table, n_alive=self.n_alive, vectors=vectors)
+        vectors = None if self.vectors is None else self.vectors.renumbered(positions)
+        empty = _empty_snapshot(n_bits, self.next_id)
+        return replace(empty, table=table, ids=ids, n_alive=self.n_alive, vectors=vectors)
 
-    def may_find(self, where: Where | None) -> Findable:
-        """What a search restricted by ``where`` may find."""
+    def may_find(self, where: Where | None) -> Mask:
+        """Mask of the positions that a search restricted by ``where`` may find; empty: all of them."""
         if where is None:
-            return Findable(self.alive, self.pending_alive, self.n_alive)
-        allowed = allowed_items(where, self.ids(), "BucketIndex")
+            return self.alive
+        positions = self.positions()
         mask = np.zeros(self.n_positions, dtype=np.bool_)
-        mask[self.positions()] = allowed
-        n = len(self.table)
-        return Findable(mask[:n], mask[n:], int(np.count_nonzero(allowed)))
+        mask[positions] = allowed_items(where, self.take_ids(positions), "BucketIndex")
+        return mask
 
-    def counts(self, queries: PackedCodes, radius: int, only: Findable) -> Counts:
+    def counts(self, queries: PackedCodes, radius: int, only: Mask) -> Counts:
         """Items within ``radius`` of every query."""
-        counts = self.table.counts(queries.astype(np.uint64), radius, only.settled)
+        counts = self.table.counts(queries.astype(np.uint64), radius, only[: len(self.table)])
         if len(self.pending):
             counts += np.count_nonzero(self._pending_distances(queries, only) <= radius, axis=1)
         return counts
 
     def within(
-        self, queries: PackedCodes, radius: int, only: Findable, ties: str, seed: int
+        self, queries: PackedCodes, radius: int, only: Mask, ties: str, seed: int
     ) -> tuple[AnyIds, Distances, Counts]:
         """Ids, distances and offsets of all items within ``radius`` of every query."""
         if not len(self.pending) and self._by_position(ties):
             words, ordered = queries.astype(np.uint64), ties != "any"
-            positions, distances, offsets = self.table.within(words, radius, only.settled, ordered=ordered)
+            positions, distances, offsets = self.table.within(words, radius, only[: len(self.table)], ordered=ordered)
             return self.take_ids(positions), distances, offsets
         positions, distances, offsets = self.hits(queries, radius, only)
         ids = self.take_ids(positions)
@@ -490,9 +397,9 @@ class Snapshot:
         order = tie_order(rows, distances, positions, ids, ties, seed)
         return ids[order], distances[order], offsets
 
-    def hits(self, queries: PackedCodes, radius: int, only: Findable) -> Hits:
+    def hits(self, queries: PackedCodes, radius: int, only: Mask) -> Hits:
         """Positions, distances and offsets of all items within ``radius``, by distance, in no order inside it."""
-        found = self.table.within(queries.astype(np.uint64), radius, only.settled, ordered=False)
+        found = self.table.within(queries.astype(np.uint64), radius, only[: len(self.table)], ordered=False)
         if not len(self.pending):
             return found
         rows = np.repeat(np.arange(len(queries)), np.diff(found[2]))
@@ -502,17 +409,18 @@ class Snapshot:
         offsets = np.searchsorted(rows[order], np.arange(len(queries) + 1)).astype(np.int64)
         return positions[order], distances[order], offsets
 
-    def nearest(self, queries: PackedCodes, k: int, only: Findable, ties: str, seed: int) -> tuple[AnyIds, Distances]:
+    def nearest(self, queries: PackedCodes, k: int, only: Mask, ties: str, seed: int) -> tuple[AnyIds, Distances]:
         """Ids and distances, (m, k), of the k nearest items of every query; there must be k items to find."""
         table, m, words = self.table, len(queries), queries.astype(np.uint64)
-        settled_k = min(k, int(np.count_nonzero(only.settled)) if len(only.settled) else len(table))
+        settled = only[: len(table)]
+        settled_k = min(k, int(np.count_nonzero(settled)) if len(settled) else len(table))
         if self._by_position(ties):
-            found, d = table.nearest(words, settled_k, only.settled)
+            found, d = table.nearest(words, settled_k, settled)
             if not len(self.pending):
                 return self.take_ids(found), d
             rows, positions, distances = np.repeat(np.arange(m), settled_k), found.ravel(), d.ravel()
         else:
-            rows, positions, distances = table.candidates(words, settled_k, only.settled)
+            rows, positions, distances = table.candidates(words, settled_k, settled)
         late = self._pending_distances(queries, only)
         farthest = np.full(m, table.n_bits, dtype=np.uint8)
         if settled_k == k:  # what is farther than the k-th item of the table is not among the k nearest
@@ -528,10 +436,11 @@ class Snapshot:
         """Whether an order of ties needs nothing but the order of the positions in the table."""
         return ties in ("insertion", "any") or (ties == "id" and self.table.ids_ascend)
 
-    def _pending_distances(self, queries: PackedCodes, only: Findable) -> Distances:
+    def _pending_distances(self, queries: PackedCodes, only: Mask) -> Distances:
         """Distances of the pending items from every query, (m, p); NEVER for those that may not be found."""
         distances: Distances = np.bitwise_count(queries[:, None] ^ self.pending[None, :])
-        distances[:, ~only.pending] = NEVER
+        if len(only):
+            distances[:, ~only[len(self.table) :]] = NEVER
         return distances
 
     def _with_pending(
@@ -549,4 +458,4 @@ class Snapshot:
 def _empty_snapshot(n_bits: int, next_id: int = 0) -> Snapshot:
     """A state without items."""
     none = np.empty(0, dtype=packed_dtype(n_bits))
-    return Snapshot(BucketTable.build(none, n_bits), none, None, ALL_ALIVE, ALL_ALIVE, 0, next_id)
+    return Snapshot(BucketTable.build(none, n_bits), none, None, ALL_ALIVE, 0, next_id)

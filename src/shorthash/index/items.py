@@ -264,21 +264,20 @@ class VectorRows:
     base : (n0, dimension) the first rows
     tail : (capacity, dimension) buffer for further rows
     n_rows : rows in use, in ``base`` and ``tail`` together
-    slots : (n,) rows of the first n positions, further positions have the rows from ``next_slot`` on; None: position
-        and row are the same
-    next_slot : rows in use when ``slots`` was made
+    n_positions : number of positions
+    slots : (capacity,) row of every position; None: position and row are the same
     """
 
     base: Vectors
     tail: Vectors
     n_rows: int
+    n_positions: int
     slots: NDArray[np.int64] | None = None
-    next_slot: int = 0
 
     @classmethod
     def of(cls, rows: Vectors) -> VectorRows:
         """Rows that nobody else changes."""
-        return cls(rows, rows[:0], len(rows))
+        return cls(rows, rows[:0], len(rows), len(rows))
 
     @property
     def dimension(self) -> int:
@@ -293,11 +292,15 @@ class VectorRows:
     def appended(self, rows: Vectors) -> VectorRows:
         """With more rows at the end; only the writer may call it, and only on the newest state."""
         used, rows = self.n_rows - len(self.base), rows.astype(self.base.dtype, copy=False)
-        return replace(self, tail=grown(self.tail, used, rows), n_rows=self.n_rows + len(rows))
+        n_rows, n_positions = self.n_rows + len(rows), self.n_positions + len(rows)
+        slots = self.slots
+        if slots is not None:
+            slots = grown(slots, self.n_positions, np.arange(self.n_rows, n_rows))
+        return VectorRows(self.base, grown(self.tail, used, rows), n_rows, n_positions, slots)
 
     def take(self, positions: NDArray[np.int64]) -> Vectors:
         """Rows of some positions, (n, dimension)."""
-        slots = self._slots_of(positions)
+        slots = positions if self.slots is None else self.slots[positions]
         late = slots >= len(self.base)
         if not late.any():
             return np.asarray(self.base[slots])
@@ -308,34 +311,26 @@ class VectorRows:
 
     def renumbered(self, positions: NDArray[np.int64]) -> VectorRows:
         """For new positions 0, 1, ... that were these ``positions``; drops rows once most of them are not needed."""
-        slots = self._slots_of(positions)
-        if 2 * len(slots) < self.n_rows:
+        if len(positions) == self.n_positions:
+            return self
+        if 2 * len(positions) < self.n_rows:
             return VectorRows.of(self.take(positions))
-        same = len(slots) == self.n_rows and bool(np.all(slots == np.arange(len(slots))))
-        return replace(self, slots=None if same else slots, next_slot=self.n_rows)
+        slots = positions if self.slots is None else self.slots[positions]
+        return replace(self, n_positions=len(positions), slots=slots)
 
     def all_rows(self) -> Vectors:
         """All rows by position, not copied where they are one array."""
         if self.slots is None and self.n_rows == len(self.base):
             return self.base
-        n = self.n_rows if self.slots is None else len(self.slots) + self.n_rows - self.next_slot
-        return self.take(np.arange(n))
-
-    def _slots_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self.slots is None:
-            return positions
-        n = len(self.slots)
-        slots = positions + (self.next_slot - n)
-        early = positions < n
-        slots[early] = self.slots[positions[early]]
-        return slots
+        return self.take(np.arange(self.n_positions))
 
 
 def grown(buffer: NDArray[Any], used: int, rows: NDArray[Any]) -> NDArray[Any]:
     """Append to a buffer, in place if it has room; ``buffer[:used]``, which readers may hold, never changes."""
     dtype = np.result_type(buffer.dtype, rows.dtype) if used else rows.dtype
     if dtype != buffer.dtype or used + len(rows) > len(buffer):
-        larger = np.empty((max(SMALL_BUFFER, 2 * (used + len(rows))), *rows.shape[1:]), dtype=dtype)
+        n = used + len(rows)
+        larger = np.empty((n + n // 4 + SMALL_BUFFER, *rows.shape[1:]), dtype=dtype)
         larger[:used] = buffer[:used]
         buffer = larger
     buffer[used : used + len(rows)] = rows

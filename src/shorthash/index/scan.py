@@ -1,4 +1,4 @@
-"""Exhaustive scan: short, plain NumPy, and the reference that the other indexes are tested against."""
+"""Search by comparing a query with every item: in NumPy, the reference for the other indexes, or by FAISS."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import Distances, PackedCodes
+from shorthash._validation import require_extra
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
 from shorthash.index.base import Hits, MemoryIndex
@@ -18,15 +19,16 @@ from shorthash.index.items import (
     Vectors,
     Where,
     allowed_items,
-    check_same_kind,
+    find_ids,
     next_ids,
     read_only,
     saved_vectors,
     shuffle_keys,
+    tie_order,
 )
 from shorthash.index.results import RadiusResult, SearchResult
 
-__all__ = ["ScanIndex"]
+__all__ = ["FaissIndex", "ScanIndex", "codes_from_bytes", "codes_to_bytes"]
 
 BLOCK = 1 << 22  # distances held at once, unless a single query has more
 
@@ -76,51 +78,31 @@ class ScanIndex(MemoryIndex):
     def __len__(self) -> int:
         return len(self._codes)
 
-    def _has(self, ids: AnyIds) -> bool:
-        return ids.dtype.kind == self._ids.dtype.kind and bool(np.isin(ids, self._ids).all())
+    @property
+    def _id_kind(self) -> str:
+        return self._ids.dtype.kind
 
-    def _add(self, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
+    def _find(self, ids: AnyIds) -> NDArray[np.int64]:
+        if ids.dtype.kind != self._id_kind:
+            return np.full(len(ids), -1, dtype=np.int64)
+        return find_ids(ids, self._ids, np.argsort(self._ids, kind="stable"))
+
+    def _write(
+        self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
+    ) -> None:
+        kept = np.delete(np.arange(len(self)), removed)
+        known = None if self._vectors is None or not len(kept) else self._vectors[kept]
+        self._codes, self._ids, self._vectors = self._codes[kept], self._ids[kept], known
         if not len(codes):
             return
-        self._check_vectors(vectors)
-        if ids is None:
-            if len(self) and self._ids.dtype.kind == "U":
-                raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
-            ids = next_ids(self._next_id, len(codes))
-        if len(self):
-            check_same_kind(ids, self._ids.dtype.kind, type(self).__name__)
-            twice = ids[np.isin(ids, self._ids)]
-            if len(twice):
-                raise InvalidInput(
-                    f"Id {twice[0].item()!r} is already in the index; use update() to change its code, or another id."
-                )
-        known = self._vectors if len(self) else None
-        if vectors is not None:
-            vectors = vectors.copy() if known is None else np.concatenate([known, vectors.astype(known.dtype)])
-        self._vectors = vectors
-        self._ids = np.concatenate([self._ids, ids]) if len(self) else ids.copy()
-        self._codes = np.concatenate([self._codes, codes])
+        ids = next_ids(self._next_id, len(codes)) if ids is None else ids
         if ids.dtype.kind == "i":
             self._next_id = max(self._next_id, int(ids.max()) + 1)
-
-    def _remove(self, ids: AnyIds, verb: str = "remove") -> None:
-        if len(self):
-            check_same_kind(ids, self._ids.dtype.kind, type(self).__name__)
-        missing = ids[~np.isin(ids, self._ids)]
-        if len(missing):
-            raise InvalidInput(f"Id {missing[0].item()!r} is not in the index; {verb} only ids that were added.")
-        kept = ~np.isin(self._ids, ids)
-        self._ids, self._codes = self._ids[kept], self._codes[kept]
-        self._vectors = None if self._vectors is None or not kept.any() else self._vectors[kept]
-
-    def _update(self, ids: AnyIds, codes: PackedCodes, vectors: Vectors | None) -> None:
-        if vectors is not None:
-            self._check_vectors(vectors)
-        old_ids, old_vectors = self._ids, self._vectors
-        self._remove(ids, "update")
-        if vectors is None and old_vectors is not None:
-            vectors = old_vectors[[np.flatnonzero(old_ids == i)[0] for i in ids]]
-        self._add(codes, ids, vectors)
+        if known is not None and vectors is not None:
+            vectors = np.concatenate([known, vectors.astype(known.dtype)])
+        self._vectors = None if vectors is None else vectors.copy()
+        self._ids = np.concatenate([self._ids, ids]) if len(kept) else ids.copy()
+        self._codes = np.concatenate([self._codes, codes])
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
         items = self._items(ties, seed, where)
@@ -137,10 +119,7 @@ class ScanIndex(MemoryIndex):
         return RadiusResult(self._ids[positions], distances, offsets)
 
     def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
-        counts = np.zeros(len(queries), dtype=np.int64)
-        for row, d in self._rows(queries, self._items("any", 0, where)):
-            counts[row] = np.count_nonzero(d <= radius)
-        return counts
+        return np.diff(self._hits(queries, radius, where)[2])
 
     def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
         ids, d = self._within(query, self.n_bits, "id", 0, None)[0]
@@ -215,3 +194,90 @@ class ScanIndex(MemoryIndex):
         index._next_id = int(state["next_id"])
         index._vectors = saved_vectors(state, len(codes))
         return index
+
+
+class FaissIndex(ScanIndex):
+    """Exact search by ``faiss.IndexBinaryFlat``, which compares a query with every item; needs the extra ``faiss``.
+
+    Tie orders, filters, ids and vectors are those of every index. FAISS cannot remove cheaply or filter, so its index
+    is rebuilt by the first search after a change, and for every search with a filter.
+
+    Parameters
+    ----------
+    n_bits : length of the codes, 1 to 64
+
+    Examples
+    --------
+    >>> index = FaissIndex(n_bits=3).add([[1, 1, 1], [1, 1, -1], [-1, -1, -1]])
+    >>> index.search([[1, 1, 1]], k=2).ids.tolist()
+    [[0, 1]]
+    """
+
+    def __init__(self, n_bits: int) -> None:
+        super().__init__(n_bits)
+        self._built: tuple[PackedCodes, Any] | None = None  # codes, and the FAISS index built from them
+
+    def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: Where | None) -> SearchResult:
+        items = self._items("any", 0, where)
+        k = min(k, len(items))
+        if not k or not len(queries):
+            shape = (len(queries), k)
+            return SearchResult(np.empty(shape, dtype=self._ids.dtype), np.empty(shape, dtype=np.uint8))
+        found, places = self._structure(items).search(codes_to_bytes(queries, self.n_bits), k)
+        ids, distances = self._ids[items[places]], found.astype(np.uint8)
+        if ties == "any":
+            return SearchResult(ids, distances)
+        for radius in np.unique(distances[:, -1]).tolist():  # all that tie for the last places are needed
+            rows = np.flatnonzero(distances[:, -1] == radius)
+            near = self._ordered(self._near(queries[rows], radius, items), ties, seed)
+            for row, (i, d) in zip(rows, near, strict=True):
+                ids[row], distances[row] = i[:k], d[:k]
+        return SearchResult(ids, distances)
+
+    def _within(self, queries: PackedCodes, radius: int, ties: str, seed: int, where: Where | None) -> RadiusResult:
+        return self._ordered(self._hits(queries, radius, where), ties, seed)
+
+    def _near(self, queries: PackedCodes, radius: int, items: NDArray[np.intp]) -> Hits:
+        """Everything within ``radius``; FAISS takes the first distance that is too far."""
+        if not len(items) or not len(queries):
+            return items[:0], np.empty(0, dtype=np.uint8), np.zeros(len(queries) + 1, dtype=np.int64)
+        octets = codes_to_bytes(queries, self.n_bits)
+        limits, distances, places = self._structure(items).range_search(octets, radius + 1)
+        return items[places], distances.astype(np.uint8), limits.astype(np.int64)
+
+    def _ordered(self, hits: Hits, ties: str, seed: int) -> RadiusResult:
+        positions, distances, offsets = hits
+        rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        ids = self._ids[positions]
+        order = tie_order(rows, distances, positions, ids, ties, seed)
+        return RadiusResult(ids[order], distances[order], offsets)
+
+    def _structure(self, items: NDArray[np.intp]) -> Any:
+        """FAISS's index of the codes of some items; that of all items is kept."""
+        codes = self._codes
+        if len(items) < len(codes):
+            return _build(codes[items], self.n_bits)
+        if self._built is None or self._built[0] is not codes:
+            self._built = codes, _build(codes, self.n_bits)
+        return self._built[1]
+
+
+def codes_to_bytes(codes: PackedCodes, n_bits: int) -> NDArray[np.uint8]:
+    """Packed codes as whole bytes, low bits first, (n, n_bytes); bits beyond n_bits are 0."""
+    little = codes.astype(codes.dtype.newbyteorder("<"), copy=False)
+    octets = np.ascontiguousarray(little).view(np.uint8).reshape(len(codes), codes.dtype.itemsize)
+    return np.ascontiguousarray(octets[:, : -(-n_bits // 8)])
+
+
+def codes_from_bytes(octets: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Packed codes of whole bytes, low bits first, (n,)."""
+    wide = np.zeros((len(octets), 8), dtype=np.uint8)
+    wide[:, : octets.shape[1]] = octets
+    return wide.view("<u8").reshape(-1).astype(np.uint64)
+
+
+def _build(codes: PackedCodes, n_bits: int) -> Any:
+    faiss = require_extra("faiss", "faiss", "FaissIndex")
+    structure = faiss.IndexBinaryFlat(-(-n_bits // 8) * 8)
+    structure.add(codes_to_bytes(codes, n_bits))
+    return structure

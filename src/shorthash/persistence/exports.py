@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.index import BucketIndex, HammingIndex
-from shorthash.index.faiss import codes_from_bytes, codes_to_bytes
+from shorthash.index.scan import codes_from_bytes, codes_to_bytes
 from shorthash.persistence.files import replacing
 
 __all__ = ["export_index", "import_index"]

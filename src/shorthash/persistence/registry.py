@@ -64,7 +64,7 @@ DATACLASSES = {
 
 INDEXES = {
     "BucketIndex": "shorthash.index.buckets:BucketIndex",
-    "FaissIndex": "shorthash.index.faiss:FaissIndex",
+    "FaissIndex": "shorthash.index.scan:FaissIndex",
     "ScanIndex": "shorthash.index.scan:ScanIndex",
 }
 """Indexes: saved by their own ``export_state``."""

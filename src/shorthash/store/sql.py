@@ -532,8 +532,8 @@ class Session(ABC):
     ) -> list[Row]:
         """Items within ``radius``, or the nearest ``limit`` items, of equally near ones the first by ``order``."""
         if limit is None:
-            near = (f"{self.distance} <= ?", [query, radius])
-            return self.run(*self._select([self._has_code, near, *conditions], column))
+            near = [(f"{self.distance} <= ?", [query, radius])] if radius < self.version.n_bits else []
+            return self.run(*self._select([self._has_code, *near, *conditions], column))
         sql, values = self._select([self._has_code, *conditions], column)
         by = ", ".join([self.distance, *([order] if order else [])])
         return self.run(f"{sql} ORDER BY {by} LIMIT ?", [*values, query, limit])
