@@ -29,7 +29,7 @@ KERNEL = "kernel__"  # prefix of parameters of the kernel, as in scikit-learn
 # what a preprocessing is made of; only the kernel has parameters to set
 STEPS = {
     "kernel": "shorthash.kernels.rbf:AnchorRBF",
-    "bias": "shorthash.kernels.bias:Bias",
+    "bias": "shorthash.kernels.rbf:Bias",
     "zscore": "sklearn.preprocessing:StandardScaler",
 }
 

@@ -23,12 +23,10 @@ from shorthash.codes.signs import sign
 from shorthash.data.rows import BATCH_ROWS, Rows, validated
 from shorthash.data.streams import Stream, known_stream
 from shorthash.errors import InvalidInput
-from shorthash.kernels.bias import Bias
 from shorthash.kernels.fused import FusedScores, remembered
-from shorthash.kernels.rbf import AnchorRBF
+from shorthash.kernels.rbf import AnchorRBF, Bias
 from shorthash.learners.base import BaseHasher
-from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.sums import SumHasher, Summed
+from shorthash.learners.sums import GroupStatistics, SumHasher, Summed
 
 __all__ = ["HasherPipeline"]
 

@@ -141,11 +141,10 @@ def test_it_is_the_boosting_of_rslh(blobs):
             Replay.turn += 1
             return self
 
-    weights = rslh._check_params()
-    problem = Problem.of(rslh.statistics_, weights)
-    p_ridge = Ridge(rslh.statistics_.gram, weights.lam / weights.mu)
+    problem = Problem.of(rslh.statistics_, rslh)
+    p_ridge = Ridge(rslh.statistics_.gram, rslh.lam / rslh.mu)
     Replay.turn = 0
-    boosted = BitBoost(Replay(4), strategy="ob", ridge=weights.ridge, random_state=0).fit(X, y)
+    boosted = BitBoost(Replay(4), strategy="ob", ridge=rslh.ridge, random_state=0).fit(X, y)
     assert np.array_equal(boosted.chosen_bits_, rslh.chosen_bits_)
     assert np.array_equal(boosted.codes_, rslh.codes_)
     assert np.allclose(boosted.projection_, rslh.projection_)

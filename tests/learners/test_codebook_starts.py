@@ -8,14 +8,14 @@ from shorthash import RSLH
 from shorthash._labels import group_labels
 from shorthash.data.rows import Rows
 from shorthash.learners import codebook_starts
-from shorthash.learners.codebook_starts import STARTS, annealed_codebook, polar_codebook
+from shorthash.learners.codebook_starts import PENALTIES, annealed_codebook, expected_confusion, polar_codebook
 from shorthash.learners.codebooks import crowding, n_distinct, separation
-from shorthash.learners.confusion import PENALTIES, expected_confusion
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import GroupStatistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-DESIGNED = [name for name in STARTS if name != "random"]
+DESIGNED = ["distinct", "balanced", "separated", "polar", "annealed"]
+STARTS = ["random", *DESIGNED]
 
 
 def sums_of(X, y):

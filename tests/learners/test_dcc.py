@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dense_methods import flip_by_flip, quadratic, signs
 
-from shorthash.learners.dcc import dcc
+from shorthash.learners.solvers import dcc
 
 
 @pytest.fixture(params=["plain", "weighted"])

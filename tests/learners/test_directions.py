@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from shorthash.data.rows import Rows
-from shorthash.learners.directions import centred, principal_directions, random_rotation, scatter
+from shorthash.learners.solvers import centred, principal_directions, random_rotation, scatter
 
 
 def rows_of(X):

@@ -13,10 +13,9 @@ from shorthash.codes.signs import pack, sign
 from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
 from shorthash.learners import encoders
-from shorthash.learners.class_scores import fit_logistic, fit_ridge
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph.estimator import EAPH
-from shorthash.learners.encoders import ENCODERS, CodewordHasher
+from shorthash.learners.encoders import ENCODERS, CodewordHasher, fit_logistic, fit_ridge
 from shorthash.learners.fsdh import FSDH
 from shorthash.learners.lsh import LSH
 from shorthash.learners.nsh import NSH
@@ -111,7 +110,7 @@ def test_bits_that_all_codewords_share_stay(centred):
 def test_held_out_ridge_scores_equal_refits_without_the_row(centred):
     X, y = centred[0][:40], centred[1][:40]
     groups = group_labels(y, owner="test")
-    held_out = fit_ridge(Rows(X, "test"), groups, 0.3, np.random.RandomState(0)).of_training_rows()
+    held_out = fit_ridge(Rows(X, "test"), groups, 0.3)[1]()
     for i in range(40):
         rest = np.arange(40) != i
         A, E = X[rest], np.eye(5)[y[rest]]
@@ -123,24 +122,21 @@ def test_held_out_scores_do_not_know_the_label_of_their_row(centred):
     X, y = centred
     other = y.copy()
     other[17] = (y[17] + 1) % 5
-    scores = [
-        fit_ridge(Rows(X, "test"), group_labels(z, owner="test"), 0.1, np.random.RandomState(0)).of_training_rows()[17]
-        for z in (y, other)
-    ]
+    scores = [fit_ridge(Rows(X, "test"), group_labels(z, owner="test"), 0.1)[1]()[17] for z in (y, other)]
     assert np.allclose(*scores)
 
 
 def test_logistic_scores_sum_to_zero(centred):
     X, y = centred
-    scores = fit_logistic(Rows(X, "test"), group_labels(y, owner="test"), 0.0, np.random.RandomState(0))
-    assert np.allclose(scores.model.predict(X).sum(axis=1), 0, atol=1e-9)
-    assert np.allclose(scores.of_training_rows().sum(axis=1), 0, atol=1e-9)
+    model, held_out = fit_logistic(Rows(X, "test"), group_labels(y, owner="test"), np.random.RandomState(0))
+    assert np.allclose(model.predict(X).sum(axis=1), 0, atol=1e-9)
+    assert np.allclose(held_out().sum(axis=1), 0, atol=1e-9)
 
 
 def test_the_chosen_temperature_retrieves_best_out_of_sample(centred):
     X, y = centred
     hasher = CodewordHasher(rslh(5, init="balanced", boosting=None), random_state=0).fit(X, y)
-    scores = fit_ridge(Rows(X, "test"), group_labels(y, owner="test"), 1e-5, None).of_training_rows()
+    scores = fit_ridge(Rows(X, "test"), group_labels(y, owner="test"), 1e-5)[1]()
     start, held_out = encoders._calibrated(scores, y), Scored(scores, 0.0)
     value = {
         tau: leave_one_out_map(sign(encoders._soft(held_out, hasher.codewords_, tau, exact=False).values), y)

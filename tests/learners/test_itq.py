@@ -3,9 +3,9 @@ import pytest
 
 from shorthash.codes.signs import sign
 from shorthash.errors import InvalidInput
-from shorthash.learners.directions import random_rotation
 from shorthash.learners.itq import PCAITQ, learn_rotation
 from shorthash.learners.pcarr import PCARR
+from shorthash.learners.solvers import random_rotation
 
 
 @pytest.fixture

@@ -9,26 +9,14 @@ from dense_rslh import dense_objective, dense_reduction, dense_run, dense_simila
 from shorthash._labels import group_labels
 from shorthash.data.rows import Rows
 from shorthash.learners.rslh import onepass as rslh_onepass
+from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.rslh.onepass import solve_one_pass
 from shorthash.learners.rslh.persample import RowProducts, solve_per_sample
-from shorthash.learners.rslh.steps import Problem, Weights, start, w_step
+from shorthash.learners.rslh.steps import Problem, start, w_step
 from shorthash.learners.solvers import Ridge
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import GroupStatistics
 
-PAPER = Weights(
-    n_bits=4,
-    alpha=3.0,
-    beta=1e-2,
-    gamma=1e-5,
-    mu=1e-5,
-    lam=1e-6,
-    ridge=1e-5,
-    similarity="G",
-    constraint="I",
-    shared_projection=True,
-    variant="paper",
-    max_iter=5,
-)
+PAPER = RSLH(n_bits=4, max_iter=5)
 # weights under which every term matters; the smallest alpha keeps the codes moving
 LIVELY = replace(PAPER, alpha=0.02, beta=0.4, gamma=2e-3, mu=0.3, lam=0.1)
 

@@ -60,7 +60,9 @@ def test_heavy_features_split_classes(blobs):
 
 
 def test_says_when_codes_have_not_settled(blobs):
-    with pytest.warns(ConvergenceWarning, match="SDH stopped after 1 iterations with codes still changing; increase"):
+    with pytest.warns(
+        ConvergenceWarning, match="SDH stopped after max_iter=1 iterations with codes still changing; increase"
+    ):
         SDH(8, max_iter=1, random_state=0).fit(*blobs)
 
 

@@ -9,7 +9,7 @@ from shorthash.errors import InvalidInput
 from shorthash.learners import sdhmlr
 from shorthash.learners.sdh import SDH
 from shorthash.learners.sdhmlr import SDHMLR
-from shorthash.learners.supervision import LabelGram
+from shorthash.learners.solvers import LabelGram
 
 LIVELY = {"alpha": 0.3, "nu": 0.4, "lam": 0.2, "ridge": 0.3}
 

@@ -51,7 +51,7 @@ def test_code_mode_has_the_quirks(data):
     Y, rng = indicator(y), np.random.default_rng(0)
     W, P, U = rng.normal(size=(4, Y.shape[1])), rng.normal(size=(12, 4)), rng.normal(size=(12, 4))
     D = rng.random(50)
-    w = sslh._Weights(0.2, 0.3, 0.02, 0.05, 1.5, "code")
+    w = sslh.SSLH(4, lam=0.2, nu=0.3, gamma=0.02, theta=0.05, delta=1.5, mode="code")
     found = sslh._h_step(samples_of(X, y), D, W, P, U, w)
 
     def one_pass(coupling, linear):

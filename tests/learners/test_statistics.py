@@ -4,7 +4,7 @@ import pytest
 from shorthash._labels import group_labels
 from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import GroupStatistics
 
 
 def statistics(X, y, classes=None):

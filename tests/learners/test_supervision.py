@@ -4,8 +4,9 @@ from dense_rslh import dense_reduction, dense_similarity
 from scipy import sparse
 
 from shorthash._labels import group_labels
-from shorthash.learners import supervision
-from shorthash.learners.supervision import FullSimilarity, LabelGram, ReducedSimilarity, similar_sums
+from shorthash.learners import solvers
+from shorthash.learners.rslh.steps import Similarity
+from shorthash.learners.solvers import LabelGram, similar_sums
 
 
 def one_hot(y):
@@ -32,14 +33,14 @@ def test_blocks_change_nothing(problem, monkeypatch):
     _, _, groups, E = problem
     V = E.T @ np.random.default_rng(0).normal(size=(80, 3))
     whole = similar_sums(groups.rows, V)
-    monkeypatch.setattr(supervision, "BLOCK_GROUPS", 2)
+    monkeypatch.setattr(solvers, "BLOCK_GROUPS", 2)
     assert np.allclose(similar_sums(groups.rows, V), whole)
 
 
 def test_full_similarity_is_S(problem):
     _, Y, groups, E = problem
     S, H = dense_similarity(Y), np.sign(np.random.default_rng(1).normal(size=(80, 4)))
-    full = FullSimilarity(groups.rows, groups.sizes())
+    full = Similarity(groups.rows, groups.sizes())
     assert np.allclose(full.b_term(E.T @ H)[groups.ids], S @ H)
     assert np.allclose(full.h_term(E.T @ H)[groups.ids], S @ H)
     assert full.captured(E.T @ H) is None
@@ -51,7 +52,7 @@ def test_reduced_similarity_is_G_and_R(problem):
     S = dense_similarity(Y)
     R = dense_reduction(S, X)
     G, H = S @ R, np.sign(np.random.default_rng(1).normal(size=(80, 4)))
-    reduced = ReducedSimilarity(groups.rows, groups.sizes(), X.T @ E)
+    reduced = Similarity(groups.rows, groups.sizes(), X.T @ E)
     assert np.allclose(reduced.b_term(E.T @ H)[groups.ids], G @ R.T @ H)
     assert np.allclose(reduced.h_term(E.T @ H)[groups.ids], R @ G.T @ H)
     assert np.allclose(reduced.captured(E.T @ H)[groups.ids], R @ R.T @ H)
@@ -64,7 +65,7 @@ def test_G_equals_S_where_the_class_means_are_independent(blobs):
     groups = group_labels(y, owner="test")
     E = np.eye(len(groups.rows))[groups.ids]
     H = np.sign(np.random.default_rng(1).normal(size=(80, 4)))
-    reduced = ReducedSimilarity(groups.rows, groups.sizes(), X.T @ E)
+    reduced = Similarity(groups.rows, groups.sizes(), X.T @ E)
     assert np.allclose(reduced.b_term(E.T @ H)[groups.ids], dense_similarity(one_hot(y)) @ H)
 
 

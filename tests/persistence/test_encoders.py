@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from shorthash import AnchorRBF, HasherPipeline, make_hasher
 from shorthash.codes import pack
 from shorthash.errors import InvalidInput, PersistenceError
-from shorthash.kernels.bias import Bias
+from shorthash.kernels.rbf import Bias
 from shorthash.learners.itq import PCAITQ
 from shorthash.learners.lsh import LSH
 from shorthash.learners.rslh.estimator import RSLH

@@ -9,7 +9,7 @@ from shorthash.errors import InvalidInput, MissingExtra
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.sdh import SDH
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import GroupStatistics
 from shorthash.scale import ArrayStream, BatchStream
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -3,7 +3,6 @@
 In: feature rows. Out: kernel features, one column per anchor, and a constant column where a method wants one.
 """
 
-from shorthash.kernels.bias import Bias
-from shorthash.kernels.rbf import AnchorRBF
+from shorthash.kernels.rbf import AnchorRBF, Bias
 
 __all__ = ["AnchorRBF", "Bias"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 from weakref import WeakKeyDictionary
 
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from shorthash._arrays import Beside, capped_exp, is_foreign, like, namespace, to_numpy
 from shorthash._rounding import FEW, UNIT, Rounded, norms
@@ -21,7 +22,7 @@ from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import AnchorWarning, InvalidInput
 
-__all__ = ["AnchorRBF", "ExponentialMap", "RowSource"]
+__all__ = ["AnchorRBF", "Bias", "ExponentialMap", "RowSource"]
 
 SAMPLE_ROWS = 10_000  # rows on which the bandwidth is estimated
 
@@ -35,6 +36,7 @@ class RowSource(Protocol):
         """Some rows as one array, in ascending order of their number."""
 
 
+@dataclass(eq=False, repr=False)
 class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""Radial basis features on randomly drawn anchors.
 
@@ -87,19 +89,10 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     (50, 10)
     """
 
-    _n_features_out: int
-
-    def __init__(
-        self,
-        n_anchors: int = 1000,
-        bandwidth: str | float = "mean-min",
-        center: bool = True,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_anchors = n_anchors
-        self.bandwidth = bandwidth
-        self.center = center
-        self.random_state = random_state
+    n_anchors: int = 1000
+    bandwidth: str | float = "mean-min"
+    center: bool = True
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
         """Draw anchors, choose the bandwidth and measure the mean.
@@ -111,7 +104,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         rows = self.fit_anchors(X)
         if self.center:
-            total = np.zeros(self._n_features_out)
+            total = np.zeros(len(self.anchors_))
             for _, batch in rows.through(self.features()):
                 xp = namespace(batch)
                 total += to_numpy(xp.sum(batch, axis=0, dtype=xp.float64))
@@ -202,6 +195,44 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # always float64
+        return tags
+
+
+class Bias(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Append a column of ones.
+
+    Examples
+    --------
+    >>> Bias().fit_transform([[2.0, 3.0]]).tolist()
+    [[2.0, 3.0, 1.0]]
+    """
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
+        """Remember the number of columns."""
+        validate_data(self, X)
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """``X`` with a last column of ones."""
+        check_is_fitted(self)
+        values = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return np.hstack([values, np.ones((len(values), 1), dtype=values.dtype)])
+
+    def rounded(self, X: Rounded, *, exact: bool) -> Rounded:  # noqa: ARG002
+        """The same with a bound of the rounding error (see ``_rounding``)."""
+        values = to_numpy(X.values)
+        return Rounded(np.hstack([values, np.ones((len(values), 1))]), to_numpy(X.error))
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
+        """Names of the columns, the last one "bias"."""
+        names = getattr(self, "feature_names_in_", None) if input_features is None else np.asarray(input_features)
+        if names is None:
+            names = np.array([f"x{i}" for i in range(self.n_features_in_)])
+        return np.array([*names, "bias"], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 

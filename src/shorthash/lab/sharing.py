@@ -29,8 +29,7 @@ from shorthash.lab.spec import RunSpec, canonical
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.encoders import CodewordHasher
-from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.sums import SumHasher, Summed
+from shorthash.learners.sums import GroupStatistics, SumHasher, Summed
 from shorthash.methods import make_hasher
 from shorthash.pipeline import HasherPipeline
 
@@ -190,7 +189,7 @@ def make_run_hasher(spec: RunSpec) -> HasherPipeline:
     )
     if spec.encoder:
         name, learner = made.steps[-1]
-        made.steps[-1] = (name, CodewordHasher(learner, encoder=spec.encoder))
+        made.steps[-1] = (name, CodewordHasher(learner, encoder=spec.encoder))  # type: ignore[arg-type]
     return made
 
 

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone, is_clusterer
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_random_state
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_count, check_weight
+from shorthash._validation import check_choice
 from shorthash.data.rows import Rows
-from shorthash.errors import InvalidInput
-from shorthash.learners.base import BaseHasher
-from shorthash.learners.directions import centred, scatter
+from shorthash.learners.base import BaseHasher, MetaHasher
 from shorthash.learners.samples import RowProducts
-from shorthash.learners.solvers import Ridge
+from shorthash.learners.solvers import Ridge, centred, scatter
 
 __all__ = ["STRATEGIES", "BitBoost", "seeded_clone", "select_bits"]
 
 
-class BitBoost(BaseHasher):
+@dataclass(eq=False, repr=False)
+class BitBoost(MetaHasher):
     r"""Several runs of a hasher fused into one code: the boosting of RSLH, and of MoBoost, for any hasher.
 
     The hasher is fitted T times with different seeds. Of the T L bits of the training codes the L best are chosen, and
@@ -96,32 +96,12 @@ class BitBoost(BaseHasher):
     ((150, 4), 3, (4,))
     """
 
-    codes_: Codes
-
-    def __init__(
-        self,
-        estimator: BaseHasher,
-        n_runs: int = 3,
-        strategy: str = "mb",
-        clustering: str | BaseEstimator = "spectral",
-        ridge: float = 1e-5,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.n_runs = n_runs
-        self.strategy = strategy
-        self.clustering = clustering
-        self.ridge = ridge
-        self.random_state = random_state
-
-    @property
-    def n_bits(self) -> int:  # type: ignore[override]
-        """Code length: that of the hasher."""
-        return self.estimator.n_bits
-
-    def max_bits(self, n_features: int, n_classes: int | None = None) -> int:
-        """What the hasher can learn."""
-        return self.estimator.max_bits(n_features, n_classes)
+    estimator: BaseHasher
+    n_runs: int = 3
+    strategy: Literal["mb", "ob", "positionwise"] = "mb"
+    clustering: str | BaseEstimator = "spectral"
+    ridge: float = 1e-5
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Run, choose, regress.
@@ -131,7 +111,7 @@ class BitBoost(BaseHasher):
         X : (n_samples, n_features) training rows
         y : labels, as the hasher takes them; None for one that needs none
         """
-        ridge = self._check_params()
+        self._check_params()
         rows = self._training_rows(X)
         rng = check_random_state(self.random_state)
         runs = [seeded_clone(self.estimator, rng) for _ in range(self.n_runs)]
@@ -141,32 +121,17 @@ class BitBoost(BaseHasher):
         chosen = select_bits(gram, sums, n_bits, self.strategy, rng, self.clustering)
         codes = np.ascontiguousarray(H[:, chosen])
         mean, rows = centred(rows)
-        P = Ridge(scatter(rows), ridge).solve(RowProducts(rows).transposed_times(codes))
+        P = Ridge(scatter(rows), self.ridge).solve(RowProducts(rows).transposed_times(codes))
         self.estimators_ = runs
         self.chosen_bits_ = chosen
         self.codes_ = codes
-        self.mean_ = mean
-        self.projection_ = P
-        self.intercept_ = -mean @ P
+        self._set_hyperplanes(mean, P)
         return self
 
-    def _check_params(self) -> float:
-        if not isinstance(self.estimator, BaseHasher):
-            raise InvalidInput(
-                f"The 'estimator' parameter of BitBoost must be a hasher. Got {self.estimator!r} instead; in a "
-                "pipeline, put BitBoost around the hasher, behind the kernel."
-            )
-        check_count(self.n_runs, "n_runs", "BitBoost")
-        check_choice(self.strategy, "strategy", "BitBoost", list(STRATEGIES))
+    def _check_params(self) -> None:
+        super()._check_params()
         if not (isinstance(self.clustering, BaseEstimator) and is_clusterer(self.clustering)):
             check_choice(self.clustering, "clustering", "BitBoost", ["spectral"])
-        return check_weight(self.ridge, "ridge", "BitBoost")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        if isinstance(self.estimator, BaseHasher):
-            tags.target_tags = get_tags(self.estimator).target_tags
-        return tags
 
 
 def seeded_clone(estimator: BaseEstimator, rng: np.random.RandomState) -> Any:

@@ -7,6 +7,7 @@ The directions in which features and labels correlate most take the place of the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -15,16 +16,17 @@ from scipy import linalg
 from sklearn.utils import check_random_state
 
 from shorthash._types import Floats
-from shorthash._validation import MAX_BITS, check_count, check_weight
+from shorthash._validation import MAX_BITS
 from shorthash.learners.base import SupervisedHasher
-from shorthash.learners.directions import centred
 from shorthash.learners.itq import learn_rotation
 from shorthash.learners.samples import RowProducts
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.solvers import centred
+from shorthash.learners.sums import GroupStatistics
 
 __all__ = ["CCAITQ"]
 
 
+@dataclass(eq=False, repr=False)
 class CCAITQ(SupervisedHasher):
     r"""Canonical Correlation Analysis with Iterative Quantization.
 
@@ -82,24 +84,17 @@ class CCAITQ(SupervisedHasher):
     [0.98, 0.47]
     """
 
+    _positive: ClassVar[tuple[str, ...]] = ("ridge",)
     _limit: ClassVar[tuple[str, str]] = (
         "it has one canonical direction per feature at most, and one per class less one",
         "use fewer bits, or a supervised method without that limit, such as RSLH or KSH",
     )
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        ridge: float = 1e-4,
-        max_iter: int = 50,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    ridge: float = 1e-4
+    max_iter: int = 50
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
     def max_bits(self, n_features: int, n_classes: int | None = None) -> int:
         """One bit per canonical direction: fewer than classes, no more than features."""
@@ -113,27 +108,23 @@ class CCAITQ(SupervisedHasher):
         X : (n_samples, n_features) training rows
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
-        max_iter = check_count(self.max_iter, "max_iter", "CCAITQ")
-        ridge = check_weight(self.ridge, "ridge", "CCAITQ", positive=True)
+        self._check_params()
         rows = self._training_rows(X)
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
         n_bits = self._check_length(self.n_features_in_, len(groups.classes))
         rng = check_random_state(self.random_state)
         n_dropped = len(rows) - groups.n_samples
         mean, rows = centred(rows if groups.kept is None else rows.keep(groups.kept))
-        W, correlations = _canonical_directions(GroupStatistics.of(rows, groups), n_bits, ridge)
+        W, correlations = _canonical_directions(GroupStatistics.of(rows, groups), n_bits, self.ridge)
         V = W * correlations
-        R, objective = learn_rotation(RowProducts(rows).times(V), max_iter, rng)
-        P = V @ R
+        R, objective = learn_rotation(RowProducts(rows).times(V), self.max_iter, rng)
         self.n_dropped_ = n_dropped
         self.classes_ = groups.classes
-        self.mean_ = mean
         self.correlations_ = correlations
         self.rotation_ = R
         self.objective_ = objective
         self.n_iter_ = len(objective)
-        self.projection_ = P
-        self.intercept_ = -mean @ P
+        self._set_hyperplanes(mean, V @ R)
         return self
 
 

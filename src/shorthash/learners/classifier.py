@@ -22,7 +22,7 @@ from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.codebooks import CODEBOOKS
-from shorthash.learners.directions import centred
+from shorthash.learners.solvers import centred
 
 __all__ = ["ClassifierCode"]
 

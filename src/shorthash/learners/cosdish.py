@@ -6,13 +6,15 @@ binary quadratic programme; the codes of all other items follow in closed form.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
 from shorthash._labels import shared_label
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_count
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge
@@ -23,6 +25,7 @@ TIE = 1e-5  # scores below it leave a bit as it was
 DIGITS = 9  # after the point, of coefficients of which the largest is 1
 
 
+@dataclass(eq=False, repr=False)
 class COSDISH(SampleHasher):
     r"""Column Sampling based Discrete Supervised Hashing.
 
@@ -85,29 +88,13 @@ class COSDISH(SampleHasher):
     (150, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        dissimilar: str = "negative",
-        n_alternations: int = 3,
-        ridge: float = 1,
-        max_iter: int = 10,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.dissimilar = dissimilar
-        self.n_alternations = n_alternations
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        check_choice(self.dissimilar, "dissimilar", "COSDISH", ["negative", "positive"])
-        self._check_weights("ridge")
-        check_count(self.n_alternations, "n_alternations", "COSDISH")
-        check_count(self.max_iter, "max_iter", "COSDISH")
+    n_bits: int = 8
+    dissimilar: Literal["negative", "positive"] = "negative"
+    n_alternations: int = 3
+    ridge: float = 1
+    max_iter: int = 10
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         n_columns = min(self.n_bits, samples.n - 1)

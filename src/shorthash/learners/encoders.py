@@ -1,20 +1,30 @@
-"""Encoders for any learner with codewords: what a linear hash function wastes, and what can be made of it.
+r"""Encoders for any learner with codewords: better hash functions than the linear one, for the same codewords.
 
 The linear hash function of a learner with codewords C is ``sign(s(x) C)``, s(x) being class scores by ridge
 regression: with many classes the small scores of the wrong ones outvote the right one. The encoders here use the same
 codewords, the same features and the same bits.
+
+Ridge scores are ``s(x) = x P`` with ``P = (K + ridge I)^-1 X'E``, the regression of the indicator E of the label sets
+on the features. Ridge regression is linear in its target, so ``s(x) C`` is the regression of the codewords C: the
+linear hash function of every learner that ends with one. Logistic scores are log-posteriors, less their mean.
+
+An encoder makes its choices on *held-out* scores of the training rows: those of a model that did not see the row. For
+ridge they are exact and need no further fit: with h = x (K + ridge I)^-1 x', the scores of a row that was left out are
+``(s - h e) / (1 - h)``, e being the indicator of its own label set.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_random_state
 
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._rounding import (
@@ -31,20 +41,24 @@ from shorthash._rounding import (
     softmax,
     table_gains,
 )
-from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_weight
+from shorthash._types import Codes, Features, Floats
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import pack, sign, unpack
+from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
-from shorthash.learners.base import BaseHasher
+from shorthash.learners.base import BaseHasher, MetaHasher
 from shorthash.learners.boosting import seeded_clone
-from shorthash.learners.class_scores import SCORES, RidgeScores
 from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.table import ap_table
+from shorthash.learners.posteriors.folds import PosteriorModel, draw_folds
+from shorthash.learners.posteriors.models import fit_posteriors
+from shorthash.learners.solvers import Ridge
+from shorthash.learners.sums import GroupStatistics
 
-__all__ = ["ENCODERS", "CodewordHasher"]
+__all__ = ["ENCODERS", "CodewordHasher", "LogPosterior", "RidgeScores"]
 
-ENCODERS = ["linear", "soft", "nearest", "expected-ap"]
+Encoder = Literal["linear", "soft", "nearest", "expected-ap"]
+ENCODERS = get_args(Encoder)
 """Encoders by name."""
 
 RIDGE = 1e-5  # penalty where the learner has none
@@ -52,11 +66,14 @@ TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TEMPERATURES = (1e-2, 1e4)  # between which the calibrated one is sought
 FACTORS = np.exp2(np.arange(-5, 6))  # temperatures tried for "soft", in units of the calibrated one
 TRIED_ROWS = 5000  # training rows on which they are tried
-ROUNDS = 5  # times the training rows are encoded anew for "expected-ap"
+ROUNDS = 5  # times the training rows are encoded again for "expected-ap"
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision
+NEARLY_ONE = 1e-8  # lower bound of 1 - h: a row with h = 1 determines its own scores
+SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
 
-class CodewordHasher(BaseHasher):
+@dataclass(eq=False, repr=False)
+class CodewordHasher(MetaHasher):
     r"""The codewords of a learner, with a hash function that makes more of them.
 
     .. math::
@@ -126,32 +143,18 @@ class CodewordHasher(BaseHasher):
     ((150, 4), (3, 4))
     """
 
-    codes_: Codes
+    _positive: ClassVar[tuple[str, ...]] = ("temperature",)
     _limit: ClassVar[tuple[str, str]] = (
         "its expected precisions fill a table of all codes",
         "use fewer bits, or encoder='soft'",
     )
 
-    def __init__(
-        self,
-        estimator: BaseHasher,
-        encoder: str = "soft",
-        scores: str = "ridge",
-        temperature: float | None = None,
-        ridge: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.encoder = encoder
-        self.scores = scores
-        self.temperature = temperature
-        self.ridge = ridge
-        self.random_state = random_state
-
-    @property
-    def n_bits(self) -> int:  # type: ignore[override]
-        """Code length: that of the learner."""
-        return self.estimator.n_bits
+    estimator: BaseHasher
+    encoder: Encoder = "soft"
+    scores: Literal["ridge", "logistic"] = "ridge"
+    temperature: float | None = None
+    ridge: float | None = None
+    random_state: int | np.random.RandomState | None = None
 
     def max_bits(self, n_features: int, n_classes: int | None = None) -> int:
         """What the learner can learn, and the encoder encode."""
@@ -166,7 +169,8 @@ class CodewordHasher(BaseHasher):
         X : (n_samples, n_features) training rows
         y : labels, as the learner takes them
         """
-        ridge = self._check_params()
+        self._check_params()
+        ridge = getattr(self.estimator, "ridge", RIDGE) if self.ridge is None else self.ridge
         rows = self._training_rows(X)
         rng = check_random_state(self.random_state)
         learner = clone(self.estimator) if self.random_state is None else seeded_clone(self.estimator, rng)
@@ -174,13 +178,13 @@ class CodewordHasher(BaseHasher):
         learner.fit(rows.X, y)
         groups = _label_sets_of(learner, y, len(rows))
         kept = rows if groups.kept is None else rows.keep(groups.kept)
-        scores = SCORES[self.scores](kept, groups, ridge, rng)
-        self.estimator_, self.scores_ = learner, scores.model
+        model, held_out = fit_ridge(kept, groups, ridge) if self.scores == "ridge" else fit_logistic(kept, groups, rng)
+        self.estimator_, self.scores_ = learner, model
         self.classes_, self.label_sets_ = learner.classes_, groups.rows
         self.codewords_ = np.asarray(learner.codewords_)
         self.n_dropped_ = len(rows) - len(kept)
         if self.encoder in ("soft", "expected-ap"):
-            self._prepare(scores.of_training_rows(), groups, rng)
+            self._prepare(held_out(), groups, rng)
         self.codes_ = self.codewords_[groups.ids]
         return self
 
@@ -217,19 +221,6 @@ class CodewordHasher(BaseHasher):
             self.cells_ = unpack(cells, self.codewords_.shape[1])
             self.codewords_ = self.cells_[self.table_.argmax(axis=0)]
 
-    def _check_params(self) -> float:
-        if not isinstance(self.estimator, BaseHasher):
-            raise InvalidInput(
-                f"The 'estimator' parameter of CodewordHasher must be a hasher. Got {self.estimator!r} instead; in a "
-                "pipeline, put CodewordHasher around the hasher, behind the kernel."
-            )
-        check_choice(self.encoder, "encoder", "CodewordHasher", ENCODERS)
-        check_choice(self.scores, "scores", "CodewordHasher", list(SCORES))
-        if self.temperature is not None:
-            check_weight(self.temperature, "temperature", "CodewordHasher", positive=True)
-        given = getattr(self.estimator, "ridge", RIDGE) if self.ridge is None else self.ridge
-        return check_weight(given, "ridge", "CodewordHasher")
-
     def _check_table_length(self, learner: BaseHasher) -> None:
         """Raise if a table would be too large; lengths that the learner cannot learn are its own to refuse."""
         n_bits, known = self.n_bits, isinstance(self.n_bits, int)
@@ -240,11 +231,61 @@ class CodewordHasher(BaseHasher):
     def _n_features_out(self) -> int:
         return int(self.codewords_.shape[1])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        if isinstance(self.estimator, BaseHasher):
-            tags.target_tags = get_tags(self.estimator).target_tags
-        return tags
+
+@dataclass(frozen=True)
+class RidgeScores:
+    """Ridge regression of the indicator of the label sets."""
+
+    weights: Floats  # (d, u)
+
+    def predict(self, X: Features) -> Floats:
+        """Scores of the label sets."""
+        return np.asarray(X @ self.weights)
+
+
+@dataclass(frozen=True)
+class LogPosterior:
+    """Logarithms of calibrated posteriors, less their mean over the label sets."""
+
+    posterior: PosteriorModel
+
+    def predict(self, X: Features) -> Floats:
+        """Scores of the label sets."""
+        return _centred_log(self.posterior.predict(np.asarray(X, dtype=np.float32)))
+
+
+def fit_ridge(rows: Rows, groups: LabelGroups, ridge: float) -> tuple[RidgeScores, Callable[[], Floats]]:
+    """Ridge scores, and a function that computes the held-out ones, (n, u), in a second pass."""
+    seen = GroupStatistics.of(rows, groups)
+    solver = Ridge(seen.gram, ridge)
+    model = RidgeScores(solver.solve(seen.sums))
+
+    def held_out() -> Floats:
+        scores = np.empty((len(rows), len(groups.rows)))
+        for part, batch in rows:
+            X, ids = batch.astype(np.float64), groups.ids[part]
+            h = np.einsum("ij,ji->i", X, solver.solve(X.T))
+            S = model.predict(X)
+            S[np.arange(len(ids)), ids] -= h
+            scores[part] = S / np.maximum(1 - h, NEARLY_ONE)[:, None]
+        return scores
+
+    return model, held_out
+
+
+def fit_logistic(
+    rows: Rows, groups: LabelGroups, rng: np.random.RandomState
+) -> tuple[LogPosterior, Callable[[], Floats]]:
+    """Scores of a log-linear model, which chooses its own penalty; held-out scores are out-of-fold."""
+    X = np.concatenate([np.asarray(batch, dtype=np.float32) for _, batch in rows])
+    folds = draw_folds(groups.ids, rng, every=True)
+    [(_, fitted)] = fit_posteriors("logistic", X, groups.ids, groups.rows, folds)
+    return LogPosterior(fitted.model), lambda: _centred_log(fitted.oof)
+
+
+def _centred_log(P: Features) -> Floats:
+    logs = np.log(np.maximum(P.astype(np.float64), SMALLEST))
+    return np.asarray(logs - logs.mean(axis=1, keepdims=True))
 
 
 def _label_sets_of(learner: Any, y: ArrayLike, n_samples: int) -> LabelGroups:

@@ -5,18 +5,20 @@ SDH turned round: codes are regressed on labels, not labels on codes, which make
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy import sparse
 
 from shorthash._types import Floats
-from shorthash._validation import check_weight
 from shorthash.learners.label_codes import LabelCodeHasher
-from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.supervision import LabelGram
+from shorthash.learners.solvers import LabelGram
+from shorthash.learners.sums import GroupStatistics
 
 __all__ = ["FSDH"]
 
 
+@dataclass(eq=False, repr=False)
 class FSDH(LabelCodeHasher):
     r"""Fast Supervised Discrete Hashing.
 
@@ -81,27 +83,13 @@ class FSDH(LabelCodeHasher):
     (3, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        lam: float = 1,
-        nu: float = 1e-5,
-        ridge: float = 1e-2,
-        max_iter: int = 5,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.lam = lam
-        self.nu = nu
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_weight(self.lam, "lam", "FSDH")
+    n_bits: int = 8
+    lam: float = 1
+    nu: float = 1e-5
+    ridge: float = 1e-2
+    max_iter: int = 5
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
     def _label_term(self, seen: GroupStatistics) -> _Regression:
         return _Regression(seen, self.n_bits, self.lam)

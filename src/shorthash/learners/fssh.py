@@ -6,20 +6,22 @@ similarity enters only through a small matrix computed once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 import numpy as np
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_count
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
-from shorthash.learners.solvers import Ridge
-from shorthash.learners.supervision import LabelGram, similar_sums
+from shorthash.learners.solvers import LabelGram, Ridge, similar_sums
 
 __all__ = ["FSSH"]
 
 RANK_TOLERANCE = 1e-10  # eigenvalues of X'X below this share of the largest count as 0
 
 
+@dataclass(eq=False, repr=False)
 class FSSH(SampleHasher):
     r"""Fast Scalable Supervised Hashing.
 
@@ -82,31 +84,16 @@ class FSSH(SampleHasher):
     (150, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        mu: float = 1e4,
-        theta: float = 1e-2,
-        variant: str = "ts",
-        ridge: float = 1,
-        max_iter: int = 5,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.mu = mu
-        self.theta = theta
-        self.variant = variant
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    mu: float = 1e4
+    theta: float = 1e-2
+    variant: Literal["ts", "os"] = "ts"
+    ridge: float = 1
+    max_iter: int = 5
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
-    def _check_params(self) -> None:
-        check_choice(self.variant, "variant", "FSSH", ["ts", "os"])
-        self._check_weights("mu", "theta", positive=True)
-        self._check_weights("ridge")
-        check_count(self.max_iter, "max_iter", "FSSH")
+    _positive: ClassVar[tuple[str, ...]] = ("mu", "theta")
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         problem = _Problem(samples)

@@ -6,23 +6,23 @@ which all differ in half of their bits. Nothing is left to learn but the hash fu
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._labels import LabelGroups
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_n_bits, check_weight
 from shorthash.codes.signs import from_bool
 from shorthash.data.rows import Rows
-from shorthash.errors import InvalidInput
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import SumHasher
 
 __all__ = ["HCSDH", "hadamard_codewords"]
 
 
+@dataclass(eq=False, repr=False)
 class HCSDH(SumHasher):
     r"""Hadamard Coding for Supervised Discrete Hashing.
 
@@ -76,36 +76,20 @@ class HCSDH(SumHasher):
     [[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1]]
     """
 
+    n_bits: int = 8
+    ridge: float = 1e-6
+    drop_unlabelled: bool = False
+
     random_state = 0  # nothing is random
+    _multilabel: ClassVar[bool] = False
 
-    def __init__(self, n_bits: int = 8, ridge: float = 1e-6, drop_unlabelled: bool = False) -> None:
-        self.n_bits = n_bits
-        self.ridge = ridge
-        self.drop_unlabelled = drop_unlabelled
-
-    def _check_params(self) -> None:
-        check_n_bits(self.n_bits, "HCSDH")
-        check_weight(self.ridge, "ridge", "HCSDH")
-
-    def _check_groups(self, groups: LabelGroups) -> None:
-        if not groups.single:
-            raise InvalidInput(
-                "HCSDH has one codeword per class, but y has rows with several labels; give one label per row, or use "
-                "a method for several labels, such as RSLH."
-            )
-
-    def _learn(self, weights: None, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
+    def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
         """Solve from the statistics and set every fitted attribute."""
         seen = self.statistics_
         codewords = hadamard_codewords(len(seen.classes), self.n_bits)[seen.rows.argmax(axis=1)]
         projection = Ridge(seen.gram, self.ridge).solve(seen.sums @ codewords)
         self._keep(projection, codewords, None if groups is None else codewords[groups.ids])
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = False
-        return tags
 
 
 def hadamard_codewords(n_classes: int, n_bits: int) -> Codes:

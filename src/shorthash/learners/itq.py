@@ -6,25 +6,25 @@ turns, each the best for the other.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import MAX_BITS, check_count
+from shorthash._validation import MAX_BITS
 from shorthash.codes.signs import sign
-from shorthash.learners.base import BaseHasher
-from shorthash.learners.directions import centred, principal_directions, random_rotation
+from shorthash.data.rows import Rows
+from shorthash.learners.base import UnsupervisedHasher
 from shorthash.learners.pcarr import PCA_LIMIT
 from shorthash.learners.samples import RowProducts
-from shorthash.learners.solvers import polar
+from shorthash.learners.solvers import polar, principal_directions, random_rotation
 
 __all__ = ["PCAITQ", "learn_rotation"]
 
 
-class PCAITQ(BaseHasher):
+@dataclass(eq=False, repr=False)
+class PCAITQ(UnsupervisedHasher):
     r"""PCA with Iterative Quantization.
 
     Minimises the quantisation error over codes and rotation in turn,
@@ -71,40 +71,20 @@ class PCAITQ(BaseHasher):
 
     _limit: ClassVar[tuple[str, str]] = PCA_LIMIT
 
-    def __init__(
-        self, n_bits: int = 8, max_iter: int = 50, random_state: int | np.random.RandomState | None = None
-    ) -> None:
-        self.n_bits = n_bits
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 8
+    max_iter: int = 50
+    random_state: int | np.random.RandomState | None = None
 
     def max_bits(self, n_features: int, n_classes: int | None = None) -> int:  # noqa: ARG002
         """One bit per principal direction."""
         return min(MAX_BITS, n_features)
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
-        """Find the principal directions and the rotation.
-
-        Parameters
-        ----------
-        X : (n_samples, n_features) training rows
-        y : ignored
-        """
-        max_iter = check_count(self.max_iter, "max_iter", "PCAITQ")
-        rows = self._training_rows(X)
-        n_bits = self._check_length(self.n_features_in_)
-        rng = check_random_state(self.random_state)
-        mean, rows = centred(rows)
-        V = principal_directions(rows, n_bits)
-        R, objective = learn_rotation(RowProducts(rows).times(V), max_iter, rng)
-        P = V @ R
-        self.mean_ = mean
-        self.rotation_ = R
-        self.objective_ = objective
-        self.n_iter_ = len(objective)
-        self.projection_ = P
-        self.intercept_ = -mean @ P
-        return self
+    def _learn(self, rows: Rows, mean: Floats, rng: np.random.RandomState) -> None:
+        """Find the principal directions and the rotation."""
+        V = principal_directions(rows, self.n_bits)
+        self.rotation_, self.objective_ = learn_rotation(RowProducts(rows).times(V), self.max_iter, rng)
+        self.n_iter_ = len(self.objective_)
+        self._set_hyperplanes(mean, V @ self.rotation_)
 
 
 def learn_rotation(Z: Floats, max_iter: int, rng: np.random.RandomState) -> tuple[Floats, Floats]:

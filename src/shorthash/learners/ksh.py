@@ -17,11 +17,10 @@ from sklearn.utils.random import sample_without_replacement
 
 from shorthash._labels import LabelGroups
 from shorthash._types import Floats
-from shorthash._validation import check_count, check_weight
+from shorthash._validation import check_count
 from shorthash.codes.signs import sign
 from shorthash.learners.base import SupervisedHasher
-from shorthash.learners.directions import centred
-from shorthash.learners.supervision import similar_sums
+from shorthash.learners.solvers import centred, similar_sums
 
 __all__ = ["KSH"]
 
@@ -30,6 +29,7 @@ DOUBLINGS = 50  # of the Lipschitz guess, at most, as in the authors' code
 RANK_TOLERANCE = 1e-10  # directions with less than this share of the largest variance are left out
 
 
+@dataclass(eq=False, repr=False)
 class KSH(SupervisedHasher):
     r"""Supervised Hashing with Kernels.
 
@@ -85,21 +85,12 @@ class KSH(SupervisedHasher):
     ((150, 4), True)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        n_labelled: int | None = 2000,
-        max_iter: int = 500,
-        tol: float = 1e-2,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.n_labelled = n_labelled
-        self.max_iter = max_iter
-        self.tol = tol
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    n_labelled: int | None = 2000
+    max_iter: int = 500
+    tol: float = 1e-2
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn bit by bit.
@@ -109,9 +100,8 @@ class KSH(SupervisedHasher):
         X : (n_samples, n_features) features, for instance from ``AnchorRBF``
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
-        max_iter = check_count(self.max_iter, "max_iter", "KSH")
-        tol = check_weight(self.tol, "tol", "KSH")
         most = None if self.n_labelled is None else check_count(self.n_labelled, "n_labelled", "KSH", low=2)
+        self._check_params()
         rows = self._training_rows(X)
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
         n_bits = self._check_length(self.n_features_in_)
@@ -120,14 +110,12 @@ class KSH(SupervisedHasher):
         mean, rows = centred(rows if groups.kept is None else rows.keep(groups.kept))
         chosen = _labelled_rows(len(rows), most, rng)
         residual = _Residual.of(groups, chosen, n_bits)
-        A, objective, n_iter = _solve(rows.take(chosen).astype(np.float64), residual, n_bits, max_iter, tol)
+        A, objective, n_iter = _solve(rows.take(chosen).astype(np.float64), residual, n_bits, self.max_iter, self.tol)
         self.n_dropped_ = n_dropped
         self.classes_ = groups.classes
-        self.mean_ = mean
         self.objective_ = objective
         self.n_iter_ = n_iter
-        self.projection_ = A
-        self.intercept_ = -mean @ A
+        self._set_hyperplanes(mean, A)
         return self
 
 

@@ -19,18 +19,15 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
 
 from shorthash._labels import LabelGroups
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_count, check_n_bits, check_weight
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning
 from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge
-from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.sums import SumHasher
+from shorthash.learners.sums import GroupStatistics, SumHasher
 
 __all__ = ["LabelCodeHasher", "LabelTerm"]
 
@@ -56,13 +53,7 @@ class LabelCodeHasher(SumHasher):
     def _label_term(self, seen: GroupStatistics) -> LabelTerm:
         """The method's own part."""
 
-    def _check_params(self) -> None:
-        check_n_bits(self.n_bits, self._name)
-        check_count(self.max_iter, "max_iter", self._name)
-        check_weight(self.nu, "nu", self._name)
-        check_weight(self.ridge, "ridge", self._name)
-
-    def _learn(self, weights: None, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
+    def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
         """Solve from the statistics (by sample where that is needed) and set every fitted attribute."""
         seen = self.statistics_
         run = self._run(seen, _BySet(seen, self.nu))
@@ -80,12 +71,7 @@ class LabelCodeHasher(SumHasher):
         self.objective_ = run.objective
         self.n_iter_ = len(run.objective)
         if not run.converged:
-            warnings.warn(
-                f"{self._name} stopped after max_iter={self.max_iter} iterations with codes still changing; "
-                "increase max_iter for a settled code.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            self._warn_not_converged(self.max_iter, stacklevel=4)
         return self
 
     def _run(self, seen: GroupStatistics, space: _BySet | _BySample) -> _Run:

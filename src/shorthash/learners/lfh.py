@@ -6,6 +6,9 @@ label. The factors are learned by steps on a few sampled columns of the similari
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -13,7 +16,6 @@ from sklearn.utils.random import sample_without_replacement
 
 from shorthash._labels import shared_label
 from shorthash._types import Floats
-from shorthash._validation import check_count
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge
@@ -21,6 +23,7 @@ from shorthash.learners.solvers import Ridge
 __all__ = ["LFH"]
 
 
+@dataclass(eq=False, repr=False)
 class LFH(SampleHasher):
     r"""Latent Factor Hashing.
 
@@ -80,26 +83,14 @@ class LFH(SampleHasher):
     (150, 2)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        beta: float = 30,
-        lam: float = 1,
-        max_iter: int = 50,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.beta = beta
-        self.lam = lam
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    beta: float = 30
+    lam: float = 1
+    max_iter: int = 50
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
-    def _check_params(self) -> None:
-        self._check_weights("beta", positive=True)
-        self._check_weights("lam")
-        check_count(self.max_iter, "max_iter", "LFH")
+    _positive: ClassVar[tuple[str, ...]] = ("beta",)
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         U = _start(samples, self.n_bits)

@@ -5,19 +5,19 @@ The least one can do: hyperplanes through the mean of the rows, at random. Whate
 
 from __future__ import annotations
 
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
-from shorthash.learners.base import BaseHasher
-from shorthash.learners.directions import centred
+from shorthash._types import Floats
+from shorthash.data.rows import Rows
+from shorthash.learners.base import UnsupervisedHasher
 
 __all__ = ["LSH"]
 
 
-class LSH(BaseHasher):
+@dataclass(eq=False, repr=False)
+class LSH(UnsupervisedHasher):
     r"""Locality-Sensitive Hashing by random hyperplanes.
 
     Nothing is learned but the mean. Two rows fall on different sides of a random hyperplane with a probability
@@ -58,24 +58,9 @@ class LSH(BaseHasher):
     (150, 6)
     """
 
-    def __init__(self, n_bits: int = 8, random_state: int | np.random.RandomState | None = None) -> None:
-        self.n_bits = n_bits
-        self.random_state = random_state
+    n_bits: int = 8
+    random_state: int | np.random.RandomState | None = None
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
-        """Measure the mean and draw the hyperplanes.
-
-        Parameters
-        ----------
-        X : (n_samples, n_features) training rows
-        y : ignored
-        """
-        rows = self._training_rows(X)
-        n_bits = self._check_length(self.n_features_in_)
-        rng = check_random_state(self.random_state)
-        mean, _ = centred(rows)
-        P = rng.normal(size=(self.n_features_in_, n_bits))
-        self.mean_ = mean
-        self.projection_ = P
-        self.intercept_ = -mean @ P
-        return self
+    def _learn(self, rows: Rows, mean: Floats, rng: np.random.RandomState) -> None:  # noqa: ARG002
+        """Draw the hyperplanes."""
+        self._set_hyperplanes(mean, rng.normal(size=(len(mean), self.n_bits)))

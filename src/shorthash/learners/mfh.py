@@ -7,24 +7,21 @@ the regression is the hash function.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import linalg
-from sklearn.utils import check_random_state
 
 from shorthash._types import Floats
-from shorthash._validation import check_count, check_weight
 from shorthash.data.rows import Rows
-from shorthash.learners.base import BaseHasher
-from shorthash.learners.directions import centred, scatter
-from shorthash.learners.solvers import Ridge
+from shorthash.learners.base import UnsupervisedHasher
+from shorthash.learners.solvers import Ridge, scatter
 
 __all__ = ["MFH"]
 
 
-class MFH(BaseHasher):
+@dataclass(eq=False, repr=False)
+class MFH(UnsupervisedHasher):
     r"""Matrix Factorization Hashing: collective matrix factorisation on a single view.
 
     .. math:: \lambda\|X - VU\|^2 + \mu\|V - XP\|^2 + \gamma(\|V\|^2 + \|P\|^2 + \|U\|^2)
@@ -86,69 +83,22 @@ class MFH(BaseHasher):
     ((150, 6), True)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        lam: float = 1,
-        mu: float = 100,
-        gamma: float = 1e-3,
-        habir: bool = False,
-        max_iter: int = 25,
-        tol: float = 1e-6,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.lam = lam
-        self.mu = mu
-        self.gamma = gamma
-        self.habir = habir
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_bits: int = 8
+    lam: float = 1
+    mu: float = 100
+    gamma: float = 1e-3
+    habir: bool = False
+    max_iter: int = 25
+    tol: float = 1e-6
+    random_state: int | np.random.RandomState | None = None
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
-        """Factorise the centred rows.
+    _positive: ClassVar[tuple[str, ...]] = ("lam", "mu")
 
-        Parameters
-        ----------
-        X : (n_samples, n_features) training rows
-        y : ignored
-        """
-        weights = self._check_params()
-        rows = self._training_rows(X)
-        n_bits = self._check_length(self.n_features_in_)
-        rng = check_random_state(self.random_state)
-        mean, rows = centred(rows)
-        P, U, objective = _solve(rows, n_bits, weights, rng)
-        self.mean_ = mean
-        self.basis_ = U
-        self.objective_ = objective
-        self.n_iter_ = len(objective)
-        self.projection_ = P
-        self.intercept_ = -mean @ P
-        return self
-
-    def _check_params(self) -> _Weights:
-        return _Weights(
-            lam=check_weight(self.lam, "lam", "MFH", positive=True),
-            mu=check_weight(self.mu, "mu", "MFH", positive=True),
-            gamma=check_weight(self.gamma, "gamma", "MFH"),
-            habir=bool(self.habir),
-            max_iter=check_count(self.max_iter, "max_iter", "MFH"),
-            tol=check_weight(self.tol, "tol", "MFH"),
-        )
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """The hyper-parameters of one fit."""
-
-    lam: float
-    mu: float
-    gamma: float
-    habir: bool
-    max_iter: int
-    tol: float
+    def _learn(self, rows: Rows, mean: Floats, rng: np.random.RandomState) -> None:
+        """Factorise the centred rows."""
+        P, self.basis_, self.objective_ = _solve(rows, self, rng)
+        self.n_iter_ = len(self.objective_)
+        self._set_hyperplanes(mean, P)
 
 
 # Legend, samples as rows (the paper has them as columns):
@@ -160,11 +110,11 @@ class _Weights:
 #   P     P      (d, L)  projection
 
 
-def _solve(rows: Rows, n_bits: int, weights: _Weights, rng: np.random.RandomState) -> tuple[Floats, Floats, Floats]:
+def _solve(rows: Rows, weights: MFH, rng: np.random.RandomState) -> tuple[Floats, Floats, Floats]:
     """P, U and the objective after every turn."""
     K = scatter(rows)
-    VtV, VtX = _start(rows, n_bits, rng)
-    step = _HabirStep(K, n_bits, weights, rng) if weights.habir else _JointStep(K, weights)
+    VtV, VtX = _start(rows, weights.n_bits, rng)
+    step = _HabirStep(K, weights, rng) if weights.habir else _JointStep(K, weights)
     objective: list[float] = []
     while len(objective) < weights.max_iter:
         U = _u_step(VtV, VtX, weights)
@@ -188,7 +138,7 @@ def _start(rows: Rows, n_bits: int, rng: np.random.RandomState) -> tuple[Floats,
     return np.asarray(VtV), np.asarray(VtX)
 
 
-def _u_step(VtV: Floats, VtX: Floats, weights: _Weights) -> Floats:
+def _u_step(VtV: Floats, VtX: Floats, weights: MFH) -> Floats:
     """U = (V'V + gamma / lam I)^-1 V'X."""
     return Ridge(VtV, weights.gamma if weights.habir else weights.gamma / weights.lam).solve(VtX)
 
@@ -202,7 +152,7 @@ class _JointStep:
         row i of Q'A = lam (row i of Q'U') (lam U U' + (mu (1 - b_i) + gamma) I)^-1,    Q'P = diag(b) Q'A
     """
 
-    def __init__(self, K: Floats, weights: _Weights) -> None:
+    def __init__(self, K: Floats, weights: MFH) -> None:
         k, self.Q = linalg.eigh(K, check_finite=False)
         k = np.maximum(k, 0.0)
         self.lam = weights.lam
@@ -220,11 +170,11 @@ class _JointStep:
 class _HabirStep:
     """A for given U and P, then P for given A, as the HABIR toolkit has them."""
 
-    def __init__(self, K: Floats, n_bits: int, weights: _Weights, rng: np.random.RandomState) -> None:
+    def __init__(self, K: Floats, weights: MFH, rng: np.random.RandomState) -> None:
         self.K = K
         self.weights = weights
         self.ridge = Ridge(K, weights.gamma)
-        self.P = rng.uniform(size=(len(K), n_bits))
+        self.P = rng.uniform(size=(len(K), weights.n_bits))
 
     def __call__(self, U: Floats) -> tuple[Floats, Floats]:
         w = self.weights
@@ -235,7 +185,7 @@ class _HabirStep:
         return A, self.P
 
 
-def _objective(K: Floats, U: Floats, P: Floats, VtV: Floats, VtX: Floats, weights: _Weights) -> float:
+def _objective(K: Floats, U: Floats, P: Floats, VtV: Floats, VtX: Floats, weights: MFH) -> float:
     """The objective, expanded into sums over rows."""
     factorisation = np.trace(K) - 2 * np.sum(U * VtX) + np.sum(U * (VtV @ U))
     projection = np.trace(VtV) - 2 * np.sum(P * VtX.T) + np.sum(P * (K @ P))

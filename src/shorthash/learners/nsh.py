@@ -6,6 +6,7 @@ vectors and codes keeps inner products, so no matrix of all pairs is needed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from scipy import sparse
 from shorthash._types import Floats
 from shorthash.learners.label_codes import LabelCodeHasher
 from shorthash.learners.solvers import polar
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import GroupStatistics
 
 __all__ = ["NSH"]
 
 
+@dataclass(eq=False, repr=False)
 class NSH(LabelCodeHasher):
     r"""Natural Supervised Hashing.
 
@@ -81,21 +83,12 @@ class NSH(LabelCodeHasher):
     (3, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        nu: float = 1e-5,
-        ridge: float = 1e-2,
-        max_iter: int = 20,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.nu = nu
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    nu: float = 1e-5
+    ridge: float = 1e-2
+    max_iter: int = 20
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
     def _label_term(self, seen: GroupStatistics) -> _Rotation:
         return _Rotation(seen, self.n_bits)

@@ -6,15 +6,16 @@ A random rotation shares the variance out. PCA-ITQ learns that rotation; this on
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
+from shorthash._types import Floats
 from shorthash._validation import MAX_BITS
-from shorthash.learners.base import BaseHasher
-from shorthash.learners.directions import centred, principal_directions, random_rotation
+from shorthash.data.rows import Rows
+from shorthash.learners.base import UnsupervisedHasher
+from shorthash.learners.solvers import principal_directions, random_rotation
 
 __all__ = ["PCARR", "PCA_LIMIT"]
 
@@ -24,7 +25,8 @@ PCA_LIMIT = (
 )
 
 
-class PCARR(BaseHasher):
+@dataclass(eq=False, repr=False)
+class PCARR(UnsupervisedHasher):
     r"""PCA with a random rotation.
 
     .. math:: h(x) = \mathrm{sgn}((x - m) V R)
@@ -67,30 +69,15 @@ class PCARR(BaseHasher):
 
     _limit: ClassVar[tuple[str, str]] = PCA_LIMIT
 
-    def __init__(self, n_bits: int = 8, random_state: int | np.random.RandomState | None = None) -> None:
-        self.n_bits = n_bits
-        self.random_state = random_state
+    n_bits: int = 8
+    random_state: int | np.random.RandomState | None = None
 
     def max_bits(self, n_features: int, n_classes: int | None = None) -> int:  # noqa: ARG002
         """One bit per principal direction."""
         return min(MAX_BITS, n_features)
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
-        """Find the principal directions and rotate them at random.
-
-        Parameters
-        ----------
-        X : (n_samples, n_features) training rows
-        y : ignored
-        """
-        rows = self._training_rows(X)
-        n_bits = self._check_length(self.n_features_in_)
-        rng = check_random_state(self.random_state)
-        mean, rows = centred(rows)
-        R = random_rotation(n_bits, rng)
-        P = principal_directions(rows, n_bits) @ R
-        self.mean_ = mean
+    def _learn(self, rows: Rows, mean: Floats, rng: np.random.RandomState) -> None:
+        """Find the principal directions and rotate them at random."""
+        R = random_rotation(self.n_bits, rng)
+        self._set_hyperplanes(mean, principal_directions(rows, self.n_bits) @ R)
         self.rotation_ = R
-        self.projection_ = P
-        self.intercept_ = -mean @ P
-        return self

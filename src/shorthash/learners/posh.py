@@ -6,18 +6,17 @@ and sparse in features.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg, sparse
 from sklearn.utils.random import sample_without_replacement
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_count
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
-from shorthash.learners.solvers import Ridge
-from shorthash.learners.supervision import LabelGram
+from shorthash.learners.solvers import LabelGram, Ridge
 
 __all__ = ["POSH"]
 
@@ -25,6 +24,7 @@ EPS = np.finfo(float).eps  # keeps the weight of a row of P that is 0 finite
 BLOCK_ROWS = 512  # rows whose distances to all anchors are held at once
 
 
+@dataclass(eq=False, repr=False)
 class POSH(SampleHasher):
     r"""Probability Ordinal-preserving Semantic Hashing.
 
@@ -94,36 +94,18 @@ class POSH(SampleHasher):
     (150, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        gamma: float = 1,
-        eta: float = 10,
-        lam: float = 0.01,
-        n_anchors: int = 1000,
-        n_neighbors: int = 2,
-        ridge: float = 1,
-        max_iter: int = 5,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.gamma = gamma
-        self.eta = eta
-        self.lam = lam
-        self.n_anchors = n_anchors
-        self.n_neighbors = n_neighbors
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    gamma: float = 1
+    eta: float = 10
+    lam: float = 0.01
+    n_anchors: int = 1000
+    n_neighbors: int = 2
+    ridge: float = 1
+    max_iter: int = 5
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
-    def _check_params(self) -> None:
-        self._check_weights("gamma", "eta", "ridge")
-        self._check_weights("lam", positive=True)
-        check_count(self.n_anchors, "n_anchors", "POSH")
-        check_count(self.n_neighbors, "n_neighbors", "POSH")
-        check_count(self.max_iter, "max_iter", "POSH")
+    _positive: ClassVar[tuple[str, ...]] = ("lam",)
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         smooth = samples.K - _affinity_gram(samples, self.n_anchors, self.n_neighbors, rng)  # X'(I - A) X

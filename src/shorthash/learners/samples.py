@@ -1,11 +1,10 @@
-"""Learning from samples, one by one: what a solver sees of them, and the ``fit`` that its learner inherits.
+"""Learning from samples: the products that solvers need, and the base class of their learners.
 
 The counterpart of sums.py, for methods whose codes may differ between samples with the same labels.
 """
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,17 +12,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from shorthash._arrays import to_numpy
 from shorthash._labels import LabelGroups
-from shorthash._types import Codes, Floats, Labels
-from shorthash._validation import check_n_bits, check_weight
+from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.learners.base import SupervisedHasher
-from shorthash.learners.statistics import GroupStatistics
+from shorthash.learners.sums import GroupStatistics
 
 __all__ = ["Outcome", "RowProducts", "SampleHasher", "Samples"]
 
@@ -103,7 +100,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a solver leaves behind.
+    """The result of a solver.
 
     Attributes
     ----------
@@ -122,7 +119,7 @@ class Outcome:
 
 
 class SampleHasher(SupervisedHasher):
-    """A supervised hasher that needs its samples at hand. A learner supplies ``_check_params`` and ``_solve``.
+    """A supervised hasher that needs all samples in memory or in a memory map. A learner defines ``_solve``.
 
     Attributes
     ----------
@@ -137,14 +134,7 @@ class SampleHasher(SupervisedHasher):
     n_dropped_ : int, rows without label
     """
 
-    classes_: Labels
-    codes_: Codes
     drop_unlabelled: bool
-    random_state: int | np.random.RandomState | None
-
-    @abstractmethod
-    def _check_params(self) -> None:
-        """Validate every parameter but ``n_bits``."""
 
     @abstractmethod
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
@@ -158,7 +148,6 @@ class SampleHasher(SupervisedHasher):
         X : (n_samples, n_features) features, for instance from ``AnchorRBF``
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
-        check_n_bits(self.n_bits, type(self).__name__)
         self._check_params()
         rows = self._training_rows(X)
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
@@ -176,15 +165,5 @@ class SampleHasher(SupervisedHasher):
         if outcome.objective is not None:
             self.objective_ = outcome.objective
         if outcome.converged is False:
-            warnings.warn(
-                f"{type(self).__name__} stopped after {outcome.n_iter} iterations with codes still changing; "
-                "increase max_iter for a settled code.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            self._warn_not_converged(outcome.n_iter, stacklevel=2)
         return self
-
-    def _check_weights(self, *names: str, positive: bool = False) -> None:
-        """Raise unless the named parameters are finite and not negative (nor 0, if ``positive``)."""
-        for name in names:
-            check_weight(getattr(self, name), name, type(self).__name__, positive=positive)

@@ -6,13 +6,13 @@ uncorrelated. At 4 to 8 bits it is the strongest of the simple methods, because 
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_count
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge
@@ -22,6 +22,7 @@ __all__ = ["SCDH"]
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest count as 0
 
 
+@dataclass(eq=False, repr=False)
 class SCDH(SampleHasher):
     r"""Strongly Constrained Discrete Hashing.
 
@@ -83,28 +84,15 @@ class SCDH(SampleHasher):
     (150, 2)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        alpha: float = 0.1,
-        beta: float = 1,
-        lam: float = 10,
-        max_iter: int = 10,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.alpha = alpha
-        self.beta = beta
-        self.lam = lam
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    alpha: float = 0.1
+    beta: float = 1
+    lam: float = 10
+    max_iter: int = 10
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
-    def _check_params(self) -> None:
-        self._check_weights("alpha", "beta")
-        self._check_weights("lam", positive=True)
-        check_count(self.max_iter, "max_iter", "SCDH")
+    _positive: ClassVar[tuple[str, ...]] = ("lam",)
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         pairs = _Pairs(samples, self.n_bits)

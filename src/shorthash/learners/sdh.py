@@ -1,23 +1,24 @@
 """Supervised Discrete Hashing (SDH). F. Shen, C. Shen, W. Liu, H. T. Shen, CVPR 2015.
 
 Good codes make classes linearly separable: labels are regressed on codes, codes are learned under their binary
-constraint bit by bit (dcc.py), and the features are regressed on the codes. Here with the least-squares loss.
+constraint bit by bit (``dcc``), and the features are regressed on the codes. Here with the least-squares loss.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_count
 from shorthash.codes.signs import sign
-from shorthash.learners.dcc import MAX_SWEEPS, dcc
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
-from shorthash.learners.solvers import Ridge
+from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc
 
 __all__ = ["SDH"]
 
 
+@dataclass(eq=False, repr=False)
 class SDH(SampleHasher):
     r"""Supervised Discrete Hashing.
 
@@ -80,30 +81,14 @@ class SDH(SampleHasher):
     (150, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        lam: float = 1,
-        nu: float = 1e-5,
-        ridge: float = 1e-2,
-        max_iter: int = 5,
-        max_sweeps: int = MAX_SWEEPS,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.lam = lam
-        self.nu = nu
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.max_sweeps = max_sweeps
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        self._check_weights("lam", "nu", "ridge")
-        check_count(self.max_iter, "max_iter", "SDH")
-        check_count(self.max_sweeps, "max_sweeps", "SDH")
+    n_bits: int = 8
+    lam: float = 1
+    nu: float = 1e-5
+    ridge: float = 1e-2
+    max_iter: int = 5
+    max_sweeps: int = MAX_SWEEPS
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         p_ridge = Ridge(samples.K, self.ridge)

@@ -6,19 +6,20 @@ is a Sylvester equation. RSLH is what its authors made of it next.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_count
 from shorthash.codes.signs import sign
-from shorthash.learners.dcc import MAX_SWEEPS, dcc
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
-from shorthash.learners.solvers import Ridge
-from shorthash.learners.supervision import LabelGram
+from shorthash.learners.solvers import MAX_SWEEPS, LabelGram, Ridge, dcc
 
 __all__ = ["SDHMLR"]
 
 
+@dataclass(eq=False, repr=False)
 class SDHMLR(SampleHasher):
     r"""Supervised Discrete Hashing with Mutual Linear Regression.
 
@@ -86,33 +87,17 @@ class SDHMLR(SampleHasher):
     (150, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        alpha: float = 1,
-        nu: float = 1e-5,
-        lam: float = 1e-6,
-        ridge: float = 1e-2,
-        max_iter: int = 6,
-        max_sweeps: int = MAX_SWEEPS,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.alpha = alpha
-        self.nu = nu
-        self.lam = lam
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.max_sweeps = max_sweeps
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    alpha: float = 1
+    nu: float = 1e-5
+    lam: float = 1e-6
+    ridge: float = 1e-2
+    max_iter: int = 6
+    max_sweeps: int = MAX_SWEEPS
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
-    def _check_params(self) -> None:
-        self._check_weights("alpha", "nu", "ridge")
-        self._check_weights("lam", positive=True)
-        check_count(self.max_iter, "max_iter", "SDHMLR")
-        check_count(self.max_sweeps, "max_sweeps", "SDHMLR")
+    _positive: ClassVar[tuple[str, ...]] = ("lam",)
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         gram = LabelGram(samples.Yg, samples.N)

@@ -7,23 +7,24 @@ ones none.
 
 from __future__ import annotations
 
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, linear, product
 from shorthash._types import Floats
 from shorthash.data.rows import Rows
-from shorthash.learners.base import BaseHasher
-from shorthash.learners.directions import centred, principal_directions
+from shorthash.learners.base import UnsupervisedHasher
+from shorthash.learners.solvers import principal_directions
 
 __all__ = ["SH"]
 
 EPS = float(np.finfo(np.float64).eps)  # margin of the box, as in the authors' code: no axis has width 0
 
 
-class SH(BaseHasher):
+@dataclass(eq=False, repr=False)
+class SH(UnsupervisedHasher):
     r"""Spectral Hashing.
 
     Of the eigenfunctions of the Laplacian on a box, those of the L smallest eigenvalues, the constant one left out:
@@ -67,28 +68,15 @@ class SH(BaseHasher):
     [[1, 0, 0, 0], [2, 0, 0, 0], [0, 1, 0, 0], [3, 0, 0, 0]]
     """
 
-    def __init__(self, n_bits: int = 8) -> None:
-        self.n_bits = n_bits
+    n_bits: int = 8
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
-        """Fit the box and choose the modes.
-
-        Parameters
-        ----------
-        X : (n_samples, n_features) training rows
-        y : ignored
-        """
-        rows = self._training_rows(X)
-        n_bits = self._check_length(self.n_features_in_)
-        mean, rows = centred(rows)
-        V = principal_directions(rows, min(n_bits, self.n_features_in_))
-        lower, upper = _box(rows, V)
+    def _learn(self, rows: Rows, mean: Floats, rng: np.random.RandomState) -> None:  # noqa: ARG002
+        """Fit the box and choose the modes."""
+        self.directions_ = principal_directions(rows, min(self.n_bits, len(mean)))
+        self.lower_, upper = _box(rows, self.directions_)
         self.mean_ = mean
-        self.directions_ = V
-        self.lower_ = lower
-        self.width_ = upper - lower
-        self.modes_ = _smoothest_modes(self.width_, n_bits)
-        return self
+        self.width_ = upper - self.lower_
+        self.modes_ = _smoothest_modes(self.width_, self.n_bits)
 
     def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """The cosines, (n_samples, n_bits); rows outside the box continue the wave."""

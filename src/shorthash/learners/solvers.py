@@ -1,16 +1,42 @@
-"""Closed forms that several learners share: ridge regression and the polar factor."""
+"""What several learners share: ridge regression, polar factors, directions, bits by descent, labels in products.
+
+Rows are read in batches and sums are float64; nothing larger than a d x d matrix is formed. Pairwise similarity is
+S_ij = +1 if samples i and j share a label, -1 otherwise. Samples with the same label row are alike to S, so with the
+indicator E (n x u) of the groups S = E T E', and every product with S follows from u x k sums.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 
-from shorthash._types import Floats
+from shorthash._labels import shared_label
+from shorthash._types import Codes, Floats
+from shorthash.codes.signs import sign
+from shorthash.data.rows import Rows
 
-__all__ = ["Ridge", "polar", "polar_parts"]
+__all__ = [
+    "MAX_SWEEPS",
+    "LabelGram",
+    "Ridge",
+    "centred",
+    "dcc",
+    "polar",
+    "polar_parts",
+    "principal_directions",
+    "random_rotation",
+    "scatter",
+    "similar_sums",
+]
 
 EPS = float(np.finfo(np.float64).eps)
+MAX_SWEEPS = 10  # as in the SDH authors' code
+BLOCK_GROUPS = 2048  # rows of T held at once
+LABEL_TOLERANCE = 1e-12  # eigenvalues of Y'Y below this share of the largest count as 0; its entries are counts
 
 
 class Ridge:
@@ -77,3 +103,137 @@ def polar_parts(Q: Floats, tolerance: float) -> tuple[Floats, Floats]:
     u, s, vt = np.linalg.svd(T, full_matrices=False)
     kept = s > tolerance * s[0]
     return Z @ (u[:, kept] @ vt[kept]), Z @ (u[:, ~kept] @ vt[~kept])
+
+
+def centred(rows: Rows) -> tuple[Floats, Rows]:
+    """The mean row, (d,), and the rows with it subtracted, in float64."""
+    total: Floats | float = 0.0
+    for _, batch in rows:
+        total = total + batch.sum(axis=0, dtype=np.float64)
+    mean = np.asarray(total / len(rows))
+    return mean, rows.through(lambda batch: batch.astype(np.float64) - mean)
+
+
+def scatter(rows: Rows) -> Floats:
+    """X'X, (d, d); centre first, then sum: the other order loses digits where the mean is large."""
+    total: Floats | float = 0.0
+    for _, batch in rows:
+        total = total + batch.T @ batch
+    return np.asarray(total, dtype=np.float64)
+
+
+def principal_directions(rows: Rows, n: int) -> Floats:
+    """The ``n`` orthonormal directions of largest variance of centred rows, (d, n), largest first.
+
+    Signs are free and therefore fixed: the entry of largest magnitude of every direction is positive. Where there are
+    fewer directions of any variance, directions without variance follow.
+    """
+    S = scatter(rows)
+    d = len(S)
+    _, V = linalg.eigh(S, subset_by_index=[d - n, d - 1], check_finite=False)
+    V = V[:, ::-1]
+    peaks = V[np.abs(V).argmax(axis=0), np.arange(n)]
+    return np.asarray(V * np.where(peaks < 0, -1.0, 1.0))
+
+
+def random_rotation(n: int, rng: np.random.RandomState) -> Floats:
+    """An orthogonal matrix, (n, n), uniform over all of them (QR of a Gaussian with the signs of its R fixed)."""
+    Q, R = np.linalg.qr(rng.normal(size=(n, n)))
+    return np.asarray(Q * np.where(np.diag(R) < 0, -1.0, 1.0))
+
+
+def dcc(
+    H: NDArray[Any],
+    Q: Floats,
+    A: Floats,
+    *,
+    weights: Floats | None = None,
+    common: Floats | None = None,
+    max_sweeps: int = MAX_SWEEPS,
+) -> Codes:
+    r"""Descend on :math:`\sum_i h_i A_i h_i^T - 2 h_i q_i^T` over signs, until no bit changes.
+
+    Discrete cyclic coordinate descent, introduced with SDH (F. Shen, C. Shen, W. Liu, H. T. Shen, 2015). With all
+    other bits fixed, a bit of all samples has a closed form, because its square is 1 and drops out.
+
+    Parameters
+    ----------
+    H : (n, L) codes to start from; zeros let every bit of the first sweep see only the bits before it
+    Q : (n, L) linear part
+    A : (L, L) symmetric; :math:`A_i = A` for every sample,
+    weights : (n,) or None; with them :math:`A_i = w_i A`
+    common : (L, L) symmetric or None; added to every :math:`A_i`
+    max_sweeps : sweeps over all bits at most
+
+    Examples
+    --------
+    Two bits that should differ, the first of which should be +1:
+
+    >>> dcc(np.array([[1, 1]]), Q=np.array([[2.0, 0.0]]), A=np.ones((2, 2))).tolist()
+    [[1, -1]]
+    """
+    bits = np.array(H, dtype=np.float64, order="F")
+    for _ in range(max_sweeps):
+        changed = False
+        for bit in range(bits.shape[1]):
+            scores = Q[:, bit] - _pull(bits, A, bit, weights)
+            if common is not None:
+                scores -= _pull(bits, common, bit, None)
+            signs = sign(scores)
+            changed = changed or not np.array_equal(signs, bits[:, bit])
+            bits[:, bit] = signs
+        if not changed:
+            break
+    return bits.astype(np.int8, order="C")
+
+
+def _pull(bits: Floats, A: Floats, bit: int, weights: Floats | None) -> Floats:
+    """What the other bits want of this one: H_-l A_-l,l, row by row, (n,)."""
+    column = A[:, bit].copy()
+    column[bit] = 0.0
+    pulled = bits @ column
+    return np.asarray(pulled if weights is None else weights * pulled)
+
+
+def similar_sums(rows: NDArray[np.uint8], V: Floats) -> Floats:
+    """T V, (u, k): for every group, the sums of its similar groups minus those of its dissimilar ones."""
+    total = V.sum(axis=0)
+    if (rows.sum(axis=1) == 1).all():  # single label: a group is similar to itself alone
+        return np.asarray(2.0 * V - total)
+    similar = [
+        shared_label(rows[start : start + BLOCK_GROUPS], rows) @ V for start in range(0, len(rows), BLOCK_GROUPS)
+    ]
+    return np.asarray(2.0 * np.concatenate(similar) - total)
+
+
+class LabelGram:
+    """Y'Y, (c, c), by its eigenvalues: the class sizes themselves where every sample has one label.
+
+    Parameters
+    ----------
+    Yg : (u, c) sparse, the label rows of the groups
+    counts : (u,) the group sizes
+    """
+
+    def __init__(self, Yg: Any, counts: Floats) -> None:
+        self._vectors: Floats | None = None
+        if (Yg.sum(axis=1) == 1).all():
+            self.values = np.asarray(Yg.T @ counts)
+        else:
+            values, self._vectors = np.linalg.eigh((Yg.T @ (Yg * counts[:, None])).toarray())
+            self.values = np.maximum(values, 0.0)
+
+    def to_basis(self, right: Floats) -> Floats:
+        """V' right for the eigenvectors V, (c, k)."""
+        return right if self._vectors is None else self._vectors.T @ right
+
+    def from_basis(self, right: Floats) -> Floats:
+        """V right for the eigenvectors V, (c, k)."""
+        return right if self._vectors is None else self._vectors @ right
+
+    def solve(self, right: Floats, shift: float = 0.0) -> Floats:
+        """(Y'Y + shift I)^-1 right, the pseudo-inverse where that does not exist."""
+        spectrum = self.values + shift
+        kept = spectrum > LABEL_TOLERANCE * max(spectrum.max(), np.finfo(float).tiny)
+        inverse = np.divide(1.0, spectrum, out=np.zeros_like(spectrum), where=kept)
+        return self.from_basis(inverse[:, None] * self.to_basis(right))

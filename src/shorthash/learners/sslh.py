@@ -7,19 +7,19 @@ bits of every single code are asked to balance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_count
 from shorthash.codes.signs import sign
-from shorthash.learners.dcc import MAX_SWEEPS, dcc
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
-from shorthash.learners.solvers import Ridge
+from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc
 
 __all__ = ["SSLH"]
 
 
+@dataclass(eq=False, repr=False)
 class SSLH(SampleHasher):
     r"""Supervised Short-Length Hashing.
 
@@ -90,70 +90,40 @@ class SSLH(SampleHasher):
     (150, 4)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        lam: float = 1e-4,
-        nu: float = 1e-4,
-        gamma: float = 1e-4,
-        theta: float = 1e-4,
-        delta: float = 2,
-        mode: str = "code",
-        max_iter: int = 6,
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.lam = lam
-        self.nu = nu
-        self.gamma = gamma
-        self.theta = theta
-        self.delta = delta
-        self.mode = mode
-        self.max_iter = max_iter
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    lam: float = 1e-4
+    nu: float = 1e-4
+    gamma: float = 1e-4
+    theta: float = 1e-4
+    delta: float = 2
+    mode: Literal["code", "paper"] = "code"
+    max_iter: int = 6
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
-    def _check_params(self) -> None:
-        check_choice(self.mode, "mode", "SSLH", ["code", "paper"])
-        self._check_weights("lam", "nu", "gamma", "theta")
-        self._check_weights("delta", positive=True)
-        check_count(self.max_iter, "max_iter", "SSLH")
+    _positive: ClassVar[tuple[str, ...]] = ("delta",)
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
-        w = _Weights(self.lam, self.nu, self.gamma, self.theta, self.delta, self.mode)
-        p_ridge = Ridge(samples.K, w.lam)
+        p_ridge = Ridge(samples.K, self.lam)
         H = sign(rng.uniform(-0.5, 0.5, size=(samples.n, self.n_bits)))
         D = np.ones(samples.n)
-        W = _w_step(samples, H, D, w)
+        W = _w_step(samples, H, D, self)
         P = U = p_ridge.solve(samples.X.transposed_times(H))
         values: list[float] = []
         converged = False
         while len(values) < self.max_iter and not converged:
             previous = H
-            H = _h_step(samples, D, W, P, U, w)
-            W = _w_step(samples, H, D, w)
+            H = _h_step(samples, D, W, P, U, self)
+            W = _w_step(samples, H, D, self)
             XtH = samples.X.transposed_times(H)
-            P, U = p_ridge.solve(XtH), _u_step(H, XtH, w)
-            D = _d_step(samples, H, W, w)
-            values.append(_objective(samples, H, W, P, U, D, XtH, w))
+            P, U = p_ridge.solve(XtH), _u_step(H, XtH, self)
+            D = _d_step(samples, H, W, self)
+            values.append(_objective(samples, H, W, P, U, D, XtH, self))
             converged = np.array_equal(H, previous)
         return Outcome(P, H, len(values), np.array(values))  # its H-step starts anew, so codes need not settle
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """The hyper-parameters of the steps."""
-
-    lam: float
-    nu: float
-    gamma: float
-    theta: float
-    delta: float
-    mode: str
-
-
-def _h_step(samples: Samples, D: Floats, W: Floats, P: Floats, U: Floats, w: _Weights) -> Codes:
+def _h_step(samples: Samples, D: Floats, W: Floats, P: Floats, U: Floats, w: SSLH) -> Codes:
     """argmin_H sum_i h_i (D_i W W' + gamma U'U + theta 1 1') h_i' - 2 h_i q_i', bit by bit from zeros.
 
     The linear part is Q = D Y W' + nu X P + gamma X U.
@@ -174,28 +144,26 @@ def _h_step(samples: Samples, D: Floats, W: Floats, P: Floats, U: Floats, w: _We
     return dcc(np.zeros(Q.shape), Q, W @ W.T, weights=D, common=w.gamma * UtU + w.theta, max_sweeps=sweeps)
 
 
-def _w_step(samples: Samples, H: Codes, D: Floats, w: _Weights) -> Floats:
+def _w_step(samples: Samples, H: Codes, D: Floats, w: SSLH) -> Floats:
     """W = (H'D H + lam I)^-1 H'D Y, (L, c)."""
     DH = D[:, None] * H
     return Ridge(H.T @ DH, w.lam).solve(samples.label_sums(DH).T)
 
 
-def _u_step(H: Codes, XtH: Floats, w: _Weights) -> Floats:
+def _u_step(H: Codes, XtH: Floats, w: SSLH) -> Floats:
     """U = X'H (H'H + lam I)^-1, (d, L)."""
     Hf = H.astype(np.float64)
     return Ridge(Hf.T @ Hf, w.lam).solve(XtH.T).T
 
 
-def _d_step(samples: Samples, H: Codes, W: Floats, w: _Weights) -> Floats:
+def _d_step(samples: Samples, H: Codes, W: Floats, w: SSLH) -> Floats:
     """D_i = exp(-||y_i - h_i W||^2 / delta^2), (n,)."""
     labels = np.asarray(samples.Yg.sum(axis=1))[samples.ids]  # ||y_i||^2
     squares = labels - 2 * np.sum(samples.by_label(W.T) * H, axis=1) + np.sum((H @ (W @ W.T)) * H, axis=1)
     return np.asarray(np.exp(-np.maximum(squares, 0.0) / w.delta**2))
 
 
-def _objective(
-    samples: Samples, H: Codes, W: Floats, P: Floats, U: Floats, D: Floats, XtH: Floats, w: _Weights
-) -> float:
+def _objective(samples: Samples, H: Codes, W: Floats, P: Floats, U: Floats, D: Floats, XtH: Floats, w: SSLH) -> float:
     """The objective, expanded into sums; D belongs to H and W."""
     Hf = H.astype(np.float64)
     loss = w.delta**2 * float(np.sum(1 - D))

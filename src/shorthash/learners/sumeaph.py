@@ -1,9 +1,9 @@
 """Expected-AP codes from sums: what EAPH can do with one pass over rows that need not be kept. Ours, past the paper.
 
 Class scores are a ridge regression, which needs sums only; so does the estimate of which classes it confuses
-(confusion.py), the annealed codebook, and the table of what every class gains at every code. Nothing here looks at a
-row twice, so it streams, merges and forgets like RSLH. What is lost against EAPH: calibrated posteriors, and a table
-refined on the rows themselves.
+(codebook_starts.py), the annealed codebook, and the table of what every class gains at every code. Nothing here looks
+at a row twice, so it streams, merges and forgets like RSLH. What is lost against EAPH: calibrated posteriors, and a
+table refined on the rows themselves.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_n_bits
 from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows
-from shorthash.learners.codebook_starts import annealed_codebook
+from shorthash.learners.codebook_starts import annealed_codebook, expected_confusion, score_weights
 from shorthash.learners.codebooks import CODEBOOKS
-from shorthash.learners.confusion import expected_confusion, score_weights
 from shorthash.learners.eaph.table import ap_table
-from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.sums import SumHasher
+from shorthash.learners.sums import GroupStatistics, SumHasher
 
 __all__ = ["SumEAPH"]
 
@@ -102,7 +100,7 @@ class SumEAPH(SumHasher):
         check_choice(self.codebook, "codebook", "SumEAPH", ["annealed", *CODEBOOKS])
         check_choice(self.encoder, "encoder", "SumEAPH", ENCODERS)
 
-    def _learn(self, weights: None, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
+    def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
         """Solve from the statistics and set every fitted attribute."""
         mean = self.statistics_.mean()
         seen = self.statistics_.centred(mean)

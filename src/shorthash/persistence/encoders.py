@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from shorthash import __version__
 from shorthash.errors import InvalidInput
-from shorthash.kernels.bias import Bias
-from shorthash.kernels.rbf import AnchorRBF
+from shorthash.kernels.rbf import AnchorRBF, Bias
 from shorthash.learners.base import BaseHasher
 from shorthash.persistence.files import replacing
 

@@ -17,7 +17,7 @@ METHOD = "method:"  # prefix of the name of a learner that an installed package 
 
 ESTIMATORS = {
     "AnchorRBF": "shorthash.kernels.rbf:AnchorRBF",
-    "Bias": "shorthash.kernels.bias:Bias",
+    "Bias": "shorthash.kernels.rbf:Bias",
     "BitBoost": "shorthash.learners.boosting:BitBoost",
     "CCAITQ": "shorthash.learners.ccaitq:CCAITQ",
     "COSDISH": "shorthash.learners.cosdish:COSDISH",
@@ -52,13 +52,13 @@ DATACLASSES = {
     "Classified": "shorthash.learners.posteriors.models:Classified",
     "Combination": "shorthash.learners.posteriors.models:Combination",
     "Convergence": "shorthash.learners.rslh.steps:Convergence",
-    "GroupStatistics": "shorthash.learners.statistics:GroupStatistics",
+    "GroupStatistics": "shorthash.learners.sums:GroupStatistics",
     "KeptRows": "shorthash.learners.kept_rows:KeptRows",
     "KernelRidge": "shorthash.learners.posteriors.ridge:KernelRidge",
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
-    "LogPosterior": "shorthash.learners.class_scores:LogPosterior",
+    "LogPosterior": "shorthash.learners.encoders:LogPosterior",
     "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
-    "RidgeScores": "shorthash.learners.class_scores:RidgeScores",
+    "RidgeScores": "shorthash.learners.encoders:RidgeScores",
 }
 """Dataclasses among fitted attributes: saved field by field."""
 

@@ -21,8 +21,7 @@ from sklearn.base import BaseEstimator
 from shorthash.data.streams import Stream, as_stream
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.sums import BlockSums, SumHasher
+from shorthash.learners.sums import BlockSums, GroupStatistics, SumHasher
 from shorthash.methods import RECIPES
 from shorthash.persistence.files import is_save, read_save, write_file
 from shorthash.persistence.values import Decoder, Encoder

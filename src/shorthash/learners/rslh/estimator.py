@@ -9,22 +9,20 @@ docs/paper/rslh.md.
 from __future__ import annotations
 
 import warnings
-from typing import Self
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from shorthash._labels import LabelGroups
 from shorthash._types import Codes
-from shorthash._validation import check_choice, check_count, check_n_bits, check_weight
 from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning
-from shorthash.learners.boosting import STRATEGIES, select_bits
-from shorthash.learners.codebook_starts import STARTS
+from shorthash.learners.boosting import select_bits
 from shorthash.learners.rslh.onepass import solve_one_pass
 from shorthash.learners.rslh.persample import solve_per_sample
-from shorthash.learners.rslh.steps import Convergence, Problem, Run, Weights
+from shorthash.learners.rslh.steps import Convergence, Problem, Run
 from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import SumHasher
@@ -32,6 +30,7 @@ from shorthash.learners.sums import SumHasher
 __all__ = ["RSLH"]
 
 
+@dataclass(eq=False, repr=False)
 class RSLH(SumHasher):
     r"""Reinforcing Short-Length Hashing.
 
@@ -86,7 +85,7 @@ class RSLH(SumHasher):
         - "polar": the alternation of polar factor and sign on the centred similarity, from class sizes alone; the best
           separated of ten;
         - "annealed": confused classes get close codes, by annealing the expected tie-aware mAP of codewords; which
-          classes are confused is estimated from the sums (confusion.py), so no further pass over the rows is needed.
+          classes are confused is estimated from the sums, so no further pass over the rows is needed.
 
         Every run draws its own start. Bits chosen between runs do not form the codebook of any one of them, so all but
         the first are best used with ``boosting=None``.
@@ -136,77 +135,51 @@ class RSLH(SumHasher):
     ((150, 4), (3, 4))
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        alpha: float = 3,
-        beta: float = 1e-2,
-        gamma: float = 1e-5,
-        mu: float = 1e-5,
-        lam: float = 1e-6,
-        similarity: str = "G",
-        boosting: str | None = "mb",
-        n_runs: int = 3,
-        init: str = "random",
-        ridge: float = 1e-5,
-        constraint: str = "I",
-        shared_projection: bool = True,
-        variant: str = "paper",
-        max_iter: int = 6,
-        solver: str = "one-pass",
-        drop_unlabelled: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma = gamma
-        self.mu = mu
-        self.lam = lam
-        self.similarity = similarity
-        self.boosting = boosting
-        self.n_runs = n_runs
-        self.init = init
-        self.ridge = ridge
-        self.constraint = constraint
-        self.shared_projection = shared_projection
-        self.variant = variant
-        self.max_iter = max_iter
-        self.solver = solver
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    alpha: float = 3
+    beta: float = 1e-2
+    gamma: float = 1e-5
+    mu: float = 1e-5
+    lam: float = 1e-6
+    similarity: Literal["G", "S"] = "G"
+    boosting: Literal["mb", "ob", "positionwise", None] = "mb"
+    n_runs: int = 3
+    init: Literal["random", "distinct", "balanced", "separated", "polar", "annealed"] = "random"
+    ridge: float = 1e-5
+    constraint: Literal["I", "nI"] = "I"
+    shared_projection: bool = True
+    variant: Literal["paper", "authors-code"] = "paper"
+    max_iter: int = 6
+    solver: Literal["one-pass", "per-sample"] = "one-pass"
+    drop_unlabelled: bool = False
+    random_state: int | np.random.RandomState | None = None
 
-    def _learn(self, weights: Weights, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
-        """Solve from the statistics (and the rows, where they are at hand) and set every fitted attribute."""
+    def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
+        """Solve from the statistics (and the rows, if they are available) and set every fitted attribute."""
         seen = self.statistics_
-        problem = Problem.of(seen, weights)
+        problem = Problem.of(seen, self)
         X = None if rows is None else RowProducts(rows)
         runs, solver, rng = self._run_all(problem, X, groups)
         chosen, codewords, H = self._choose(problem, runs, rng)
         XtH = seen.sums @ codewords if H is None or X is None else X.transposed_times(H)
         codes = codewords[groups.ids] if groups is not None and H is None else H
-        self._keep(Ridge(seen.gram, weights.ridge).solve(XtH), codewords, codes)
+        self._keep(Ridge(seen.gram, self.ridge).solve(XtH), codewords, codes)
         self.chosen_bits_ = chosen
-        self.convergence_ = tuple(Convergence.of(run, solver, weights.max_iter) for run in runs)
+        self.convergence_ = tuple(Convergence.of(run, solver, self.max_iter) for run in runs)
         self.objective_ = runs[0].objective
         self.n_iter_ = max(c.n_iter for c in self.convergence_)
         if not all(run.converged for run in runs):
-            warnings.warn(
-                f"RSLH stopped after max_iter={weights.max_iter} iterations with codes still changing; "
-                "increase max_iter for a settled code.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            self._warn_not_converged(self.max_iter, stacklevel=3)
         return self
 
     def _run_all(
         self, problem: Problem, X: RowProducts | None, groups: LabelGroups | None
     ) -> tuple[list[Run], str, np.random.RandomState]:
-        """All runs by one solver: the one-pass solver, unless asked otherwise or its guard fails."""
-        weights, solver = problem.weights, self.solver
+        """All runs by one solver: the one-pass solver, unless another is chosen or its guard fails."""
+        solver: str = self.solver
         rng = np.random.RandomState(self._seed)
         seeds = rng.randint(np.iinfo(np.int32).max, size=1 if self.boosting is None else self.n_runs)
-        p_ridge = Ridge(problem.statistics.gram, weights.lam / weights.mu) if weights.mu > 0 else None
+        p_ridge = Ridge(problem.statistics.gram, self.lam / self.mu) if self.mu > 0 else None
         runs: list[Run] = []
         if solver == "one-pass" or X is None or groups is None:
             runs, solver = [solve_one_pass(problem, int(seed), p_ridge) for seed in seeds], "one-pass"
@@ -229,38 +202,15 @@ class RSLH(SumHasher):
         self, problem: Problem, runs: list[Run], rng: np.random.RandomState
     ) -> tuple[NDArray[np.intp], Codes, Codes | None]:
         """Fuse the runs: which bits, their codewords, and their codes where samples of a group may differ."""
-        n_bits = problem.weights.n_bits
         C = np.hstack([run.codewords for run in runs])  # (u, T L)
         all_codes = [run.H for run in runs if run.H is not None]
         H = np.hstack(all_codes) if all_codes else None
         if self.boosting is None:
-            return np.arange(n_bits), C, H
+            return np.arange(self.n_bits), C, H
         if H is None:
             weighted = problem.N[:, None] * C
             gram, sums = C.T @ weighted, weighted.sum(axis=0)
         else:
             gram, sums = H.T.astype(np.float64) @ H, H.sum(axis=0, dtype=np.float64)
-        chosen = select_bits(gram, sums, n_bits, self.boosting, rng)
+        chosen = select_bits(gram, sums, self.n_bits, self.boosting, rng)
         return chosen, C[:, chosen], None if H is None else H[:, chosen]
-
-    def _check_params(self) -> Weights:
-        """Validate every parameter before anything is computed."""
-        check_choice(self.similarity, "similarity", "RSLH", ["G", "S"])
-        check_choice(self.boosting, "boosting", "RSLH", [*STRATEGIES, None])
-        check_choice(self.init, "init", "RSLH", STARTS)
-        check_choice(self.constraint, "constraint", "RSLH", ["I", "nI"])
-        check_choice(self.variant, "variant", "RSLH", ["paper", "authors-code"])
-        check_choice(self.solver, "solver", "RSLH", ["one-pass", "per-sample"])
-        check_count(self.n_runs, "n_runs", "RSLH")
-        names = ("alpha", "beta", "gamma", "mu", "lam", "ridge")
-        numbers = {name: check_weight(getattr(self, name), name, "RSLH") for name in names}
-        return Weights(
-            n_bits=check_n_bits(self.n_bits, "RSLH"),
-            max_iter=check_count(self.max_iter, "max_iter", "RSLH"),
-            similarity=self.similarity,
-            constraint=self.constraint,
-            shared_projection=bool(self.shared_projection),
-            variant=self.variant,
-            init=self.init,
-            **numbers,
-        )

@@ -1,13 +1,14 @@
 """RSLH in one pass: every step from sums over groups, none from the rows.
 
 With B kept as E Bk + X Bx and H as E C, each step of the alternation needs only N, M = X'E and K = X'X (legend:
-rslh_steps.py), so iterations, restarts and code lengths cost nothing in n. The one thing dropped is the part
-``beta X Bx`` of the H-step, which differs between samples of a group; the guard proves that it could not have flipped a
+steps.py), so iterations, restarts and code lengths cost nothing in n. The only term dropped is
+``beta X Bx`` of the H-step, which differs between samples of a group; the guard proves that it could not have changed a
 sign.
 
-Where Q has not full rank (more bits than label sets, or repeated bits), the polar factor is one of many: the part that
-Q determines, plus any orthonormal completion or its negative. Codes must not hang on that choice, so the H-step looks
-at the determined part alone, and the completion takes the sign that suits the new codes; one of the two never raises J.
+Where Q does not have full rank (more bits than label sets, or repeated bits), the polar factor is one of many: the part
+that Q determines, plus any orthonormal completion or its negative. Codes must not depend on that choice, so the H-step
+uses the determined part only, and the completion takes the sign that suits the new codes; one of the two never raises
+J.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Pair:
 
 
 def solve_one_pass(problem: Problem, seed: int, p_ridge: Ridge | None) -> Run:
-    """Alternate until the codewords stand still; see ``solve_per_sample`` for the same in plain sight."""
+    """Alternate until the codewords stop changing; ``solve_per_sample`` is the readable reference."""
     weights = problem.weights
     rng = np.random.RandomState(seed)
     C, W = start(problem, rng)

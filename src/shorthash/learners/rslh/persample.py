@@ -1,6 +1,6 @@
 """RSLH sample by sample: the readable reference, and the fall-back where the one-pass guard fails.
 
-H and B are n x L arrays; features are read batch by batch, twice per iteration (legend: rslh_steps.py).
+H and B are n x L arrays; features are read batch by batch, twice per iteration (legend: steps.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RANK_TOLERANCE = 1e-5  # singular values of Q below this share of the largest co
 def solve_per_sample(
     problem: Problem, seed: int, p_ridge: Ridge | None, X: RowProducts, group_of: NDArray[np.intp]
 ) -> Run:
-    """Alternate W -> B -> H -> P (authors' variant: B -> H -> W) until H stands still."""
+    """Alternate W -> B -> H -> P (authors' variant: B -> H -> W) until H stops changing."""
     weights = problem.weights
     C, W = start(problem, np.random.RandomState(seed))
     u, n = len(problem.N), len(group_of)
@@ -69,7 +69,7 @@ def _target(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: 
 def _b_step(
     problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: Floats, XP: Floats
 ) -> tuple[Floats, Floats]:
-    """B = sqrt(scale) polar(Q)  (paper, eqs. 19-20), in its determined and its free part (see rslh_onepass.py)."""
+    """B = sqrt(scale) polar(Q)  (paper, eqs. 19-20), in its determined and its free part (see onepass.py)."""
     Q = _target(problem, Et, group_of, H, W, XP)
     sure, free = polar_parts(Q, RANK_TOLERANCE)
     root = np.sqrt(problem.scale)

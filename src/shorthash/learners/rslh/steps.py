@@ -10,7 +10,7 @@ Legend, samples as rows (the paper has them as columns)::
     W       W             (L, c)  regression of labels on codes, Y ~ B W
     V       M, = W'       (c, L)  regression of codes on labels, H ~ Y V; V = W' if shared
     P       P             (d, L)  projection, B ~ X P
-    R, G    R, G = S R    (n, k)  reduction of the similarity S (supervision.py)
+    R, G    R, G = S R    (n, k)  reduction of the similarity S
     E       -             (n, u)  indicator of the groups of samples with equal label rows
     Yg      -             (u, c)  label rows of the groups, Y = E Yg
     N       -             (u,)    group sizes, E'E = diag(N)
@@ -27,46 +27,77 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from shorthash._types import Codes, Floats
-from shorthash.learners.codebook_starts import BLIND_STARTS, annealed_codebook, polar_codebook
-from shorthash.learners.confusion import expected_confusion
-from shorthash.learners.statistics import GroupStatistics
-from shorthash.learners.supervision import FullSimilarity, ReducedSimilarity, Similarity
+from shorthash.learners.codebook_starts import BLIND_STARTS, annealed_codebook, expected_confusion, polar_codebook
+from shorthash.learners.solvers import similar_sums
+from shorthash.learners.sums import GroupStatistics
 
-__all__ = ["Convergence", "Problem", "Run", "Weights", "objective", "settled", "start", "w_step"]
+if TYPE_CHECKING:
+    from shorthash.learners.rslh.estimator import RSLH
 
-FLAT = 1e-6  # relative fall of the objective below which it has stopped falling
+__all__ = ["Convergence", "Problem", "Run", "Similarity", "objective", "settled", "start", "w_step"]
+
+FLAT = 1e-6  # relative decrease of the objective below which it counts as constant
+RANK_TOLERANCE = 1e-9  # singular values below this share of the first count as 0
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The hyper-parameters of one fit."""
+class Similarity:
+    """S, or its reduction G = S R, in products with group sums V = E'H and U = E'B, (u, L).
 
-    n_bits: int
-    alpha: float
-    beta: float
-    gamma: float
-    mu: float
-    lam: float
-    ridge: float
-    similarity: str
-    constraint: str
-    shared_projection: bool
-    variant: str
-    max_iter: int
-    init: str = "random"
+    Without M it is S itself: R = I and G = S. With M = X'E, R is the polar factor of S X (paper, eq. 12), as the
+    partial isometry R = E A v'. With N the group sizes, S X = E (T M'); N^1/2 T M' = u s v' gives A = N^-1/2 u for the
+    singular values that are not 0. Only R R' = E A A' E' is ever needed.
+
+    Paper: R should satisfy R R' = I_n, which no n x k matrix does; G R' = S holds if range(S) lies in range(R).
+
+    Parameters
+    ----------
+    rows : (u, c) the label rows of the groups
+    counts : (u,) N
+    M : (d, u) X'E, or None
+    """
+
+    def __init__(self, rows: NDArray[np.uint8], counts: Floats, M: Floats | None = None) -> None:
+        self.rows = rows
+        self.N = counts[:, None]
+        self.A: Floats | None = None  # (u, r)
+        if M is not None:
+            u, s, _ = np.linalg.svd(np.sqrt(self.N) * similar_sums(rows, M.T), full_matrices=False)
+            kept = s > RANK_TOLERANCE * max(s[0], np.finfo(float).tiny)
+            self.A = u[:, kept] / np.sqrt(self.N)
+
+    def b_term(self, V: Floats) -> Floats:
+        """Group rows of G R' H."""
+        projected = self.captured(V)
+        return similar_sums(self.rows, V if projected is None else self.N * projected)
+
+    def h_term(self, U: Floats) -> Floats:
+        """Group rows of R G' B."""
+        SB = similar_sums(self.rows, U)
+        return SB if self.A is None else self.A @ (self.A.T @ (self.N * SB))
+
+    def captured(self, V: Floats) -> Floats | None:
+        """Group rows of R R' H = E A A' V; None if R R' is the identity."""
+        return None if self.A is None else self.A @ (self.A.T @ V)
+
+    def squared_norm(self) -> float:
+        """``||G||^2``; every entry of S is -1 or +1, and R'R is the identity on r directions."""
+        if self.A is None:
+            return float(self.N.sum() ** 2)
+        return float((self.N * similar_sums(self.rows, self.N * self.A) ** 2).sum())
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One data set as the solvers see it: sums and similarity."""
+    """The data that the solvers need: sums and similarity."""
 
-    weights: Weights
+    weights: RSLH  # its parameters are the weights of the terms
     statistics: GroupStatistics
     Yg: Any  # (u, c) sparse
     similarity: Similarity
@@ -93,15 +124,11 @@ class Problem:
         return 1.0 if self.weights.constraint == "I" else float(self.n)
 
     @classmethod
-    def of(cls, statistics: GroupStatistics, weights: Weights) -> Problem:
+    def of(cls, statistics: GroupStatistics, weights: RSLH) -> Problem:
         """Build the similarity and the label Gram matrix."""
         rows, counts = statistics.rows, statistics.counts
         Yg: Any = sparse.csr_array(rows.astype(np.float64))
-        similarity: Similarity
-        if weights.similarity == "S":
-            similarity = FullSimilarity(rows, counts)
-        else:
-            similarity = ReducedSimilarity(rows, counts, statistics.sums)
+        similarity = Similarity(rows, counts, None if weights.similarity == "S" else statistics.sums)
         if (rows.sum(axis=1) == 1).all():
             label_gram = np.asarray(Yg.T @ counts)
         else:
@@ -111,7 +138,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a solver leaves behind."""
+    """The result of one run of a solver."""
 
     codewords: Codes  # (u, L)
     H: Codes | None  # (n, L) where samples of a group may differ, else None
