@@ -62,8 +62,7 @@ def measure() -> Iterator[tuple[str, float]]:
 
 def training(name: str) -> tuple[np.ndarray, np.ndarray, Any]:
     """Rows and labels of a data set, and its training rows of seed 0."""
-    from shorthash.data.catalogue import default_protocol
-    from shorthash.data.datasets import read_dataset
+    from shorthash.data.datasets import default_protocol, read_dataset
 
     data = read_dataset(name)
     return data.X, data.y, default_protocol(name).split(data.y).train

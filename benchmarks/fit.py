@@ -86,14 +86,14 @@ def time_ratio(n: int, rounds: int) -> dict[str, float]:
     from shorthash import make_hasher
 
     X, y = make_rows(n)
-    hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end={"n_anchors": ANCHORS}).fit(X, y)
+    hasher = make_hasher("rslh", n_bits=8, random_state=0, kernel={"n_anchors": ANCHORS}).fit(X, y)
     anchors, sigma = hasher[0].anchors_, hasher[0].bandwidth_
     ours, theirs = [], []
     for _ in range(rounds):
         start = time.perf_counter()
         bare(X, anchors, sigma)
         middle = time.perf_counter()
-        make_hasher("rslh", n_bits=8, random_state=0, front_end={"n_anchors": ANCHORS}).fit(X, y)
+        make_hasher("rslh", n_bits=8, random_state=0, kernel={"n_anchors": ANCHORS}).fit(X, y)
         theirs.append(middle - start)
         ours.append(time.perf_counter() - middle)
     return {
@@ -124,7 +124,7 @@ def peak_of_fit(folder: Path) -> dict[str, float]:
     from shorthash import make_hasher
 
     X, y = np.load(folder / "X.npy", mmap_mode="r"), np.load(folder / "y.npy")
-    hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end={"n_anchors": ANCHORS})
+    hasher = make_hasher("rslh", n_bits=8, random_state=0, kernel={"n_anchors": ANCHORS})
     before = peak_memory()
     start = time.perf_counter()
     hasher.fit(X, y)

@@ -155,7 +155,7 @@ def blocks_of(maker: Any, rows: int, size: int) -> Callable[[], Iterator[tuple[A
 
 
 def hasher_of(options: argparse.Namespace) -> Any:
-    return make_hasher("rslh", options.bits, random_state=0, front_end={"n_anchors": options.anchors})
+    return make_hasher("rslh", options.bits, random_state=0, kernel={"n_anchors": options.anchors})
 
 
 def warm_up(maker: Any, options: argparse.Namespace) -> None:

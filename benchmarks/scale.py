@@ -98,7 +98,7 @@ def hasher_of(options: argparse.Namespace, anchors: int | None = None, bits: int
     from shorthash import make_hasher
 
     front = {"n_anchors": anchors or options.anchors}
-    return make_hasher("rslh", bits or options.bits, random_state=0, front_end=front)
+    return make_hasher("rslh", bits or options.bits, random_state=0, kernel=front)
 
 
 def bare_rate(n: int, anchors: np.ndarray, sigma: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shorthash.data.catalogue import CATALOGUE, Entry
+from shorthash.data.datasets import CATALOGUE, Entry
 from shorthash.data.splits import PerClassQueries, RandomQueries
 
 

@@ -50,7 +50,6 @@ class HalvesHasher(BaseHasher):
 RECIPE = Recipe(
     full_name="Planes between halves of the classes",
     year=2026,
-    supervised=True,
     multilabel=False,
     reference="This example.",
     learner="own_method:HalvesHasher",

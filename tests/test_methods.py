@@ -25,7 +25,7 @@ FRONT = {"n_anchors": 60}
 
 @pytest.fixture
 def hasher():
-    return make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT)
+    return make_hasher("rslh", n_bits=8, random_state=0, kernel=FRONT)
 
 
 def test_streaming_equals_the_plain_pipeline(hasher, digits):
@@ -41,7 +41,7 @@ def test_streaming_equals_the_plain_pipeline(hasher, digits):
 def test_the_kernel_matrix_never_exists(digits):
     X = np.tile(digits[0], (20, 1)).astype(np.float32)  # 35 940 rows
     y = np.tile(digits[1], 20)
-    hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end={"n_anchors": 400})
+    hasher = make_hasher("rslh", n_bits=8, random_state=0, kernel={"n_anchors": 400})
     hasher.fit(X[:2000], y[:2000])  # compiles and caches what is compiled and cached
     tracemalloc.start()
     hasher.fit(X, y)
@@ -61,13 +61,13 @@ def test_transform_is_the_sign_of_project_and_fit_transform_is_both(hasher, digi
 
 def test_partial_fit_keeps_the_first_front_end(digits):
     X, y = digits
-    hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT)
+    hasher = make_hasher("rslh", n_bits=8, random_state=0, kernel=FRONT)
     hasher[0].fit(X)
     anchors = hasher[0].anchors_.copy()
     for part in np.array_split(np.arange(len(X)), 5):
         hasher.partial_fit(X[part], y[part], classes=np.arange(10))
     assert np.array_equal(hasher[0].anchors_, anchors)
-    whole = make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT).fit(X, y)
+    whole = make_hasher("rslh", n_bits=8, random_state=0, kernel=FRONT).fit(X, y)
     assert np.array_equal(hasher[-1].codewords_, whole[-1].codewords_)
     assert np.allclose(hasher[0].mean_, whole[0].mean_, atol=1e-8)
     assert np.array_equal(hasher.transform(X), whole.transform(X))
@@ -75,7 +75,7 @@ def test_partial_fit_keeps_the_first_front_end(digits):
 
 def test_merge_and_forget(digits):
     X, y = digits
-    template = make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT)
+    template = make_hasher("rslh", n_bits=8, random_state=0, kernel=FRONT)
     template[0].fit(X)
     parts = [
         copy.deepcopy(template).partial_fit(X[s], y[s], classes=np.arange(10))
@@ -91,7 +91,7 @@ def test_merge_and_forget(digits):
 
 def test_different_front_ends_do_not_merge(digits):
     X, y = digits
-    one, two = (make_hasher("rslh", random_state=s, front_end=FRONT).fit(X, y) for s in (0, 1))
+    one, two = (make_hasher("rslh", random_state=s, kernel=FRONT).fit(X, y) for s in (0, 1))
     with pytest.raises(InvalidInput, match="same anchors and bandwidth"):
         one.merge(two)
 
@@ -99,7 +99,7 @@ def test_different_front_ends_do_not_merge(digits):
 @pytest.mark.parametrize("name", ["rslh", "nsh", "hcsdh", "sumeaph", "sdh", "fssh"])
 def test_a_plain_pipeline_of_scikit_learn_gives_the_same_codes(name, digits):
     X, y = digits
-    ours = make_hasher(name, 6, random_state=0, front_end={"n_anchors": 60})
+    ours = make_hasher(name, 6, random_state=0, kernel={"n_anchors": 60})
     plain = Pipeline(clone(ours).steps).fit(X, y)
     assert np.count_nonzero(ours.fit(X, y).transform(X) != plain.transform(X)) == 0
 
@@ -148,7 +148,7 @@ def test_data_frames(hasher, digits):
 
 def test_without_centring(digits):
     X, y = digits
-    hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end={**FRONT, "center": False}).fit(X, y)
+    hasher = make_hasher("rslh", n_bits=8, random_state=0, kernel={**FRONT, "center": False}).fit(X, y)
     assert not hasher[0].mean_.any()
     plain = make_pipeline(AnchorRBF(60, center=False, random_state=0), RSLH(8, random_state=0)).fit(X, y)
     assert np.array_equal(hasher.transform(X), plain.transform(X))
@@ -157,8 +157,8 @@ def test_without_centring(digits):
 def test_fallback_inside_the_pipeline_streams_too(digits):
     """The per-sample solver reads the rows through the kernel; its outcome is that of the one-pass solver."""
     X, y = digits
-    one = make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT).fit(X, y)
-    two = make_hasher("rslh", n_bits=8, random_state=0, front_end=FRONT, solver="per-sample").fit(X, y)
+    one = make_hasher("rslh", n_bits=8, random_state=0, kernel=FRONT).fit(X, y)
+    two = make_hasher("rslh", n_bits=8, random_state=0, kernel=FRONT, solver="per-sample").fit(X, y)
     assert np.array_equal(one[-1].codes_, two[-1].codes_)
     largest = np.abs(one[-1].projection_).max()
     assert np.abs(one[-1].projection_ - two[-1].projection_).max() <= 1e-8 * largest
@@ -179,7 +179,7 @@ def test_the_authors_bandwidth_ruins_a_small_training_set_and_ours_does_not(digi
     train, test = order[:1497], order[1497:]
     ours = make_hasher("rslh", n_bits=8, random_state=0).fit(X[train], y[train]).score(X[test], y[test])
     front = {"bandwidth": "mean-min-authors"}
-    theirs = make_hasher("rslh", n_bits=8, random_state=0, front_end=front).fit(X[train], y[train])
+    theirs = make_hasher("rslh", n_bits=8, random_state=0, kernel=front).fit(X[train], y[train])
     assert ours > 0.9
     assert theirs.score(X[test], y[test]) < 0.7
 
@@ -196,7 +196,7 @@ def test_fewer_rows_than_anchors(blobs):
         ({"method": "rlsh"}, r"'method' parameter of make_hasher must be one of .*'rslh', .* Got 'rlsh'"),
         ({"method": "rslh", "preset": "matlab"}, "'paper', 'authors-code'. Got 'matlab'"),
         ({"method": "rslh", "alhpa": 3}, "RSLH has no parameter 'alhpa' to set here. It has: n_bits, alpha"),
-        ({"method": "rslh", "front_end": {"anchors": 3}}, "kernel of rslh has no parameter 'anchors'"),
+        ({"method": "rslh", "kernel": {"anchors": 3}}, "kernel of rslh has no parameter 'anchors'"),
         ({"method": "rslh", "kernel__anchors": 3}, "kernel of rslh has no parameter 'anchors'"),
     ],
 )
@@ -212,10 +212,10 @@ def test_auto_is_the_default_method():
 
 def test_kernel_parameters_by_the_convention_of_scikit_learn():
     one = make_hasher("ksh", kernel__n_anchors=7, kernel__center=False, random_state=3)
-    two = make_hasher("ksh", front_end={"n_anchors": 7, "center": False}, random_state=3)
+    two = make_hasher("ksh", kernel={"n_anchors": 7, "center": False}, random_state=3)
     assert one[0].get_params() == two[0].get_params()
     assert (one[0].n_anchors, one[0].center, one[0].random_state) == (7, False, 3)
-    assert make_hasher("rslh", front_end={"n_anchors": 5}, kernel__n_anchors=6)[0].n_anchors == 6
+    assert make_hasher("rslh", kernel={"n_anchors": 5}, kernel__n_anchors=6)[0].n_anchors == 6
 
 
 def test_bad_rows(hasher, digits):
@@ -278,7 +278,7 @@ def test_facts_have_the_settings_of_the_recipe_and_its_kernel():
 
 def test_a_method_without_kernel_has_none_to_set():
     with pytest.raises(InvalidInput, match="pcaitq has no kernel, so it has no parameter n_anchors"):
-        make_hasher("pcaitq", front_end={"n_anchors": 3})
+        make_hasher("pcaitq", kernel={"n_anchors": 3})
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def own_method(monkeypatch):
 def test_an_installed_package_can_offer_a_method(digits):
     X, y = digits
     assert list(recipes())[-1] == "halves"
-    hasher = make_hasher("halves", n_bits=5, random_state=0, front_end=FRONT).fit(X, y)
+    hasher = make_hasher("halves", n_bits=5, random_state=0, kernel=FRONT).fit(X, y)
     assert type(hasher[-1]).__name__ == "HalvesHasher"
     assert hasher.transform(X).shape == (1797, 5)
     assert hasher.score(X, y) > 0.3
@@ -352,6 +352,6 @@ def test_a_broken_package_takes_nothing_with_it(monkeypatch):
 @pytest.mark.usefixtures("own_method")
 def test_a_method_of_ones_own_is_saved_and_loaded(digits, tmp_path):
     X, y = digits
-    hasher = make_hasher("halves", n_bits=4, front_end=FRONT).fit(X, y)
+    hasher = make_hasher("halves", n_bits=4, kernel=FRONT).fit(X, y)
     save(hasher, tmp_path / "model")
     assert np.array_equal(load(tmp_path / "model").transform(X), hasher.transform(X))

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -41,8 +41,8 @@ class Recipe:
     Attributes
     ----------
     full_name, year, reference : what the method is and where it was published
-    supervised, multilabel : whether it needs labels, and whether a sample may have several
     learner : "module:class" of the learner
+    supervised, multilabel : whether it needs labels, and whether a sample may have several
     preprocessing : keys of ``STEPS``, in order
     settings : parameters of the learner that differ from its defaults
     kernel : the same for the kernel
@@ -51,10 +51,10 @@ class Recipe:
 
     full_name: str
     year: int
-    supervised: bool
-    multilabel: bool
     reference: str
     learner: str
+    supervised: bool = True
+    multilabel: bool = True
     preprocessing: tuple[str, ...] = ("kernel",)
     settings: Mapping[str, Any] = field(default_factory=dict)
     kernel: Mapping[str, Any] = field(default_factory=dict)
@@ -71,38 +71,26 @@ def import_class(path: str) -> type[BaseEstimator]:
     return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
+_EAPH = Recipe(
+    full_name="Expected-AP Hashing",
+    year=2026,
+    reference="This library; see docs/paper/eaph.md.",
+    learner="shorthash.learners.eaph.estimator:EAPH",
+    preprocessing=(),
+)
+
 RECIPES: dict[str, Recipe] = {
-    "auto": Recipe(
-        full_name="The recommended method with its best settings (EAPH)",
-        year=2026,
-        supervised=True,
-        multilabel=True,
-        reference="This library; see docs/paper/eaph.md.",
-        learner="shorthash.learners.eaph.estimator:EAPH",
-        preprocessing=(),
-    ),
-    "eaph": Recipe(
-        full_name="Expected-AP Hashing",
-        year=2026,
-        supervised=True,
-        multilabel=True,
-        reference="This library; see docs/paper/eaph.md.",
-        learner="shorthash.learners.eaph.estimator:EAPH",
-        preprocessing=(),
-    ),
+    "auto": replace(_EAPH, full_name="The recommended method with its best settings (EAPH)"),
+    "eaph": _EAPH,
     "sumeaph": Recipe(
         full_name="Expected-AP codes from sums over rows: one pass, any size",
         year=2026,
-        supervised=True,
-        multilabel=True,
         reference="This library; see docs/guide/scale.md.",
         learner="shorthash.learners.sumeaph:SumEAPH",
     ),
     "rslh": Recipe(
         full_name="Reinforcing Short-Length Hashing",
         year=2020,
-        supervised=True,
-        multilabel=True,
         reference="X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511.",
         learner="shorthash.learners.rslh.estimator:RSLH",
         presets={
@@ -123,7 +111,6 @@ RECIPES: dict[str, Recipe] = {
         full_name="Spectral Hashing",
         year=2008,
         supervised=False,
-        multilabel=True,
         reference="Y. Weiss, A. Torralba, R. Fergus. Spectral Hashing. NIPS 2008.",
         learner="shorthash.learners.sh:SH",
         preprocessing=(),
@@ -132,7 +119,6 @@ RECIPES: dict[str, Recipe] = {
         full_name="PCA with Iterative Quantization",
         year=2011,
         supervised=False,
-        multilabel=True,
         reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
         "CVPR 2011.",
         learner="shorthash.learners.itq:PCAITQ",
@@ -142,7 +128,6 @@ RECIPES: dict[str, Recipe] = {
         full_name="PCA with Random Rotation",
         year=2011,
         supervised=False,
-        multilabel=True,
         reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
         "CVPR 2011 (its baseline).",
         learner="shorthash.learners.pcarr:PCARR",
@@ -152,7 +137,6 @@ RECIPES: dict[str, Recipe] = {
         full_name="Matrix Factorization Hashing",
         year=2014,
         supervised=False,
-        multilabel=True,
         reference="G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR 2014 "
         "(on one view).",
         learner="shorthash.learners.mfh:MFH",
@@ -163,7 +147,6 @@ RECIPES: dict[str, Recipe] = {
         full_name="Locality-Sensitive Hashing by random hyperplanes",
         year=2002,
         supervised=False,
-        multilabel=True,
         reference="M. S. Charikar. Similarity Estimation Techniques from Rounding Algorithms. STOC 2002.",
         learner="shorthash.learners.lsh:LSH",
         preprocessing=(),
@@ -171,8 +154,6 @@ RECIPES: dict[str, Recipe] = {
     "ccaitq": Recipe(
         full_name="Canonical Correlation Analysis with Iterative Quantization",
         year=2013,
-        supervised=True,
-        multilabel=True,
         reference="Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. Iterative Quantization: A Procrustean Approach to "
         "Learning Binary Codes for Large-Scale Image Retrieval. IEEE TPAMI 35(12), 2013.",
         learner="shorthash.learners.ccaitq:CCAITQ",
@@ -181,8 +162,6 @@ RECIPES: dict[str, Recipe] = {
     "ksh": Recipe(
         full_name="Supervised Hashing with Kernels",
         year=2012,
-        supervised=True,
-        multilabel=True,
         reference="W. Liu, J. Wang, R. Ji, Y.-G. Jiang, S.-F. Chang. Supervised Hashing with Kernels. CVPR 2012.",
         learner="shorthash.learners.ksh:KSH",
         kernel={"n_anchors": 300},
@@ -190,7 +169,6 @@ RECIPES: dict[str, Recipe] = {
     "classifier": Recipe(
         full_name="Codeword of the class that a classifier predicts",
         year=2017,
-        supervised=True,
         multilabel=False,
         reference="A. Sablayrolles, M. Douze, N. Usunier, H. Jegou. How Should We Evaluate Supervised Hashing? "
         "ICASSP 2017.",
@@ -200,8 +178,6 @@ RECIPES: dict[str, Recipe] = {
     "sdh": Recipe(
         full_name="Supervised Discrete Hashing",
         year=2015,
-        supervised=True,
-        multilabel=True,
         reference="F. Shen, C. Shen, W. Liu, H. T. Shen. Supervised Discrete Hashing. CVPR 2015.",
         learner="shorthash.learners.sdh:SDH",
         preprocessing=("kernel", "bias"),
@@ -211,8 +187,6 @@ RECIPES: dict[str, Recipe] = {
     "fsdh": Recipe(
         full_name="Fast Supervised Discrete Hashing",
         year=2018,
-        supervised=True,
-        multilabel=True,
         reference="J. Gui, T. Liu, Z. Sun, D. Tao, T. Tan. Fast Supervised Discrete Hashing. IEEE TPAMI 40(2), 2018.",
         learner="shorthash.learners.fsdh:FSDH",
         preprocessing=("kernel", "bias"),
@@ -222,16 +196,12 @@ RECIPES: dict[str, Recipe] = {
     "nsh": Recipe(
         full_name="Natural Supervised Hashing",
         year=2016,
-        supervised=True,
-        multilabel=True,
         reference="Q. Liu, H. Lu. Natural Supervised Hashing. IJCAI 2016.",
         learner="shorthash.learners.nsh:NSH",
     ),
     "fssh": Recipe(
         full_name="Fast Scalable Supervised Hashing",
         year=2018,
-        supervised=True,
-        multilabel=True,
         reference="X. Luo, L. Nie, X. He, Y. Wu, Z.-D. Chen, X.-S. Xu. Fast Scalable Supervised Hashing. SIGIR 2018.",
         learner="shorthash.learners.fssh:FSSH",
         preprocessing=("kernel", "zscore"),
@@ -240,8 +210,6 @@ RECIPES: dict[str, Recipe] = {
     "sslh": Recipe(
         full_name="Supervised Short-Length Hashing",
         year=2019,
-        supervised=True,
-        multilabel=True,
         reference="X. Liu, X. Nie, Q. Zhou, X. Xi, L. Zhu, Y. Yin. Supervised Short-Length Hashing. IJCAI 2019.",
         learner="shorthash.learners.sslh:SSLH",
         presets={"authors-code": {"kernel": {"bandwidth": "mean-min-authors"}}},
@@ -249,8 +217,6 @@ RECIPES: dict[str, Recipe] = {
     "sdhmlr": Recipe(
         full_name="Supervised Discrete Hashing with Mutual Linear Regression",
         year=2019,
-        supervised=True,
-        multilabel=True,
         reference="X. Liu, X. Nie, Q. Zhou, Y. Yin. Supervised Discrete Hashing With Mutual Linear Regression. "
         "ACM Multimedia 2019.",
         learner="shorthash.learners.sdhmlr:SDHMLR",
@@ -258,8 +224,6 @@ RECIPES: dict[str, Recipe] = {
     "scdh": Recipe(
         full_name="Strongly Constrained Discrete Hashing",
         year=2020,
-        supervised=True,
-        multilabel=True,
         reference="Y. Chen, Z. Tian, H. Zhang, J. Wang, D. Zhang. Strongly Constrained Discrete Hashing. "
         "IEEE TIP 29, 2020.",
         learner="shorthash.learners.scdh:SCDH",
@@ -268,7 +232,6 @@ RECIPES: dict[str, Recipe] = {
     "hcsdh": Recipe(
         full_name="Hadamard Coding for Supervised Discrete Hashing",
         year=2018,
-        supervised=True,
         multilabel=False,
         reference="G. Koutaki, K. Shirai, M. Ambai. Hadamard Coding for Supervised Discrete Hashing. "
         "IEEE TIP 27(11), 2018.",
@@ -279,8 +242,6 @@ RECIPES: dict[str, Recipe] = {
     "lfh": Recipe(
         full_name="Latent Factor Hashing",
         year=2014,
-        supervised=True,
-        multilabel=True,
         reference="P. Zhang, W. Zhang, W.-J. Li, M. Guo. Supervised Hashing with Latent Factor Models. SIGIR 2014.",
         learner="shorthash.learners.lfh:LFH",
         preprocessing=("zscore",),
@@ -288,8 +249,6 @@ RECIPES: dict[str, Recipe] = {
     "cosdish": Recipe(
         full_name="Column Sampling based Discrete Supervised Hashing",
         year=2016,
-        supervised=True,
-        multilabel=True,
         reference="W.-C. Kang, W.-J. Li, Z.-H. Zhou. Column Sampling Based Discrete Supervised Hashing. AAAI 2016.",
         learner="shorthash.learners.cosdish:COSDISH",
         preprocessing=("zscore",),
@@ -298,8 +257,6 @@ RECIPES: dict[str, Recipe] = {
     "posh": Recipe(
         full_name="Probability Ordinal-preserving Semantic Hashing",
         year=2021,
-        supervised=True,
-        multilabel=True,
         reference="Z. Zhang, X. Zhu, G. Lu, Y. Zhang. Probability Ordinal-preserving Semantic Hashing for Large-Scale "
         "Image Retrieval. ACM TKDD 15(3), 2021.",
         learner="shorthash.learners.posh:POSH",
@@ -360,7 +317,7 @@ def make_hasher(
     n_bits: int = 8,
     *,
     preset: str = "paper",
-    front_end: Mapping[str, Any] | None = None,
+    kernel: Mapping[str, Any] | None = None,
     random_state: int | np.random.RandomState | None = None,
     **params: Any,
 ) -> HasherPipeline:
@@ -371,7 +328,7 @@ def make_hasher(
     method : a key of ``recipes()``; "auto" is the recommended one
     n_bits : code length, 1 to 64
     preset : "paper", or one that the recipe offers, such as "authors-code": the settings of the authors' released code
-    front_end : parameters of the kernel as a mapping, for instance ``{"n_anchors": 500}``
+    kernel : parameters of the kernel as a mapping, for instance ``{"n_anchors": 500}``
     random_state : given to kernel and learner
     **params : parameters of the learner by name, and of the kernel with the prefix ``kernel__``
 
@@ -386,13 +343,13 @@ def make_hasher(
     recipe = known[method]
     check_choice(preset, "preset", f"make_hasher({method!r})", ["paper", *recipe.presets])
     chosen = recipe.presets.get(preset, {})
-    given = dict(front_end or {})
+    given = dict(kernel or {})
     given |= {name.removeprefix(KERNEL): params.pop(name) for name in list(params) if name.startswith(KERNEL)}
     if given and "kernel" not in recipe.preprocessing:
         raise InvalidInput(f"{method} has no kernel, so it has no parameter {', '.join(given)} to set.")
-    kernel = {"random_state": random_state, **recipe.kernel, **chosen.get("kernel", {}), **given}
+    of_kernel = {"random_state": random_state, **recipe.kernel, **chosen.get("kernel", {}), **given}
     steps = [
-        (step, _build(import_class(STEPS[step]), kernel if step == "kernel" else {}, f"the {step} of {method}"))
+        (step, _build(import_class(STEPS[step]), of_kernel if step == "kernel" else {}, f"the {step} of {method}"))
         for step in recipe.preprocessing
     ]
     learner_class = recipe.learner_class()

@@ -60,7 +60,7 @@ def files(tmp_path_factory):
     np.save(folder / "ids.npy", np.array([f"row{i}" for i in range(60)]))
     np.save(folder / "noisy.npy", np.concatenate([[1, 2], y[2:]]))
     np.save(folder / "codes.npy", CODE[y])
-    hasher = make_hasher("rslh", 2, random_state=1, front_end={"n_anchors": 9, "bandwidth": 8}).fit(X, y)
+    hasher = make_hasher("rslh", 2, random_state=1, kernel={"n_anchors": 9, "bandwidth": 8}).fit(X, y)
     save(hasher, folder / "model")
     save(BucketIndex(2).add(CODE[y]), folder / "index")
     return folder

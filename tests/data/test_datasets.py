@@ -11,8 +11,18 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from shorthash.data.catalogue import CATALOGUE, Original, default_protocol
-from shorthash.data.datasets import Dataset, data_folders, dataset_facts, download, fetch, file_checksum, read_dataset
+from shorthash.data.datasets import (
+    CATALOGUE,
+    Dataset,
+    Original,
+    data_folders,
+    dataset_facts,
+    default_protocol,
+    download,
+    fetch,
+    file_checksum,
+    read_dataset,
+)
 from shorthash.data.splits import OfficialTest
 from shorthash.errors import DataFileError, InvalidInput
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from shorthash.errors import InvalidInput
-from shorthash.evaluation import evaluate, histograms
-from shorthash.evaluation.histograms import CodeHistogram, evaluate_histogram
+from shorthash.evaluation import CodeHistogram, evaluate, evaluate_histogram, rankings
 
 
 def problem(n_bits, several, seed=0):
@@ -37,8 +36,8 @@ def test_scores_equal_those_of_the_codes(n_bits, several):
 def test_parts_add_up(monkeypatch, several):
     _, _, codes, labels = problem(10, several)
     whole = CodeHistogram.of(codes, labels, 10)
-    monkeypatch.setattr(histograms, "PIECE", 70)
-    monkeypatch.setattr(histograms, "DENSE", 0)
+    monkeypatch.setattr(rankings, "PIECE", 70)
+    monkeypatch.setattr(rankings, "DENSE", 0)
     for found in (
         CodeHistogram.of(codes, labels, 10),
         CodeHistogram.of(codes[200:], labels[200:], 10).merge(CodeHistogram.of(codes[:200], labels[:200], 10)),

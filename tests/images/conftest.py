@@ -47,7 +47,7 @@ def hasher():
     rng = np.random.default_rng(0)
     y = np.arange(120) % 4
     X = (rng.normal(size=(4, 6))[y] * 3 + rng.normal(size=(120, 6))).astype(np.float32)
-    return make_hasher("rslh", n_bits=5, random_state=0, front_end={"n_anchors": 20}).fit(X, y), X, y
+    return make_hasher("rslh", n_bits=5, random_state=0, kernel={"n_anchors": 20}).fit(X, y), X, y
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def fitted(columns=37, anchors=150, bits=12, center=True, n=3000):
     y = rng.integers(n_classes, size=n)
     X = (rng.normal(size=(n_classes, columns))[y] + rng.normal(size=(n, columns)) + 5).astype(np.float32)
     front_end = {"n_anchors": anchors, "center": center}
-    return make_hasher("rslh", bits, random_state=0, front_end=front_end).fit(X, y), X
+    return make_hasher("rslh", bits, random_state=0, kernel=front_end).fit(X, y), X
 
 
 def parts_of(hasher):

@@ -77,7 +77,7 @@ def test_a_record_of_scores(record, digits_split):
     assert len(made["data"]["fingerprint"]) == 64
     assert {"shorthash", "numpy", "scikit-learn"} <= set(made["versions"])
     assert set(made["machine"]) == {"cpu", "cores", "system"}
-    alone = make_hasher("rslh", 4, random_state=1, front_end={"n_anchors": 60})
+    alone = make_hasher("rslh", 4, random_state=1, kernel={"n_anchors": 60})
     alone.fit(digits_split.X_train, digits_split.y_train)
     codes = alone.transform(digits_split.X_query), alone.transform(digits_split.X_database)
     truth = evaluate(codes[0], digits_split.y_query, codes[1], digits_split.y_database)

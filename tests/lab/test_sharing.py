@@ -41,7 +41,7 @@ def test_shared_work_changes_no_code(digits_split, kind, method, settings):
     for n_bits in (5, 3):
         spec = spec_of(kind, method, n_bits, settings)
         front_end = dict(spec.front_end) or None
-        alone = make_hasher(method, n_bits, front_end=front_end, random_state=3, **settings)
+        alone = make_hasher(method, n_bits, kernel=front_end, random_state=3, **settings)
         alone.fit(split.X_train, split.y_train)
         shared = split.run(spec)
         assert np.array_equal(shared.query, alone.transform(split.X_query))
@@ -55,7 +55,7 @@ def test_shared_work_changes_no_code_of_several_labels(tagged, method):
     X, Y = tagged
     split = SharedSplit(Dataset("tagged", X, Y), RandomQueries(n_queries=50, seed=0).to_dict())
     spec = RunSpec("scores", "tagged", {}, 0, method, 4, {}, {"n_anchors": 60})
-    alone = make_hasher(method, 4, front_end={"n_anchors": 60}, random_state=0).fit(split.X_train, split.y_train)
+    alone = make_hasher(method, 4, kernel={"n_anchors": 60}, random_state=0).fit(split.X_train, split.y_train)
     assert np.array_equal(split.run(spec).query, alone.transform(split.X_query))
 
 

@@ -41,7 +41,7 @@ def hashers():
     for name, recipe in recipes().items():
         if recipe.learner_class().project is not BaseHasher.project:
             continue
-        kernel = {"front_end": {"n_anchors": 60}} if "kernel" in recipe.preprocessing else {}
+        kernel = {"kernel": {"n_anchors": 60}} if "kernel" in recipe.preprocessing else {}
         yield name, lambda name=name, kernel=kernel: make_hasher(name, 6, random_state=0, **kernel)
     for encoder in ENCODERS:
         for scores in ("ridge", "logistic") if encoder == "soft" else ("ridge",):

@@ -93,7 +93,7 @@ def test_the_ridge_solution_survives_uncentred_kernel_features(digits):
     X, y = digits
     X = np.repeat(X, 20, axis=0) + np.random.default_rng(0).normal(scale=0.5, size=(20 * len(X), X.shape[1]))
     y = np.repeat(y, 20)
-    hasher = make_hasher("rslh", n_bits=8, random_state=0, front_end={"n_anchors": 300, "bandwidth": 60.0}).fit(X, y)
+    hasher = make_hasher("rslh", n_bits=8, random_state=0, kernel={"n_anchors": 300, "bandwidth": 60.0}).fit(X, y)
     uncentred = AnchorRBF(n_anchors=300, bandwidth=60.0, center=False, random_state=0).fit_transform(X)
     assert uncentred.mean() > 0.6
     Z = uncentred.astype(np.float64)

@@ -24,8 +24,8 @@ def test_scores_are_a_ridge_regression(blobs):
 
 def test_parts_give_what_the_whole_gives(digits):
     X, y = digits
-    whole = make_hasher("sumeaph", 6, random_state=0, front_end={"n_anchors": 200}).fit(X, y)
-    parts = make_hasher("sumeaph", 6, random_state=0, front_end={"n_anchors": 200})
+    whole = make_hasher("sumeaph", 6, random_state=0, kernel={"n_anchors": 200}).fit(X, y)
+    parts = make_hasher("sumeaph", 6, random_state=0, kernel={"n_anchors": 200})
     parts[0].fit(X)
     for part in (slice(0, 700), slice(700, None)):
         parts.partial_fit(X[part], y[part], classes=np.arange(10))
@@ -35,7 +35,7 @@ def test_parts_give_what_the_whole_gives(digits):
 
 def test_the_nearest_encoder_is_a_classifier_code(digits):
     X, y = digits
-    settings = {"encoder": "nearest", "codebook": "balanced", "front_end": {"n_anchors": 300}}
+    settings = {"encoder": "nearest", "codebook": "balanced", "kernel": {"n_anchors": 300}}
     hasher = make_hasher("sumeaph", 6, random_state=0, **settings).fit(X[:900], y[:900])
     words = {int(word) for word in pack(hasher[-1].codewords_)}
     codes = pack(hasher.transform(X[900:]))
@@ -49,7 +49,7 @@ def test_better_than_rslh_from_the_same_sums(digits):
     X = X + np.random.default_rng(0).normal(scale=6, size=X.shape)
     scores = {}
     for name in ("sumeaph", "rslh"):
-        hasher = make_hasher(name, 6, random_state=0, front_end={"n_anchors": 300}).fit(X[:900], y[:900])
+        hasher = make_hasher(name, 6, random_state=0, kernel={"n_anchors": 300}).fit(X[:900], y[:900])
         scores[name] = hasher.score(X[900:], y[900:])
     assert scores["sumeaph"] > scores["rslh"]
 

@@ -46,7 +46,7 @@ def held_out(digits):
     train, test = order[:1200], order[1200:]
 
     def score(name, n_bits, seed):
-        front = {} if name in {"lfh", "cosdish"} else {"front_end": {"n_anchors": 200}}
+        front = {} if name in {"lfh", "cosdish"} else {"kernel": {"n_anchors": 200}}
         hasher = make_hasher(name, n_bits, random_state=seed, **front).fit(X[train], y[train])
         return hasher.score(X[test], y[test])
 
@@ -169,8 +169,8 @@ def test_presets_of_the_authors():
 def test_learners_of_sums_stream_through_the_kernel(name, digits):
     X, y = digits
     front = {"n_anchors": 60}
-    whole = make_hasher(name, 8, random_state=0, front_end=front).fit(X, y)
-    parts = make_hasher(name, 8, random_state=0, front_end=front)
+    whole = make_hasher(name, 8, random_state=0, kernel=front).fit(X, y)
+    parts = make_hasher(name, 8, random_state=0, kernel=front)
     parts[0].fit(X)
     for part in np.array_split(np.arange(len(X)), 3):
         parts.partial_fit(X[part], y[part], classes=np.arange(10))

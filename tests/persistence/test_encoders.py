@@ -39,7 +39,7 @@ def answer(folder, X):
 
 
 HASHERS = {
-    "kernel": lambda: make_hasher("rslh", 12, random_state=0, front_end={"n_anchors": 40}),
+    "kernel": lambda: make_hasher("rslh", 12, random_state=0, kernel={"n_anchors": 40}),
     "learner": lambda: RSLH(n_bits=7, random_state=0),
     "intercept": lambda: PCAITQ(n_bits=5, random_state=0),
     "64 bits": lambda: LSH(n_bits=64, random_state=0),
@@ -68,7 +68,7 @@ def test_numpy_alone_gives_the_same_codes(name, blobs, tmp_path):
 def test_every_linear_method_can_be_exported_and_the_others_say_so(name, blobs, tmp_path, recwarn):
     X, y = blobs
     front_end = {"n_anchors": 20} if "kernel" in RECIPES[name].preprocessing else None
-    hasher = make_hasher(name, 2, random_state=0, front_end=front_end).fit(X, y)
+    hasher = make_hasher(name, 2, random_state=0, kernel=front_end).fit(X, y)
     if not hasher[-1]._is_linear():
         with pytest.raises(InvalidInput, match=r"hashers with a linear hash function. Got \w+ instead; save the model"):
             export_encoder(hasher, tmp_path / "encoder.py")

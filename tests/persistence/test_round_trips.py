@@ -106,7 +106,7 @@ def hasher():
     rng = np.random.default_rng(0)
     y = np.repeat(["ape", "bee", "cat"], 40)
     X = rng.normal(size=(120, 6)) + 4 * rng.normal(size=(3, 6))[np.repeat([0, 1, 2], 40)]
-    pipeline = make_hasher("rslh", n_bits=6, random_state=0, front_end={"n_anchors": 30})
+    pipeline = make_hasher("rslh", n_bits=6, random_state=0, kernel={"n_anchors": 30})
     return pipeline.fit(X, y), X, y
 
 
@@ -127,7 +127,7 @@ def test_a_fitted_pipeline_encodes_and_learns_on_as_before(hasher, tmp_path):
 def test_every_method_comes_back(name, hasher, tmp_path):
     _, X, y = hasher
     front_end = {"n_anchors": 30} if "kernel" in RECIPES[name].preprocessing else None
-    pipeline = make_hasher(name, n_bits=2, random_state=0, front_end=front_end)
+    pipeline = make_hasher(name, n_bits=2, random_state=0, kernel=front_end)
     pipeline.fit(X, y)
     again = load(save(pipeline, tmp_path / name))
     assert same(again.project(X), pipeline.project(X))

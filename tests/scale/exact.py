@@ -19,7 +19,7 @@ def rows(n=3000, seed=0, n_classes=6, n_columns=12):
 
 
 def hasher(method="rslh", **front_end):
-    return make_hasher(method, 6, random_state=0, front_end={"n_anchors": 40, **front_end})
+    return make_hasher(method, 6, random_state=0, kernel={"n_anchors": 40, **front_end})
 
 
 def assert_same(first, second, X, tolerance=TOLERANCE):

@@ -50,7 +50,7 @@ def rows():
 
 @pytest.fixture(scope="session")
 def row_hasher(rows):
-    return make_hasher("rslh", n_bits=5, random_state=0, front_end={"n_anchors": 20}).fit(*rows)
+    return make_hasher("rslh", n_bits=5, random_state=0, kernel={"n_anchors": 20}).fit(*rows)
 
 
 @pytest.fixture

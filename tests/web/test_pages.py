@@ -37,7 +37,7 @@ def points(tmp_path_factory):
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = (rng.normal(size=(3, 6))[y] * 3 + rng.normal(size=(60, 6))).astype(np.float32)
-    model = make_hasher("rslh", n_bits=4, random_state=0, front_end={"n_anchors": 20}).fit(X, y)
+    model = make_hasher("rslh", n_bits=4, random_state=0, kernel={"n_anchors": 20}).fit(X, y)
     with Collection.create(tmp_path_factory.mktemp("secret-points") / "points & <b>lines", model) as made:
         ids = [f"{HOSTILE} {i}" for i in range(60)]
         made.add_vectors(X, ids=ids, labels=[f"{HOSTILE} {c}" for c in y], names=[f"{HOSTILE} {i}" for i in range(60)])

@@ -32,7 +32,7 @@ def vectors(tmp_path_factory):
     rng = np.random.default_rng(0)
     y = np.arange(120) % 4
     X = (rng.normal(size=(4, 6))[y] * 3 + rng.normal(size=(120, 6))).astype(np.float32)
-    model = make_hasher("rslh", n_bits=5, random_state=0, front_end={"n_anchors": 20}).fit(X, y)
+    model = make_hasher("rslh", n_bits=5, random_state=0, kernel={"n_anchors": 20}).fit(X, y)
     with Collection.create(tmp_path_factory.mktemp("views") / "vectors", model) as made:
         made.add_vectors(X, labels=[f"class {c}" for c in y], names=[f"v{i}" for i in range(120)])
         yield made

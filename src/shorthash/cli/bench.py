@@ -156,8 +156,7 @@ def list_datasets(
       shorthash datasets list cifar10
     """
     from shorthash._validation import check_choice
-    from shorthash.data.catalogue import CATALOGUE
-    from shorthash.data.datasets import data_folders, dataset_facts
+    from shorthash.data.datasets import CATALOGUE, data_folders, dataset_facts
 
     facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
     if name is not None:
@@ -192,7 +191,7 @@ def fetch(
       shorthash datasets fetch fashion-mnist
     """
     from shorthash._validation import check_choice
-    from shorthash.data.catalogue import CATALOGUE
+    from shorthash.data.datasets import CATALOGUE
     from shorthash.data.datasets import fetch as download
 
     check_choice(name, "NAME", "fetch", list(CATALOGUE))

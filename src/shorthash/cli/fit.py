@@ -79,7 +79,7 @@ def fit(
     if anchors is not None:
         kernel["n_anchors"] = anchors
     _check_method(name, kernel=bool(kernel), labels=labels is not None or bool(label))
-    hasher = make_hasher(name, bits, preset=preset, front_end=kernel, random_state=seed, **parameters)
+    hasher = make_hasher(name, bits, preset=preset, kernel=kernel, random_state=seed, **parameters)
     check_output(model)
     rows: Any
     if streaming:

@@ -4,9 +4,22 @@ A code is a row of int8 signs, (n_samples, n_bits), or the integer that these si
 average precision that follows from them are in :mod:`shorthash.codes.levels`.
 """
 
-from shorthash.codes.hamming import ball_masks, ball_size, codes_within, hamming_distances, ring_masks
 from shorthash.codes.quality import CodeQuality, Occupancy, code_quality, occupancy
-from shorthash.codes.signs import as_codes, as_packed, from_bool, pack, packed_dtype, sign, to_bool, unpack
+from shorthash.codes.signs import (
+    as_codes,
+    as_packed,
+    ball_masks,
+    ball_size,
+    codes_within,
+    from_bool,
+    hamming_distances,
+    pack,
+    packed_dtype,
+    ring_masks,
+    sign,
+    to_bool,
+    unpack,
+)
 
 __all__ = [
     "CodeQuality",

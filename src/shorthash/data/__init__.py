@@ -2,7 +2,7 @@
 
 ===============================  ====================================================================================
 :mod:`~shorthash.data.files`      feature, label and code files (.npy, .npz, .csv, .parquet) to arrays and back
-:mod:`~shorthash.data.datasets`   data sets by name or path; downloads (:mod:`~shorthash.data.catalogue` lists them)
+:mod:`~shorthash.data.datasets`   data sets by name or path; downloads
 :mod:`~shorthash.data.splits`     evaluation protocols: queries, training rows, database
 :mod:`~shorthash.data.rows`       rows of an array in batches; checks of ``X``
 :mod:`~shorthash.data.streams`    rows that need not fit in memory: arrays, batches, tables, Dask collections

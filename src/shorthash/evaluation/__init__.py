@@ -13,10 +13,14 @@
 """
 
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
-from shorthash.evaluation.hashers import evaluate_hasher, learned_codes, map_scorer
-from shorthash.evaluation.histograms import CodeHistogram, evaluate_histogram
-from shorthash.evaluation.rankings import evaluate_cells, evaluate_distances, evaluate_reranked
-from shorthash.evaluation.scores import Scores, evaluate
+from shorthash.evaluation.rankings import (
+    CodeHistogram,
+    evaluate_cells,
+    evaluate_distances,
+    evaluate_histogram,
+    evaluate_reranked,
+)
+from shorthash.evaluation.scores import Scores, evaluate, evaluate_hasher, learned_codes, map_scorer
 from shorthash.evaluation.statistics import Comparison, Summary, compare_scores, summarise
 
 __all__ = [

@@ -1,25 +1,35 @@
-"""Scores of other rankings than by Hamming distance: real-valued distances, cells, codes re-ranked by vectors."""
+"""Scores of other rankings: by real-valued distances, of cells, re-ranked by vectors, or of a histogram of codes.
+
+A histogram counts the items of each code and label set. It is small whatever the number of items, can be made in parts,
+and parts can be merged, so a database of any size is scored exactly. Only the order of tied items is lost, so
+``ties="stable"`` is not possible.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._labels import LabelGroups
-from shorthash._validation import check_choice, check_count
+from shorthash._labels import LabelGroups, group_label_pair, group_labels
+from shorthash._types import Counts, Labels, PackedCodes
+from shorthash._validation import check_choice, check_count, check_n_bits
+from shorthash.codes.levels import distinct_queries
 from shorthash.codes.signs import as_packed, code_length
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
-from shorthash.evaluation.counting import count_by_distances, gains_of, label_groups
+from shorthash.evaluation.counting import CodedItems, count_by_codes, count_by_distances, gains_of, label_groups
 from shorthash.evaluation.scores import Scores, score_queries
 
-__all__ = ["evaluate_cells", "evaluate_distances", "evaluate_reranked"]
+__all__ = ["CodeHistogram", "evaluate_cells", "evaluate_distances", "evaluate_histogram", "evaluate_reranked"]
 
 METRICS = ("cosine", "dot", "euclidean")
 BELOW_ONE = 1 - 1e-9  # the part of a distance that vectors decide
+PIECE = 1 << 22  # items counted at once
+DENSE = 1 << 24  # largest table that is filled by counting; for more cells, keys are sorted
 
 
 def evaluate_distances(
@@ -58,9 +68,7 @@ def evaluate_distances(
     n, n_items = matrix.shape
     what = "distance rows", "distance columns"
     groups, items = label_groups(query_labels, n, database_labels, n_items, rules, owner, what=what)
-    gains = gains_of(gain, items)
-    blocks = count_by_distances(matrix, groups.ids, items, len(gains), radius)
-    return score_queries(blocks, rules, gains, np.ones(n, dtype=np.int64), n_database=n_items, n_bits=0, radius=radius)
+    return _score_rows(matrix, groups, items, rules, gain, ball=radius, radius=radius, n_database=n_items)
 
 
 def evaluate_cells(
@@ -109,15 +117,11 @@ def evaluate_cells(
         raise InvalidInput(f"The cells of items must be column numbers of the distances, 0 to {D.shape[1] - 1}.")
     what = "distance rows", "cells"
     groups, items = label_groups(query_labels, len(D), database_labels, len(cells), rules, owner, what=what)
-    gains = gains_of(gain, items)
     pairs, weights = np.unique(cells * np.int64(len(items.rows)) + items.ids, return_counts=True)
     cells, ids = np.divmod(pairs, len(items.rows))
     entries = LabelGroups(items.classes, items.rows, ids)
-    blocks = count_by_distances(D, groups.ids, entries, len(gains), cells=cells, weights=weights)
     n_database = int(weights.sum())
-    return score_queries(
-        blocks, rules, gains, np.ones(len(D), dtype=np.int64), n_database=n_database, n_bits=0, radius=None
-    )
+    return _score_rows(D, groups, entries, rules, gain, cells=cells, weights=weights, n_database=n_database)
 
 
 def evaluate_reranked(
@@ -177,12 +181,169 @@ def evaluate_reranked(
         return np.asarray(np.bitwise_count(database ^ queries[i]) + fraction)
 
     groups, items = label_groups(query_labels, len(queries), database_labels, len(database), rules, owner)
-    gains = gains_of(gain, items)
     radius = min(check_count(radius, "radius", owner, low=0), n_bits)
     rows = (distances(i) for i in range(len(queries)))
-    blocks = count_by_distances(rows, groups.ids, items, len(gains), radius + BELOW_ONE)
-    copies = np.ones(len(queries), dtype=np.int64)
-    return score_queries(blocks, rules, gains, copies, n_database=len(database), n_bits=n_bits, radius=radius)
+    ball = radius + BELOW_ONE
+    return _score_rows(
+        rows, groups, items, rules, gain, ball=ball, radius=radius, n_database=len(database), n_bits=n_bits
+    )
+
+
+@dataclass(frozen=True)
+class CodeHistogram:
+    """How many items have each code and each label set.
+
+    Attributes
+    ----------
+    n_bits : length of the codes
+    classes : (c,) the classes
+    rows : (u, c) uint8, the label rows that occur, in canonical order
+    groups : (k,) the label set of every cell, ascending
+    codes : (k,) uint64, the code of every cell, ascending inside a label set
+    counts : (k,) items, all positive
+
+    Examples
+    --------
+    >>> first, second = CodeHistogram.of([0, 3, 3], ["a", "b", "b"], 2), CodeHistogram.of([3, 1], ["b", "c"], 2)
+    >>> both = first.merge(second)
+    >>> both.classes.tolist(), both.codes.tolist(), both.counts.tolist()
+    (['a', 'b', 'c'], [0, 3, 1], [1, 3, 1])
+    """
+
+    n_bits: int
+    classes: Labels
+    rows: NDArray[np.uint8]
+    groups: NDArray[np.int64]
+    codes: NDArray[np.uint64]
+    counts: Counts
+
+    @property
+    def n_items(self) -> int:
+        """Items counted."""
+        return int(self.counts.sum())
+
+    @property
+    def labels(self) -> Labels:
+        """The label sets in the form that labels come in: classes, or an indicator matrix."""
+        single = bool(np.all(self.rows.sum(axis=1) == 1))
+        return self.classes[self.rows.argmax(axis=1)] if single else self.rows
+
+    @classmethod
+    def of(cls, codes: ArrayLike, labels: ArrayLike, n_bits: int) -> CodeHistogram:
+        """Count codes, signs or packed integers, and their labels; long arrays are counted in pieces.
+
+        Parameters
+        ----------
+        codes : (n, n_bits) signs, or (n,) integers
+        labels : class labels, (n,), or an indicator matrix, (n, n_classes)
+        n_bits : length of the codes
+        """
+        n_bits = check_n_bits(n_bits, "CodeHistogram")
+        values, names = np.asarray(codes), np.asarray(labels)
+        if not len(values) or len(values) != len(names):
+            raise InvalidInput(
+                f"A histogram needs items, and one label for each. Got {len(values)} codes and {len(names)} labels."
+            )
+        total: CodeHistogram | None = None
+        for low in range(0, len(values), PIECE):
+            part = slice(low, low + PIECE)
+            piece = cls._of_piece(as_packed(values[part], n_bits), names[part], n_bits)
+            total = piece if total is None else total.merge(piece)
+        assert total is not None  # there are items
+        return total
+
+    @classmethod
+    def _of_piece(cls, packed: PackedCodes, labels: Labels, n_bits: int) -> CodeHistogram:
+        found = group_labels(labels, owner="CodeHistogram", allow_unlabelled=True)
+        u = len(found.rows)
+        if u << n_bits <= DENSE:
+            cells = np.bincount((found.ids << n_bits) | packed, minlength=u << n_bits)
+            keys = np.flatnonzero(cells)
+            groups, codes, counts = keys >> n_bits, (keys & ((1 << n_bits) - 1)).astype(np.uint64), cells[keys]
+        else:
+            groups, codes, counts = _counted(found.ids, packed.astype(np.uint64), np.ones(len(packed), dtype=np.int64))
+        return cls(n_bits, found.classes, found.rows, groups.astype(np.int64), codes, counts.astype(np.int64))
+
+    def merge(self, other: CodeHistogram) -> CodeHistogram:
+        """The histogram of both sets of items; either may have classes that the other does not have."""
+        if self.n_bits != other.n_bits:
+            raise InvalidInput(
+                f"Histograms of {self.n_bits} and {other.n_bits} bits cannot be merged; encode all items alike."
+            )
+        first, second = group_label_pair(self.labels, other.labels, owner="CodeHistogram.merge")
+        groups = np.concatenate([first.ids[self.groups], second.ids[other.groups]])
+        codes = np.concatenate([self.codes, other.codes])
+        counted = _counted(groups, codes, np.concatenate([self.counts, other.counts]))
+        return CodeHistogram(self.n_bits, first.classes, first.rows, *counted)
+
+
+def evaluate_histogram(
+    query_codes: ArrayLike,
+    query_labels: ArrayLike,
+    database: CodeHistogram,
+    *,
+    convention: str | Convention = "shorthash",
+    ties: str | None = None,
+    radius: int = 2,
+    k: int | Sequence[int] | None = None,
+    without_relevant: str | None = None,
+    gain: str = "shared",
+) -> Scores:
+    """Score codes against a database given by its histogram; the scores are those of ``evaluate``.
+
+    Parameters
+    ----------
+    query_codes : (n, n_bits) signs, or (n,) integers
+    query_labels : as the labels of the histogram
+    database : the histogram
+    convention, ties, radius, k, without_relevant, gain : as in :func:`shorthash.evaluation.evaluate`
+
+    Examples
+    --------
+    >>> database = CodeHistogram.of([7, 3, 5, 0], ["cat", "dog", "cat", "dog"], n_bits=3)
+    >>> evaluate_histogram([[1, 1, 1]], ["cat"], database).map
+    0.9166666666666666
+    """
+    rules = convention_rules(convention, ties=ties, without_relevant=without_relevant, k=k)
+    if rules.ties == "stable":
+        raise InvalidInput(
+            "ties='stable' breaks ties by database order, which a histogram does not keep; use ties='expected', or "
+            "evaluate() on the codes themselves."
+        )
+    codes = as_packed(query_codes, database.n_bits)
+    radius = min(check_count(radius, "radius", "evaluate_histogram", low=0), database.n_bits)
+    label_sets = database.labels
+    groups, known = label_groups(
+        query_labels, len(codes), label_sets, len(label_sets), rules, "evaluate_histogram", what=("codes", "label sets")
+    )
+    queries = distinct_queries(codes, groups)
+    cells = LabelGroups(known.classes, known.rows, known.ids[database.groups])
+    items = CodedItems(database.codes, cells, database.n_bits, database.counts)
+    gains = gains_of(gain, cells)
+    blocks = count_by_codes(queries, items, radius=radius, n_grades=len(gains))
+    sizes = {"n_database": len(items), "n_bits": database.n_bits, "radius": radius}
+    return score_queries(blocks, rules, gains, queries.copies, queries.rows, **sizes)
+
+
+def _score_rows(
+    distances: Iterable[NDArray[Any]],
+    groups: LabelGroups,
+    items: LabelGroups,
+    rules: Convention,
+    gain: str,
+    *,
+    ball: float | None = None,
+    cells: NDArray[np.intp] | None = None,
+    weights: Counts | None = None,
+    n_database: int,
+    n_bits: int = 0,
+    radius: float | None = None,
+) -> Scores:
+    """Scores from rows of distances, one per query; the other parameters are those of ``count_by_distances``."""
+    gains = gains_of(gain, items)
+    blocks = count_by_distances(distances, groups.ids, items, len(gains), ball, cells=cells, weights=weights)
+    copies = np.ones(len(groups.ids), dtype=np.int64)
+    return score_queries(blocks, rules, gains, copies, n_database=n_database, n_bits=n_bits, radius=radius)
 
 
 def _checked_vectors(values: ArrayLike, n: int, side: str, metric: str) -> NDArray[np.float64]:
@@ -197,3 +358,13 @@ def _checked_vectors(values: ArrayLike, n: int, side: str, metric: str) -> NDArr
         return rows
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms != 0))
+
+
+def _counted(
+    groups: NDArray[np.integer[Any]], codes: NDArray[np.uint64], counts: Counts
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], Counts]:
+    """Cells in order, equal ones added up."""
+    order = np.lexsort((codes, groups))
+    groups, codes = groups[order], codes[order]
+    starts = np.flatnonzero(np.concatenate([[True], (groups[1:] != groups[:-1]) | (codes[1:] != codes[:-1])]))
+    return groups[starts].astype(np.int64), codes[starts], np.add.reduceat(counts[order], starts)

@@ -1,4 +1,4 @@
-"""``evaluate`` scores codes; ``Scores`` are its result."""
+"""Scores of codes (``evaluate``) and of fitted hashers (``evaluate_hasher``)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._labels import group_labels
-from shorthash._types import Counts, Floats
+from shorthash._types import Codes, Counts, Floats
 from shorthash._validation import check_choice, check_count, require_extra
-from shorthash.codes.levels import distinct_queries
-from shorthash.codes.signs import as_packed, code_length
+from shorthash.codes.levels import distinct_queries, leave_one_out_map
+from shorthash.codes.signs import as_codes, as_packed, code_length
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
 from shorthash.evaluation.counting import CodedItems, CountedQueries, count_by_codes, gains_of, label_groups
@@ -36,7 +36,16 @@ from shorthash.evaluation.metrics import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BY_K", "BY_QUERY", "Scores", "evaluate", "score_queries"]
+__all__ = [
+    "BY_K",
+    "BY_QUERY",
+    "Scores",
+    "evaluate",
+    "evaluate_hasher",
+    "learned_codes",
+    "map_scorer",
+    "score_queries",
+]
 
 BY_RADIUS = ("map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
 BY_QUERY = ("map", "map_worst", "map_best", *BY_RADIUS)
@@ -240,6 +249,87 @@ def evaluate(
     blocks = count_by_codes(queries, items, radius=radius, n_grades=len(gains), alone=alone, engine=engine)
     sizes = {"n_database": len(items) - alone, "n_bits": n_bits, "radius": radius}
     return score_queries(blocks, rules, gains, queries.copies, queries.rows, **sizes)
+
+
+class Encoder(Protocol):
+    """Anything that turns rows into codes."""
+
+    def transform(self, X: ArrayLike) -> Codes:
+        """Codes, (n_samples, n_bits), of signs."""
+
+
+def map_scorer(estimator: Encoder, X: ArrayLike, y: ArrayLike) -> float:
+    """Tie-aware mAP where every row of ``X`` is a query: a scorer for ``GridSearchCV(scoring=...)``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from shorthash.learners.rslh.estimator import RSLH
+    >>> X, y = load_iris(return_X_y=True)
+    >>> search = GridSearchCV(RSLH(n_bits=4, random_state=0), {"alpha": [0.1, 1.0]}, scoring=map_scorer).fit(X, y)
+    >>> search.best_score_ > 0.4
+    np.True_
+    """
+    return leave_one_out_map(estimator.transform(X), y)
+
+
+def evaluate_hasher(
+    hasher: Encoder,
+    X_query: ArrayLike,
+    y_query: ArrayLike,
+    X_database: ArrayLike | None,
+    y_database: ArrayLike,
+    *,
+    database_codes: str = "encoded",
+    **options: Any,
+) -> Scores:
+    """Encode and score.
+
+    Parameters
+    ----------
+    hasher : a fitted hasher or pipeline
+    X_query, y_query : queries
+    X_database, y_database : database; with learned codes ``X_database`` is not read and may be None
+    database_codes : "encoded" by the hash function (symmetric), or "learned" while fitting (asymmetric; the database
+        is then the training rows, in their order, and the score mostly measures classification accuracy)
+    options : passed on to :func:`evaluate`
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shorthash import RSLH
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hasher = RSLH(n_bits=4, random_state=0).fit(X[::2], y[::2])
+    >>> evaluate_hasher(hasher, X[1::2], y[1::2], X[::2], y[::2]).n_database
+    75
+    >>> evaluate_hasher(hasher, X[1::2], y[1::2], None, y[::2], database_codes="learned").n_database
+    75
+    """
+    check_choice(database_codes, "database_codes", "evaluate_hasher", ["encoded", "learned"])
+    if database_codes == "learned":
+        items = learned_codes(hasher)
+        if len(items) != len(np.asarray(y_database)):
+            raise InvalidInput(
+                f"Learned codes belong to the {len(items)} training rows, but {len(np.asarray(y_database))} database "
+                "labels were given; pass the training labels, or use database_codes='encoded'."
+            )
+    elif X_database is None:
+        raise InvalidInput("evaluate_hasher needs X_database to encode the database; pass its feature rows.")
+    else:
+        items = hasher.transform(X_database)
+    return evaluate(hasher.transform(X_query), y_query, items, y_database, **options)
+
+
+def learned_codes(hasher: Any) -> Codes:
+    """The codes that were learned for the training rows; the hash function may encode the same rows differently."""
+    learner = hasher[-1] if hasattr(hasher, "steps") else hasher
+    if not hasattr(learner, "codes_"):
+        raise InvalidInput(
+            f"{type(learner).__name__} has no learned codes of its training rows; fit it first, or encode the database "
+            "with its hash function."
+        )
+    return as_codes(learner.codes_)
 
 
 def score_queries(

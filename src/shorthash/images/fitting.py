@@ -325,7 +325,7 @@ def _fit(
     recipe = recipes().get(method)
     if recipe is not None and "kernel" in recipe.preprocessing and "n_anchors" not in kernel:
         kernel["n_anchors"] = min(len(X), recipe.kernel.get("n_anchors", ANCHORS))
-    hasher = make_hasher(method, n_bits, random_state=seed, front_end=kernel, **learner)
+    hasher = make_hasher(method, n_bits, random_state=seed, kernel=kernel, **learner)
     return hasher.fit(X, y) if recipe is None or recipe.supervised else hasher.fit(X)
 
 

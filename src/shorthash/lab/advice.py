@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._labels import group_labels
 from shorthash._types import Codes
 from shorthash._validation import check_choice, check_count, check_n_bits
-from shorthash.codes.hamming import ball_size
+from shorthash.codes import ball_size
 from shorthash.errors import AnchorWarning, InvalidInput
 from shorthash.evaluation.scores import evaluate
 from shorthash.index.buckets import BucketIndex

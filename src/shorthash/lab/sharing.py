@@ -184,9 +184,7 @@ class SharedSplit:
 
 def make_run_hasher(spec: RunSpec) -> HasherPipeline:
     """The unfitted hasher of a run."""
-    made = make_hasher(
-        spec.method, spec.n_bits, front_end=dict(spec.front_end), random_state=spec.seed, **spec.settings
-    )
+    made = make_hasher(spec.method, spec.n_bits, kernel=dict(spec.front_end), random_state=spec.seed, **spec.settings)
     if spec.encoder:
         name, learner = made.steps[-1]
         made.steps[-1] = (name, CodewordHasher(learner, encoder=spec.encoder))  # type: ignore[arg-type]

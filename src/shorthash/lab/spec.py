@@ -43,7 +43,7 @@ from typing import Any, Self
 import numpy as np
 
 from shorthash._validation import check_choice, check_n_bits
-from shorthash.data.catalogue import CATALOGUE, default_protocol
+from shorthash.data.datasets import CATALOGUE, default_protocol
 from shorthash.data.splits import protocol_from_dict
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.learners.encoders import ENCODERS
