@@ -33,8 +33,7 @@ from shorthash.images.results import Bucket, Label, split_label
 from shorthash.index.buckets import BucketIndex
 from shorthash.index.items import AnyIds
 from shorthash.persistence.files import replacing, sync_folder
-from shorthash.store.items import as_ids_array, from_signed
-from shorthash.store.sql import as_json_list
+from shorthash.store.items import as_ids_array, as_json_list, from_signed
 from shorthash.store.sqlite import SQLiteStore
 
 __all__ = [

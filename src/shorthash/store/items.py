@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import PackedCodes
-from shorthash.codes import packed_dtype
+from shorthash.codes import packed_dtype, ring_masks
 from shorthash.errors import InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.items import AnyIds, Where, as_vectors
@@ -21,22 +22,30 @@ from shorthash.index.results import SearchResult
 __all__ = [
     "LONGEST",
     "Items",
+    "Row",
     "Scalar",
     "StoreWhere",
     "as_ids_array",
+    "as_json_list",
+    "ball_codes",
     "check_field",
     "check_found",
     "check_values",
+    "distances_of",
     "from_signed",
     "in_order",
     "item_columns",
     "items_of",
+    "ring_codes",
     "search_result",
     "to_signed",
 ]
 
 Class = int | str | None
 Scalar = str | int | float | bool | None
+Row = tuple[Any, ...]
+"""Id and signed code of an item, and the value of one more column if it was requested."""
+
 StoreWhere = Where | Mapping[str, Any]
 """What an index takes (mask, ids, function), or a mapping from metadata fields to the values they may have."""
 
@@ -147,6 +156,31 @@ def to_signed(codes: NDArray[Any]) -> NDArray[np.int64]:
 def from_signed(values: Sequence[int] | NDArray[np.int64], n_bits: int) -> PackedCodes:
     """Codes as they were before ``to_signed``."""
     return np.asarray(values, dtype=np.int64).view(np.uint64).astype(packed_dtype(n_bits))
+
+
+def distances_of(rows: Sequence[Row], query: int) -> NDArray[np.uint8]:
+    """Distance of every item from a signed query."""
+    codes = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
+    distances: NDArray[np.uint8] = np.bitwise_count((codes ^ query).view(np.uint64))
+    return distances
+
+
+def ball_codes(n_bits: int, radius: int, query: int) -> list[int]:
+    """The signed codes within ``radius`` of a signed code, nearest first."""
+    codes = np.concatenate([ring_codes(n_bits, t) for t in range(min(radius, n_bits) + 1)]) ^ query
+    signed: list[int] = codes.tolist()
+    return signed
+
+
+@lru_cache(maxsize=128)
+def ring_codes(n_bits: int, distance: int) -> NDArray[np.int64]:
+    """The signed codes at ``distance`` from zero."""
+    return to_signed(ring_masks(n_bits, distance))
+
+
+def as_json_list(values: Sequence[Any]) -> str:
+    """Values as one parameter."""
+    return json.dumps(list(values), ensure_ascii=False)
 
 
 def as_ids_array(ids: Sequence[Any], kind: str = "i") -> AnyIds:

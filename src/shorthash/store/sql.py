@@ -24,25 +24,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
 from math import comb
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash.codes import ball_size, ring_masks
+from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind, shuffle_keys
 from shorthash.store.items import (
     Items,
+    Row,
     Scalar,
     StoreWhere,
     as_ids_array,
+    ball_codes,
     check_field,
     check_values,
+    distances_of,
     from_signed,
-    to_signed,
+    ring_codes,
 )
 
 __all__ = [
@@ -51,20 +53,13 @@ __all__ = [
     "Clause",
     "CollectionInfo",
     "Connection",
-    "Row",
     "Session",
     "Version",
-    "as_json_list",
-    "ball_codes",
     "check_free",
-    "distances_of",
 ]
 
 Clause = tuple[str, list[Any]]
 """A condition and its parameters."""
-
-Row = tuple[Any, ...]
-"""Id and signed code of an item, and the value of one more column if it was requested."""
 
 CATALOGUE = (
     """CREATE TABLE IF NOT EXISTS shorthash_collections(
@@ -467,7 +462,7 @@ class Session(ABC):
         for distance in range(n_bits + 1):
             if not self._few(comb(n_bits, distance)):
                 break
-            codes = (_ring(n_bits, distance) ^ query).tolist()
+            codes = (ring_codes(n_bits, distance) ^ query).tolist()
             rows = self.probe(codes, conditions, order, k - found if cut and k is not None else None, column)
             if rows:
                 yield distance, _in_order(rows, ties, seed)
@@ -562,25 +557,6 @@ def _column_values(info: CollectionInfo) -> list[Any]:
     return [getattr(info, column) for column in COLUMNS]
 
 
-def distances_of(rows: Sequence[Row], query: int) -> NDArray[np.uint8]:
-    """Distance of every item from a signed query."""
-    codes = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
-    distances: NDArray[np.uint8] = np.bitwise_count((codes ^ query).view(np.uint64))
-    return distances
-
-
-def ball_codes(n_bits: int, radius: int, query: int) -> list[int]:
-    """The signed codes within ``radius`` of a signed code, nearest first."""
-    codes = np.concatenate([_ring(n_bits, t) for t in range(min(radius, n_bits) + 1)]) ^ query
-    signed: list[int] = codes.tolist()
-    return signed
-
-
-@lru_cache(maxsize=128)
-def _ring(n_bits: int, distance: int) -> NDArray[np.int64]:
-    return to_signed(ring_masks(n_bits, distance))
-
-
 def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:
     """Items at equal distance in the order of ``ties``."""
     if ties == "id":
@@ -591,11 +567,6 @@ def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:
         ids = as_ids_array([row[0] for row in rows])
         return [rows[i] for i in np.lexsort((ids, shuffle_keys(ids, seed)))]
     return rows
-
-
-def as_json_list(values: Sequence[Any]) -> str:
-    """Values as one parameter."""
-    return json.dumps(list(values), ensure_ascii=False)
 
 
 def check_free(taken: object, name: str) -> None:

@@ -20,7 +20,7 @@ from shorthash.index.items import AnyIds
 from shorthash.persistence.files import read_file, write_file
 from shorthash.store.base import Store
 from shorthash.store.example_sql import check_name
-from shorthash.store.items import Scalar
+from shorthash.store.items import Scalar, as_json_list
 from shorthash.store.sql import (
     CATALOGUE,
     Clause,
@@ -28,7 +28,6 @@ from shorthash.store.sql import (
     Connection,
     Session,
     Version,
-    as_json_list,
     check_free,
 )
 
