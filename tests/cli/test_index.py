@@ -25,7 +25,7 @@ query   distance      rows   neighbours
 ────────────────────────────────────────────────────────────────────
     0          0        20   0, 3, 6, 9, 12, 15, 18, 21, ... 12 more
                1   2 of 40   1, 2
-8 more queries; --show 9 or --json has them all
+8 more queries; --show 9 or --json shows all
 """
 
 RANKED = """\

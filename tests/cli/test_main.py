@@ -120,8 +120,8 @@ BAD = {
     "no labels": (
         ["fit", "X.npy", "-o", "m"],
         (
-            "The method auto needs labels; give a file of them as LABELS, or the column of a table by --label, or use "
-            "a method without labels, such as --method pcaitq."
+            "The method auto needs labels; give a file of them as LABELS, or a column of the table with --label, or "
+            "use a method without labels, such as --method pcaitq."
         ),
     ),
     "unknown method": (
@@ -193,7 +193,7 @@ BAD = {
     ),
     "other features": (
         ["encode", "model", "constant.npy", "-o", "c.npy"],
-        "constant.npy has 2 features per row, but the model was learned from 4; give features made in the same way.",
+        "constant.npy has 2 features per row, but the model was fitted on 4; give features made in the same way.",
     ),
     "index for a model": (
         ["encode", "index", "X.npy", "-o", "c.npy"],

@@ -18,11 +18,11 @@ Figure 1 (d-f)      6        3         3
 Figure 2 (a-c)      2        1         1
 Figure 2 (d)        2        1         1
 
-to run what is missing: shorthash bench run experiments/table1.toml
-to run what is missing: shorthash bench run experiments/table2.toml
-to run what is missing: shorthash bench run experiments/costs.toml
-to run what is missing: shorthash bench run experiments/figure1.toml
-to run what is missing: shorthash bench run experiments/figure2.toml
+to do the missing runs: shorthash bench run experiments/table1.toml
+to do the missing runs: shorthash bench run experiments/table2.toml
+to do the missing runs: shorthash bench run experiments/costs.toml
+to do the missing runs: shorthash bench run experiments/figure1.toml
+to do the missing runs: shorthash bench run experiments/figure2.toml
 page: report/index.html
 """
 

@@ -7,7 +7,7 @@ query   distance      rows   neighbours, as id:label
 ────────────────────────────────────────────────────────────────────────────────────────────────────
     0          0        20   0:ant, 3:ant, 6:ant, 9:ant, 12:ant, 15:ant, 18:ant, 21:ant, ... 12 more
                1   2 of 40   1:bee, 2:cow
-8 more queries; --show 9 or --json has them all
+8 more queries; --show 9 or --json shows all
 """
 
 BY_RADIUS = """\
@@ -15,7 +15,7 @@ query   distance   rows   neighbours
 ────────────────────────────────────────────────────────────────────────────────────────────
     0          0     20   row0, row12, row15, row18, row21, row24, row27, row3, ... 12 more
                1     40   row1, row10, row11, row13, row14, row16, row17, row19, ... 32 more
-8 more queries; --show 9 or --json has them all
+8 more queries; --show 9 or --json shows all
 """
 
 

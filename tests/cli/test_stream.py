@@ -80,7 +80,7 @@ def test_errors(run, shards):
     for arguments, answer in (
         (
             ["fit", "shards", "--stream", "-o", "m"],
-            "needs labels; give a file of them as LABELS, or the column of a table by --label",
+            "needs labels; give a file of them as LABELS, or a column of the table with --label",
         ),
         (["fit", "shards", "--label", "name", "-o", "m"], "has no column 'name'; it has x0, x1, x2, x3, animal"),
         (["fit", "X.npy", "names.npy", "--stream", "--method", "ksh", "-o", "m"], "needs all its rows at once"),

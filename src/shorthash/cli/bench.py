@@ -1,6 +1,6 @@
-"""Run experiments that a file describes.
+"""Run experiments described by TOML files.
 
-A record of every run is saved, and runs that have one are not repeated.
+Every run is stored as a record; runs that have a record are not repeated.
 
 \b
 Example:
@@ -20,7 +20,7 @@ from shorthash.cli.options import AsJson, DataDir, argument, group, option
 if TYPE_CHECKING:
     from shorthash.lab.spec import Experiment
 
-DATASETS = """List the known data sets, and download originals.
+DATASETS = """List data sets, and download their original files.
 
 \b
 Example:
@@ -29,7 +29,7 @@ Example:
 
 Specs = Annotated[list[Path], argument("SPEC", "Specifications of experiments: .toml files.")]
 Results = Annotated[
-    Path | None, option("--results -r", "FOLDER", "Folder of the records.", "results beside the first SPEC")
+    Path | None, option("--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first SPEC")
 ]
 
 bench = group("bench", __doc__)
@@ -43,14 +43,14 @@ def run(
     data_dir: DataDir = None,
     workers: Annotated[int | None, option("--workers -w", "N", "Processes of one thread each.", "one per core")] = None,
     again: Annotated[
-        str, option("--again", "NAME,...", "Methods whose runs are done again, in place of their records.")
+        str, option("--again", "NAME,...", "Repeat the runs of these methods and replace their records.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Do every run of the specifications that has no record yet.
+    """Do the runs of the specifications that have no record.
 
-    It can be stopped at any time and continues where it stopped; a record is never overwritten. Runs on the same split
-    share kernel maps, sums and posteriors, so give all specifications at once.
+    The command can be stopped at any time and continues where it stopped. Runs on the same split share kernel features,
+    sums and posteriors, so pass all specifications at once.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def list_parts(specs: Specs, results: Results = None, as_json: AsJson = False) -
 def report(
     experiments: Annotated[
         list[Path] | None,
-        argument("EXPERIMENTS", "Specifications (.toml), or folders of them; experiments if missing."),
+        argument("EXPERIMENTS", "Specifications (.toml) or folders of them; default: experiments."),
     ] = None,
     results: Annotated[Path, option("--results", "FOLDER", "Folder of the records.")] = Path("experiments/results"),
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("report"),
@@ -118,9 +118,8 @@ def report(
 ) -> None:
     """Draw tables and figures from stored runs.
 
-    Nothing is learned: the records of shorthash bench run are shown. FOLDER gets index.html, which needs no other file,
-    every table as .md, .tex and .csv, and every figure as .png and .svg. Parts that were not run yet are named with the
-    command that runs them.
+    Only the records of shorthash bench run are read. FOLDER will contain a self-contained index.html, every table as
+    .md, .tex and .csv, and every figure as .png and .svg. For parts with missing runs, the command to run is shown.
 
     \b
     Examples:
@@ -137,18 +136,18 @@ def report(
     rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in parts]
     table = output.table(["part", "runs", "stored", "missing"], rows, text=["part"])
     commands = list(dict.fromkeys(part.command for part in parts if part.n_missing))
-    notes = ["", *(f"to run what is missing: {command}" for command in commands), f"page: {page}"]
+    notes = ["", *(f"to do the missing runs: {command}" for command in commands), f"page: {page}"]
     data = {"page": str(page), "parts": output.records(table), "commands": commands}
     output.show(data, {}, [table], notes, as_json=as_json)
 
 
 @datasets.command("list")
 def list_datasets(
-    name: Annotated[str | None, argument("NAME", "Show everything about this data set.")] = None,
+    name: Annotated[str | None, argument("NAME", "Data set to show in detail.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the data sets and where they were found, or show everything about one.
+    """List the data sets and where they are, or show one in detail.
 
     \b
     Examples:
@@ -170,21 +169,21 @@ def list_datasets(
     titles = ["name", "data set", "rows", "features", "classes", "found"]
     table = output.table(titles, rows, text=["name", "data set", "found"])
     folders = ", ".join(str(folder) for folder in data_folders(data_dir))
-    notes = [f"\nLooked in: {folders}", "Everything about one: shorthash datasets list NAME"]
+    notes = [f"\nLooked in: {folders}", "For details: shorthash datasets list NAME"]
     output.show(facts, {}, [table], notes, as_json=as_json)
 
 
 @datasets.command()
 def fetch(
-    name: Annotated[str, argument("NAME", "A data set of shorthash datasets list.")],
+    name: Annotated[str, argument("NAME", "Name of a data set; see shorthash datasets list.")],
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Download the original files of a data set.
 
-    Files that exist are not downloaded again; all are checked. They are saved to originals/NAME in the data folder, or
-    in the cache. mnist and fashion-mnist can be used at once; docs/guide/datasets.md says how the features of the
-    others are made.
+    Existing files are checked, not downloaded again. Files are saved to originals/NAME in the data folder, or in the
+    cache. mnist and fashion-mnist can be used directly; docs/guide/datasets.md explains how the features of the others
+    are made.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""How good codes are: shorthash evaluate scores them, advise and compare try lengths and methods, demo shows it all."""
+"""shorthash evaluate scores codes; advise and compare try lengths and methods; demo runs everything on digits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_ra
 
 
 def evaluate(
-    query: Annotated[Path, option("--query", "FILE", "Rows of the queries.")],
-    query_labels: Annotated[Path, option("--query-labels", "FILE", "Their labels.")],
+    query: Annotated[Path, option("--query", "FILE", "Queries.")],
+    query_labels: Annotated[Path, option("--query-labels", "FILE", "Labels of the queries.")],
     database: Annotated[
-        Path | None, option("--database", "FILE", "Rows to rank.", "each query ranks the other queries")
+        Path | None, option("--database", "FILE", "Rows to rank.", "for each query, the other queries")
     ] = None,
-    database_labels: Annotated[Path | None, option("--database-labels", "FILE", "Their labels.")] = None,
+    database_labels: Annotated[Path | None, option("--database-labels", "FILE", "Labels of the rows to rank.")] = None,
     model: Annotated[Path | None, option("--model", "MODEL", "Folder written by shorthash fit.")] = None,
-    codes: Annotated[bool, flag("--codes", "The rows are codes, not features; no model needed.")] = False,
+    codes: Annotated[bool, flag("--codes", "The rows are codes, not features; no model is needed.")] = False,
     bits: Annotated[int | None, option("--bits", "N", "Length of packed codes; with --codes only.")] = None,
     ties: Annotated[str | None, option("--ties", "NAME", "expected, stable, best or worst.", "expected")] = None,
     radius: Radius = 2,
@@ -36,14 +36,14 @@ def evaluate(
         str,
         option("--convention", "NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir."),
     ] = "shorthash",
-    bounds: Annotated[bool, flag("--bounds", "Show the scores of the worst and the best order of ties.")] = False,
+    bounds: Annotated[bool, flag("--bounds", "Show the mAP of the worst and the best order of ties.")] = False,
     by_class: Annotated[bool, flag("--by-class", "Show scores for every class of queries.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score codes against labels, exactly, with ties.
+    """Compute retrieval scores of codes, with exact treatment of ties.
 
-    With few bits most distances are equal. By default scores are the exact mean over all orders of equal distances
-    (--ties expected); --bounds shows how far any order could move them.
+    With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
+    distance (--ties expected); --bounds shows the lowest and the highest score that an order can give.
 
     \b
     Examples:
@@ -128,21 +128,21 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
 
 def advise(
     features: Features,
-    labels: Annotated[Path, argument("LABELS", "Their labels, one per row.")],
+    labels: Annotated[Path, argument("LABELS", "Labels, one per row.")],
     bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
     methods: Annotated[str, option("--methods", "NAME,...", "Methods to try; see shorthash methods.")] = "auto,rslh",
     folds: Annotated[int, option("--folds", "N", "Folds of the cross-validation.")] = 3,
     radius: Radius = 2,
-    items: Annotated[int | None, option("--items", "N", "Rows of the database to plan for.", "rows given")] = None,
+    items: Annotated[int | None, option("--items", "N", "Size of the database to plan for.", "number of rows")] = None,
     seed: Seed = 0,
     figure: Annotated[Path | None, option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend how many bits these rows need.
+    """Recommend a code length for the given rows.
 
-    Codes of several lengths are learned and scored by cross-validation: the mAP to expect, how much of the database a
-    lookup reads, how full the buckets are, how large the index is. The shortest code within 0.01 of the best mAP is
-    recommended.
+    Codes of several lengths are learned and scored by cross-validation. The table shows the expected mAP, the share of
+    the database that a lookup reads, the rows per bucket and the size of the index. The shortest code whose mAP is
+    within 0.01 of the best is recommended.
 
     \b
     Example:
@@ -209,10 +209,10 @@ def _advice_table(advice: Advice) -> Table:
 
 def compare(
     features: Features,
-    labels: Annotated[Path, argument("LABELS", "Their labels, one per row, or an indicator matrix.")],
+    labels: Annotated[Path, argument("LABELS", "Labels, one per row, or an indicator matrix.")],
     bits: Annotated[
         str | None,
-        option("--bits", "N,N,...", "Code lengths.", "four, from the shortest for the classes"),
+        option("--bits", "N,N,...", "Code lengths.", "four, by the number of classes"),
     ] = None,
     methods: Annotated[
         str | None,
@@ -224,18 +224,21 @@ def compare(
         ),
     ] = None,
     queries: Annotated[
-        int | None, option("--queries", "N", "Rows used as queries only.", "a fifth, at most 1000")
+        int | None, option("--queries", "N", "Number of queries.", "a fifth of the rows, at most 1000")
     ] = None,
-    train: Annotated[int | None, option("--train", "N", "Rows to learn from.", "all others, at most 10000")] = None,
+    train: Annotated[
+        int | None, option("--train", "N", "Number of training rows.", "all others, at most 10000")
+    ] = None,
     radius: Radius = 2,
     seed: Seed = 0,
-    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the page.")] = Path("compare"),
+    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
     as_json: AsJson = False,
 ) -> None:
-    """Score every method on these rows and write a page.
+    """Compare methods on the given rows and write a report.
 
-    Some rows are used as queries only; the others are searched, and learned from. mAP is exact with ties, with an
-    interval over the queries. FOLDER gets index.html, the table as .csv, .md and .tex, compare.json, and figures.
+    Some rows are held out as queries; the others are the training set and the database. The mAP is an exact mean over
+    the orders of ties, with a confidence interval over the queries. FOLDER will contain index.html, compare.json, the
+    tables as .csv, .md and .tex, and the figures.
 
     \b
     Examples:
@@ -279,10 +282,10 @@ def demo(
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for report.html.")] = Path("demo"),
     as_json: AsJson = False,
 ) -> None:
-    """Try everything on handwritten digits and write a report.
+    """Run a demonstration on handwritten digits and write a report.
 
-    Codes of 4, 6, 8 and 10 bits are learned for the digits that come with scikit-learn; 300 digits are queries, the
-    others are learned from and searched in. FOLDER/report.html shows the results.
+    Codes of 4, 6, 8 and 10 bits are learned for the digits of scikit-learn; 300 digits are queries, the others are the
+    training set and the database. The report is FOLDER/report.html.
 
     \b
     Example:

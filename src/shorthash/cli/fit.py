@@ -27,13 +27,9 @@ STREAM_METHOD = "sumeaph"  # the default among the methods that can learn from a
 
 
 def fit(
-    features: Annotated[
-        Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet; with --stream also a folder of tables.")
-    ],
+    features: Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv, .parquet, or a folder of tables.")],
     model: ModelOutput,
-    labels: Annotated[
-        Path | None, argument("LABELS", "Their labels, one per row; supervised methods need them.")
-    ] = None,
+    labels: Annotated[Path | None, argument("LABELS", "Labels, one per row; required by supervised methods.")] = None,
     bits: Bits = 8,
     method: Annotated[
         str | None,
@@ -49,17 +45,17 @@ def fit(
         list[str] | None,
         option("--set", "NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable."),
     ] = None,
-    stream: Annotated[bool, flag("--stream", "Read the rows in blocks, so that memory does not limit them.")] = False,
+    stream: Annotated[bool, flag("--stream", "Read the rows in blocks; they need not fit in memory.")] = False,
     label: LabelColumns = None,
     checkpoint: Checkpoint = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn codes from features and labels, and save the model.
 
-    LABELS holds one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. A model
-    that exists at MODEL is replaced; other files are not. With --stream, FEATURES may also be a folder of .parquet or
-    .arrow files with the labels in a column; memory stays small, and the model is the same. Methods that can learn from
-    a stream: sumeaph, rslh, nsh, hcsdh. A folder, --label and --checkpoint imply --stream.
+    LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. An
+    existing model at MODEL is replaced; other files are not. With --stream, rows are read in blocks, and FEATURES may
+    also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods sumeaph,
+    rslh, nsh and hcsdh can learn from a stream. A folder, --label and --checkpoint imply --stream.
 
     \b
     Examples:
@@ -120,7 +116,7 @@ def _check_method(name: str, *, kernel: bool, labels: bool) -> None:
         )
     if facts["supervised"] and not labels:
         raise InvalidInput(
-            f"The method {name} needs labels; give a file of them as LABELS, or the column of a table by --label, or "
+            f"The method {name} needs labels; give a file of them as LABELS, or a column of the table with --label, or "
             "use a method without labels, such as --method pcaitq."
         )
 
@@ -201,7 +197,7 @@ def info(
     folder: Annotated[Path, argument("MODEL", "A saved model, index, file of sums, or collection of images.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a saved file or folder holds, without loading it.
+    """Show what a saved file or folder contains, without loading it.
 
     \b
     Example:
@@ -240,10 +236,10 @@ def methods(
     name: Annotated[str | None, argument("METHOD", "Show the settings and the reference of this method.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods of fit, or show one in detail.
+    """List the methods, or show one in detail.
 
-    Supervised methods need labels, and some can learn from several labels per row. A preset is a further set of
-    settings; all methods have the settings of their paper.
+    Supervised methods need labels; some accept several labels per row. The default settings are those of the paper of
+    the method; presets are alternatives.
 
     \b
     Examples:
@@ -264,7 +260,7 @@ def methods(
     ]
     titles = ["method", "name", "year", "supervised", "several labels", "presets"]
     table = output.table(titles, rows, text=set(titles) - {"year"})
-    output.show(facts, {}, [table], ["\nSettings and reference of one: shorthash methods METHOD"], as_json=as_json)
+    output.show(facts, {}, [table], ["\nFor settings and reference: shorthash methods METHOD"], as_json=as_json)
 
 
 def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:

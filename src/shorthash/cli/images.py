@@ -21,15 +21,15 @@ from shorthash.cli.options import AsJson, Bits, Seed, Settings, argument, flag, 
 if TYPE_CHECKING:
     from shorthash.images import AddReport, Collection, FitReport
 
-NAMED = 20  # images that could not be read, named one by one
+NAMED = 20  # unreadable images that are listed
 CORES = os.cpu_count() or 1
 TOKEN = "SHORTHASH_TOKEN"
 SHORT_TOKEN = 16  # characters; fewer can be guessed
 
 CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
 LabelTable = Annotated[Path | None, option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
-Workers = Annotated[int, option("--workers", "N", "Processes that read images; 0: none.", "one per processor")]
-Cache = Annotated[Path | None, option("--cache", "FILE", "Where features are cached.", "in ~/.cache/shorthash")]
+Workers = Annotated[int, option("--workers", "N", "Processes that decode images; 0: none.", "one per core")]
+Cache = Annotated[Path | None, option("--cache", "FILE", "File to cache features in.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, flag("--no-cache", "Do not cache features.")]
 
 images = group("images", __doc__)
@@ -37,8 +37,8 @@ images = group("images", __doc__)
 
 @images.command()
 def fit(
-    folder: Annotated[Path, argument("DIR", "Folder of images; folders inside it are classes.")],
-    model: Annotated[Path, option("--output -o", "MODEL", "Folder to write: new, or empty.")],
+    folder: Annotated[Path, argument("DIR", "Folder of images; its subfolders are the classes.")],
+    model: Annotated[Path, option("--output -o", "MODEL", "Folder to write; it must be new or empty.")],
     bits: Bits = 8,
     features: Annotated[str, option("--features", "NAME", "gist, cnn, or an .onnx file.")] = "gist",
     labels: LabelTable = None,
@@ -56,10 +56,9 @@ def fit(
 ) -> None:
     """Learn codes of images and make a collection of them.
 
-    Labels are the folders that the images are in, or come from --labels; without labels the method is one that needs
-    none. The mAP is measured with held-out images as queries, by a model that has not seen them; the model that is
-    saved has learned from all images. Images that cannot be read are skipped and named. Features are cached by content,
-    so a second run, or one after an interruption, is quick.
+    Labels are the names of the subfolders, or come from --labels; without labels, an unsupervised method is used. The
+    mAP is measured with held-out images as queries; the saved model is then fitted on all images. Images that cannot be
+    read are skipped and listed. Features are cached by content, so that a second or an interrupted run is fast.
 
     \b
     Examples:
@@ -113,7 +112,7 @@ def _show_fit(report: FitReport, as_json: bool) -> None:
 
 
 def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
-    """How a collection was made, and how healthy its codes are."""
+    """How a collection was made, and statistics of its codes."""
     recipe, measured, codes = data["features"], data["evaluation"], data["codes"]
     facts = {
         "items": str(data["n_items"]),
@@ -137,14 +136,16 @@ def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
 def search(
     model: CollectionFolder,
     query: Annotated[str, argument("IMAGE|ID", "An image file, or the id of an item.")],
-    k: Annotated[int, option("-k", "N", "How many neighbours to find.")] = 10,
-    radius: Annotated[int | None, option("--radius", "N", "Leave out images farther than this distance.")] = None,
-    rerank: Annotated[bool, flag("--rerank", "Rank all within the radius (or 2) by their features.")] = False,
+    k: Annotated[int, option("-k", "N", "Number of neighbours.")] = 10,
+    radius: Annotated[int | None, option("--radius", "N", "Largest Hamming distance.")] = None,
+    rerank: Annotated[
+        bool, flag("--rerank", "Rank all within --radius (default: 2) by the cosine of their features.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the images most like one, nearest first by Hamming distance between codes.
+    """Find the images most similar to an image or an item.
 
-    An item is not among its own neighbours.
+    Images are ordered by Hamming distance between codes. An item is not among its own neighbours.
 
     \b
     Examples:
@@ -189,7 +190,7 @@ def _query(collection: Collection, text: str) -> dict[str, Any]:
 def add(
     model: CollectionFolder,
     paths: Annotated[list[Path], argument("PATH", "Images, and folders of images.")],
-    label: Annotated[str | None, option("--label", "NAME", "Label of all of them.")] = None,
+    label: Annotated[str | None, option("--label", "NAME", "Label of all these images.")] = None,
     labels: LabelTable = None,
     workers: Workers = CORES,
     cache: Cache = None,
@@ -198,8 +199,8 @@ def add(
 ) -> None:
     """Add images; the model is not changed.
 
-    An image whose content is in the collection already is left out. Labels come from --label, from --labels, or from
-    the class folders inside a folder. Exits with 1 if an image could not be read; all others are added nevertheless.
+    Images whose content is already in the collection are skipped. Labels come from --label, --labels, or the names of
+    subfolders. The exit status is 1 if an image could not be read; all others are added.
 
     \b
     Examples:
@@ -278,11 +279,11 @@ def _cache_file(cache: Path | None, no_cache: bool) -> Path | None:
 
 
 def _name_failures(failed: list[tuple[str, str]]) -> None:
-    """Name the images that could not be read, on standard error."""
+    """List the images that could not be read, on standard error."""
     for name, reason in failed[:NAMED]:
         output.complain("skipped", f"{name}: {reason}")
     if len(failed) > NAMED:
-        output.complain("skipped", f"{len(failed) - NAMED} more; --json names them all")
+        output.complain("skipped", f"{len(failed) - NAMED} more; --json lists all")
 
 
 def _left_out(report: AddReport) -> dict[str, Any]:
@@ -296,13 +297,13 @@ def _left_out(report: AddReport) -> dict[str, Any]:
 def serve(
     model: CollectionFolder,
     host: Annotated[str, option("--host", "ADDRESS", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("--port", "N", "Port; 0 takes a free one.")] = 8000,
+    port: Annotated[int, option("--port", "N", "Port; 0: any free port.")] = 8000,
     token: Annotated[
         str | None, option("--token", "TEXT", "Token that writers must send.", f"${TOKEN}; else no writes")
     ] = None,
-    readonly: Annotated[bool, flag("--readonly", "Allow no writes, so that another process can write.")] = False,
+    readonly: Annotated[bool, flag("--readonly", "Refuse writes, so that another process can write.")] = False,
     allow_host: Annotated[
-        list[str] | None, option("--allow-host", "NAME", "Also answer requests to this host name; repeatable.")
+        list[str] | None, option("--allow-host", "NAME", "Also accept requests for this host name; repeatable.")
     ] = None,
     max_body: Annotated[float, option("--max-body", "MIB", "Largest request.")] = 32,
     max_pixels: Annotated[int, option("--max-pixels", "N", "Largest image, in pixels.")] = 40_000_000,
@@ -312,7 +313,7 @@ def serve(
 ) -> None:
     """Serve a search page and an HTTP API; Ctrl+C stops.
 
-    Only this machine can reach the server unless --host says otherwise. Adding and removing items needs a token; put it
+    By default, only this machine can reach the server; see --host. Adding and removing items requires a token; set it
     in the environment, since other users of the machine can see arguments. The API is described by /openapi.json.
 
     \b

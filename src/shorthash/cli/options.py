@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-KERNEL = "kernel."  # settings whose name begins so belong to the kernel features
+KERNEL = "kernel."  # prefix of the settings of the kernel
 
 
 def group(name: str, about: str | None) -> typer.Typer:
@@ -48,15 +48,18 @@ Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.", min=0
 Settings = Annotated[list[str] | None, option("--set", "NAME=VALUE", "Set a parameter of the learner; repeatable.")]
 LabelColumns = Annotated[
     list[str] | None,
-    option("--label", "COLUMN", "Column of a table that holds the labels; repeat it for a 0/1 matrix."),
+    option("--label", "COLUMN", "Column of labels in the table; repeat it for several 0/1 columns."),
 ]
 Checkpoint = Annotated[
-    Path | None, option("--checkpoint", "FILE", "Save the sums here while reading; a second run continues from them.")
+    Path | None,
+    option("--checkpoint", "FILE", "Save the sums to this file while reading; the next run continues from it."),
 ]
 Radius = Annotated[int, option("--radius", "N", "Radius of the Hamming ball.")]
-Neighbours = Annotated[int | None, option("-k", "N", "How many neighbours to find.", "10")]
-Show = Annotated[int, option("--show", "N", "How many queries the table shows.", min=0)]
-DataDir = Annotated[Path | None, option("--data-dir", "FOLDER", "Look for data here before $SHORTHASH_DATA.")]
+Neighbours = Annotated[int | None, option("-k", "N", "Number of neighbours.", "10")]
+Show = Annotated[int, option("--show", "N", "Number of queries in the table.", min=0)]
+DataDir = Annotated[
+    Path | None, option("--data-dir", "FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")
+]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 import threading
 import time
@@ -45,7 +43,9 @@ def show(
     as_json : whether ``--json`` was given
     """
     if as_json:
-        print(json.dumps(_plain(data), indent=2, ensure_ascii=False))
+        from shorthash.lab.tables import to_json
+
+        print(to_json(data))
         return
     if facts is None:
         facts = facts_of(data)
@@ -87,24 +87,15 @@ def table(
     text: Collection[str] = (),
     digits: Mapping[str, int] | None = None,
 ) -> Table:
-    """A table to show.
+    """A table to show, see ``lab.tables.make_table``; columns of ``text`` may be folded."""
+    from shorthash.lab.tables import make_table
 
-    Parameters
-    ----------
-    titles : of the columns
-    rows : values
-    text : titles of the columns of words, which are aligned left and may be folded
-    digits : title -> decimals of its numbers
-    """
-    from shorthash.lab.tables import Column, Table
-
-    columns = tuple(Column(title, (digits or {}).get(title), text=title in text) for title in titles)
-    return Table(columns, tuple(rows))
+    return make_table(titles, rows, text=text, digits=digits)
 
 
 def records(table: Table) -> list[dict[str, Any]]:
     """The rows of a table as JSON objects."""
-    return [dict(zip([column.title for column in table.columns], row, strict=True)) for row in table.rows]
+    return [dict(zip(table.titles, row, strict=True)) for row in table.rows]
 
 
 def say(text: str) -> None:
@@ -265,16 +256,3 @@ def _print_grid(grid: Any, narrow: Any = None) -> None:
     with console.capture() as captured:
         console.print(grid)
     print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON knows it: arrays become lists, nan becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, str | int | float | None) else str(value)

@@ -33,8 +33,8 @@ def encode(
 
     CODES ends in .npy, .npz, .csv or .parquet. Codes are packed into the smallest unsigned integers: bit j of an
     integer is bit j of the code. A .npz file also holds the length, as n_bits. If FEATURES is a .npy, .parquet or
-    .arrow file, or a folder of tables, and CODES ends in .npy or .parquet, rows are read and written in blocks, so that
-    memory does not limit them. Columns named by --label are not encoded.
+    .arrow file, or a folder of tables, and CODES ends in .npy or .parquet, rows are read and written in blocks and
+    need not fit in memory. Columns named by --label are not encoded.
 
     \b
     Example:
@@ -50,6 +50,11 @@ def encode(
     hasher = load_model(model)
     readable = features.is_dir() or features.suffix.lower() in (".npy", ".parquet", ".arrow", ".feather")
     in_blocks = not signs and readable and codes.suffix.lower() in (".npy", ".parquet")
+    if label and not in_blocks:
+        raise typer.BadParameter(
+            "columns are left out only of tables (.parquet, .arrow or a folder) encoded to .npy or .parquet",
+            param_hint="--label",
+        )
     with output.progress() as step:
         start = time.perf_counter()
         if in_blocks:
@@ -78,7 +83,7 @@ def load_model(path: Path) -> Any:
 
 
 def read_codes(path: Path, hasher: Any, step: output.Progress, n_bits: int | None = None) -> Codes:
-    """Codes of a file: its feature rows encoded in chunks, or the codes that it holds if ``hasher`` is None."""
+    """Codes from a file of feature rows, encoded in chunks, or from a file of codes if ``hasher`` is None."""
     import numpy as np
 
     from shorthash.data import files
@@ -95,13 +100,13 @@ def read_codes(path: Path, hasher: Any, step: output.Progress, n_bits: int | Non
 
 
 def _check_columns(path: Path, n_columns: int, hasher: Any) -> None:
-    """Raise if a file has other features than the model was learned from."""
+    """Raise if a file does not have the number of features that the model was fitted on."""
     from shorthash.errors import InvalidInput
 
     if n_columns != hasher.n_features_in_:
         labels = "" if path.suffix == ".npy" else ", and say which columns are labels"
         raise InvalidInput(
-            f"{path} has {n_columns} features per row, but the model was learned from {hasher.n_features_in_}; give "
+            f"{path} has {n_columns} features per row, but the model was fitted on {hasher.n_features_in_}; give "
             f"features made in the same way{labels}."
         )
 
@@ -112,17 +117,17 @@ def search(
     queries: Annotated[Path, argument("QUERIES", "Rows to search for.")],
     k: Neighbours = None,
     radius: Annotated[int | None, option("--radius", "N", "Find all within this distance instead.")] = None,
-    codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES hold codes, not features.")] = False,
-    database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE holds codes.")] = False,
-    labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE, to show.")] = None,
+    codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES are codes, not features.")] = False,
+    database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE is codes.")] = False,
+    labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE to show with the results.")] = None,
     ids: Annotated[Path | None, option("--ids", "FILE", "Ids of DATABASE.", "row numbers")] = None,
     show: Show = 10,
     as_json: AsJson = False,
 ) -> None:
     """Find the nearest rows of every query, by Hamming distance.
 
-    Rows at equal distance are ordered by id. If -k keeps only some of the rows at the last distance, the table shows of
-    how many. The table names the first eight rows of every distance; JSON has all.
+    Rows at equal distance are ordered by id. If -k cuts off rows at the last distance, the table shows how many there
+    are. The table lists the first eight rows of every distance; --json prints all.
 
     \b
     Examples:
@@ -199,9 +204,9 @@ def show_neighbours(data: dict[str, Any], show: int, *, labelled: bool = False, 
 
 
 def hidden_queries(data: dict[str, Any], show: int) -> list[str]:
-    """A note on the queries that the table leaves out."""
+    """A note on the queries that the table does not show."""
     n_queries = len(data["results"])
-    return [f"{n_queries - show} more queries; --show {n_queries} or --json has them all"] if n_queries > show else []
+    return [f"{n_queries - show} more queries; --show {n_queries} or --json shows all"] if n_queries > show else []
 
 
 def _rows_at_last_distance(index: Any, queries: Any, found: Any) -> list[int]:
@@ -233,7 +238,7 @@ def sql(
     dialect: Annotated[str, option("--dialect", "NAME", "sqlite or postgresql.")] = "postgresql",
     table: Annotated[str, option("--table", "NAME", "Your table, with columns id and code.")] = "items",
 ) -> None:
-    """Print the SQL that searches codes in your own database.
+    """Print SQL statements that search codes in your own database.
 
     The first line creates an index; the second finds the 100 nearest items within a radius of :code. No extension is
     needed. Codes are packed integers; those of 64 bits are stored as signed integers with the same bits.

@@ -1,8 +1,8 @@
-"""Learn from sums over rows, which can be merged.
+"""Fit models from sums over rows, which can be merged.
 
-All that some methods (sumeaph, rslh, nsh, hcsdh) need of the rows is a few sums. So parts of the rows may be read
-anywhere, in any order, and added up later; the model is that of all rows together. All parts must use the same anchors:
-collect the first, and give its file to the others by --kernel.
+Some methods (sumeaph, rslh, nsh, hcsdh) need only sums over the training rows. The sums of parts of the data can be
+computed separately and merged; the model is the same as if it was fitted on all rows. All parts must use the same
+anchors: collect the sums of one part, and pass its file to the others with --kernel.
 
 \b
 Example:
@@ -49,12 +49,12 @@ sums = group("sums", __doc__)
 def collect(
     features: Annotated[Path, argument("FEATURES", "Feature rows: a .npy or .parquet file, or a folder of tables.")],
     output_file: SumsOutput,
-    labels: Annotated[Path | None, argument("LABELS", "Their labels, if they are in a separate file.")] = None,
+    labels: Annotated[Path | None, argument("LABELS", "Labels, if they are in a separate file.")] = None,
     label: LabelColumns = None,
     kernel: Annotated[
         Path | None, option("--kernel", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
     ] = None,
-    anchors: Annotated[int | None, option("--anchors", "N", "Anchors to draw.", "1000")] = None,
+    anchors: Annotated[int | None, option("--anchors", "N", "Number of anchors.", "1000")] = None,
     seed: Seed = 0,
     settings: Annotated[
         list[str] | None, option("--set", "kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.")
@@ -62,7 +62,7 @@ def collect(
     checkpoint: Checkpoint = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add up the sums of some rows, in blocks, and save them to a file.
+    """Compute the sums over rows, in blocks, and save them to a file.
 
     \b
     Example:
@@ -76,7 +76,7 @@ def collect(
     if other:
         raise typer.BadParameter(f"{next(iter(other))!r} does not begin with 'kernel.'", param_hint="--set")
     if labels is None and not label:
-        raise InvalidInput("Sums need labels; give a file of them as LABELS, or the column of a table by --label.")
+        raise InvalidInput("Sums need labels; give a file of them as LABELS, or a column of the table with --label.")
     source = scale.as_stream(features, labels, label=label_columns(label))
     if kernel is not None and (anchors is not None or given):
         raise typer.BadParameter("the file sets the kernel; leave out --anchors and --set", param_hint="--kernel")
@@ -99,7 +99,7 @@ def merge(
     output_file: SumsOutput,
     as_json: AsJson = False,
 ) -> None:
-    """Add up files of sums; the result is that of all rows together.
+    """Merge files of sums; the result covers all their rows.
 
     \b
     Example:
@@ -119,7 +119,7 @@ def subtract(
     output_file: SumsOutput,
     as_json: AsJson = False,
 ) -> None:
-    """Subtract sums; the result is that of the remaining rows.
+    """Subtract sums; the result covers the remaining rows.
 
     \b
     Example:
@@ -156,7 +156,7 @@ def fit(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn codes from sums, and save the model; the rows are not needed.
+    """Learn codes from sums, without the rows, and save the model.
 
     \b
     Example:
