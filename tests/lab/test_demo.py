@@ -36,7 +36,6 @@ def test_codes_are_worth_showing(result):
         assert run.scores.map_worst <= run.scores.map <= run.scores.map_best
         assert run.scores.n_queries == 100
         assert run.database_codes.shape == (1697, run.n_bits)
-        assert len(run.objective) == 3
         assert min(run.fit_seconds, run.encode_microseconds, run.search_microseconds) > 0
     assert long.scores.map > 0.9
     assert long.scores.map > short.scores.map
@@ -107,24 +106,17 @@ def test_page_has_the_numbers_of_this_run(result, page):
     assert page.facts[0][0] == f"{result.runs[1].scores.map:.3f}"
     assert "1797 images of 10 digits, 64 pixels each. 100 of them are queries; the other 1697" in page.lede
     figures = page.sections[1].figures
-    assert list(figures) == ["ties", "radius", "map-short", "map-long", "first-k", "convergence"]
+    assert list(figures) == ["ties", "radius", "map-short", "map-long"]
     collisions = result.runs[0].quality.class_collisions
     assert f"{collisions} pairs of digits share their main bucket" in figures["map-short"][1]
     assert "no two digits share their main bucket" in figures["map-long"][1]
-    assert "about 170 images" in figures["first-k"][1]
-
-
-def test_methods_without_an_objective_can_be_shown_too():
-    result = run_demo((4,), per_class=10, method="lsh")
-    assert result.runs[0].objective == ()
-    assert "convergence" not in demo_page(result).sections[1].figures
 
 
 def test_report_is_one_file_that_marks_mistakes(result, tmp_path):
     path = write_demo(result, tmp_path / "made" / "demo")
     assert [file.name for file in path.parent.iterdir()] == ["report.html"]
     html = path.read_text(encoding="utf-8")
-    assert html.count("<svg") == 6
+    assert html.count("<svg") == 4
     hits = [result.y[r.found] == result.y[r.query] for run in result.runs for r in run.retrievals]
     wrong = int(sum((~right).sum() for right in hits))
     assert wrong > 0

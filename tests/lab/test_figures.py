@@ -16,7 +16,6 @@ from shorthash.lab.figures import (
     draw_convergence,
     draw_heat_map,
     draw_pr_curve,
-    draw_precision_at_k,
     draw_scores_by_length,
     draw_tie_bounds,
     line_style,
@@ -56,7 +55,6 @@ def drawn(scores):
         "ties": draw_tie_bounds([4, 8], [0.5, 0.9], [0.3, 0.88], [0.95, 0.92]),
         "convergence": draw_convergence({"4 bits": [[200.0, 100.0], [100.0, 90.0, 80.0]], "6 bits": [[10.0]]}),
         "pr": draw_pr_curve({name: score.pr_curve for name, score in scores.items()}),
-        "k": draw_precision_at_k({name: score.precision_at_k for name, score in scores.items()}),
         "map": draw_bucket_map(codes_of([3, 3, 3, 3, 0, 0, 0, 1], 2), labels),
     }
 
@@ -90,7 +88,7 @@ def test_convergence_is_per_cent_of_the_first(drawn):
     lines = [line.get_ydata().tolist() for line in drawn["convergence"].axes[0].lines]
     np.testing.assert_allclose(lines[0], [100, 50])
     np.testing.assert_allclose(lines[1], [100, 90, 80])
-    legend = [text.get_text() for text in drawn["convergence"].axes[0].get_legend().get_texts()]
+    legend = [text.get_text() for text in drawn["convergence"].legends[0].get_texts()]
     assert legend == ["4 bits", "6 bits"], "one entry per name, however many runs"
 
 
@@ -100,15 +98,6 @@ def test_pr_curve_draws_the_scores_and_names_radii(drawn, scores):
         np.testing.assert_array_equal(line.get_ydata(), score.pr_curve.precision)
     named = [word for word in words(to_svg(drawn["pr"], "pr")) if word.startswith("radius ")]
     assert sorted("".join(named).replace("radius", " ").replace(",", " ").split()) == ["0", "1", "2"]
-
-
-def test_precision_at_k_draws_the_scores(drawn, scores):
-    for line, score in zip(drawn["k"].axes[0].lines, scores.values(), strict=True):
-        assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == score.precision_at_k
-
-
-def test_precision_at_a_single_k(scores):
-    assert len(draw_precision_at_k({"one": {10: 0.5}}).axes[0].lines) == 1
 
 
 def test_the_first_lines_look_different():
@@ -162,9 +151,8 @@ def test_a_flat_heat_map_and_an_empty_one_can_be_drawn():
         draw_heat_map(np.full((2, 2), value), [1, 2], [1, 2], title="t", names=("a", "b"))
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_convergence_from_the_starting_point(wide):
-    axes = draw_convergence({"VOC2012": [[400.0, 200.0, 100.0, 50.0]]}, first=0, wide=wide).axes[0]
+def test_convergence_from_the_starting_point():
+    axes = draw_convergence({"VOC2012": [[400.0, 200.0, 100.0, 50.0]]}, first=0).axes[0]
     line = axes.lines[0]
     assert line.get_xdata().tolist() == [0, 1, 2, 3]
     assert line.get_ydata().tolist() == pytest.approx([100, 50, 25, 12.5])

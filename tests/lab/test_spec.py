@@ -174,20 +174,20 @@ def test_groups_share_a_split_and_a_kernel():
     rows = [MethodSpec(name, name) for name in ("rslh", "sdh", "fssh", "scdh", "pcaitq", "sh", "auto")]
     experiment = Experiment("e", "e", (part(methods=tuple(rows), seeds=(0,)),))
     groups = group_runs(unique_runs([experiment]).values())
-    assert [sorted({run.method for run in group.runs}) for group in groups] == [
+    assert [sorted({run.method for run in group}) for group in groups] == [
         ["auto"],
         ["fssh", "rslh", "sdh"],
         ["pcaitq", "sh"],
         ["scdh"],
     ]
-    assert sum(len(group.runs) for group in groups) == len(plan_part(experiment.parts[0]))
+    assert sum(len(group) for group in groups) == len(plan_part(experiment.parts[0]))
 
 
 def test_costs_are_measured_alone_and_last():
     both = Experiment("e", "e", (part(name="c", task="cost"), part(name="s")))
     groups = group_runs(unique_runs([both]).values())
-    assert [group.runs[0].task for group in groups][-8:] == ["cost"] * 8
-    assert all(len(group.runs) == 1 for group in groups if group.runs[0].task == "cost")
+    assert [group[0].task for group in groups][-8:] == ["cost"] * 8
+    assert all(len(group) == 1 for group in groups if group[0].task == "cost")
 
 
 def test_a_run_that_two_experiments_plan_is_done_once():

@@ -71,7 +71,7 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, plain."""
-        return {**asdict(self), "rows": [asdict(row) for row in self.rows], "recommended": asdict(self.recommended)}
+        return asdict(self)
 
 
 def advise(

@@ -6,7 +6,6 @@ maps, sums and posteriors are computed once and shared by all methods and length
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
@@ -31,7 +30,7 @@ from shorthash.lab.figures import draw_scores_by_length
 from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec, group_runs
-from shorthash.lab.tables import Column, Table
+from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_json
 from shorthash.methods import recipes
 
 __all__ = [
@@ -60,6 +59,7 @@ MAX_ROWS = 100_000  # of more rows a random sample is used, so that kernel maps 
 MIN_ROWS = 10
 RESAMPLES = 2000
 NEAR = 100  # list length of the precision that is shown
+COPIED = ("map", "map_worst", "map_best", "map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
 SIGNIFICANT = 0.05  # differences to the best with a larger p-value may be chance
 
 
@@ -97,6 +97,11 @@ class MethodScore:
     used_codes: int
     fit_seconds: float
     encode_microseconds: float
+
+    @property
+    def interval(self) -> str:
+        """The interval of the mAP as text."""
+        return f"{self.map_low:.3f} to {self.map_high:.3f}"
 
 
 @dataclass(frozen=True)
@@ -245,42 +250,27 @@ def default_lengths(n_classes: int) -> tuple[int, ...]:
 
 def comparison_table(result: MethodComparison) -> Table:
     """One row per method and length."""
-    columns = (
-        Column("method", text=True),
-        Column("bits"),
-        Column("mAP", 4),
-        Column("interval"),
-        Column("worst tie", 3),
-        Column("best tie", 3),
-        Column(f"mAP@H<={result.radius}", 4),
-        Column(f"precision@{result.k}", 4),
-        Column("behind best", 4),
-        Column("fit CPU s", 2),
-        Column("encode µs/row", 1),
-    )
-    rows = tuple(
-        (
-            row.method,
-            row.n_bits,
-            row.map,
-            f"{row.map_low:.3f} to {row.map_high:.3f}",
-            row.map_worst,
-            row.map_best,
-            row.map_at_radius,
-            row.precision_at_k,
-            row.behind,
-            row.fit_seconds,
-            row.encode_microseconds,
-        )
-        for row in result.rows
-    )
-    return Table(columns, rows)
+    columns = {
+        "method": Column("method", text=True),
+        "n_bits": Column("bits"),
+        "map": Column("mAP", 4),
+        "interval": Column("interval"),
+        "map_worst": Column("worst tie", 3),
+        "map_best": Column("best tie", 3),
+        "map_at_radius": Column(f"mAP@H<={result.radius}", 4),
+        "precision_at_k": Column(f"precision@{result.k}", 4),
+        "behind": Column("behind best", 4),
+        "fit_seconds": Column("fit CPU s", 2),
+        "encode_microseconds": Column("encode µs/row", 1),
+    }
+    return attribute_table(columns, result.rows)
 
 
 def skipped_table(result: MethodComparison) -> Table:
     """What could not be run, and why."""
+    titles = ("method", "bits", "why")
     rows = ((each.method, "all" if each.n_bits is None else str(each.n_bits), each.reason) for each in result.skipped)
-    return _words(("method", "bits", "why"), rows)
+    return make_table(titles, rows, text=titles)
 
 
 def comparison_sentence(result: MethodComparison) -> str:
@@ -304,15 +294,17 @@ def comparison_page(result: MethodComparison) -> Page:
         tables={"": comparison_table(result)},
     )
     not_run = Section("not-run", "Not run", tables={"": skipped_table(result)}, look="words")
-    settings = ("n_given", "n_rows", "n_features", "n_classes", "n_queries", "n_train", "n_database", "radius", "k")
+    sizes = ("n_given", "n_rows", "n_features", "n_classes", "n_queries", "n_train", "n_database")
+    settings = (*sizes, "radius", "k", "seed")
     used = {name: recipes()[name] for name in dict.fromkeys(row.method for row in result.rows)}
     references = ((name, recipe.full_name, recipe.reference) for name, recipe in used.items())
+    heads, values = ("method", "full name", "reference"), ((name, str(getattr(result, name))) for name in settings)
     provenance = Section(
         "provenance",
         "Provenance",
         tables={
-            "methods": _words(("method", "full name", "reference"), references),
-            "settings": _words(("what", "value"), ((n, str(getattr(result, n))) for n in (*settings, "seed"))),
+            "methods": make_table(heads, references, text=heads),
+            "settings": make_table(("what", "value"), values, text=("what", "value")),
         },
         look="small",
         folded=True,
@@ -341,10 +333,10 @@ def write_comparison(result: MethodComparison, folder: str | Path) -> Path:
     Parameters
     ----------
     result : what was compared
-    folder : where to; it is made if need be
+    folder : created if necessary
     """
     page = write_page(comparison_page(result), folder)
-    write_text(page.with_name("compare.json"), json.dumps(_plain(result.to_dict()), indent=2) + "\n")
+    write_text(page.with_name("compare.json"), to_json(result.to_dict()) + "\n")
     return page
 
 
@@ -368,15 +360,9 @@ def _score(split: SharedSplit, run: RunSpec, radius: int) -> tuple[Scores, Metho
     return scores, MethodScore(
         method=run.method,
         n_bits=run.n_bits,
-        map=scores.map,
+        **{name: getattr(scores, name) for name in COPIED},
         map_low=interval.low,
         map_high=interval.high,
-        map_worst=scores.map_worst,
-        map_best=scores.map_best,
-        map_at_radius=scores.map_at_radius,
-        precision_at_radius=scores.precision_at_radius,
-        recall_at_radius=scores.recall_at_radius,
-        empty_balls=scores.empty_balls,
         precision_at_k=next(iter(scores.precision_at_k.values())),
         behind=0.0,
         p_value=math.nan,
@@ -402,7 +388,7 @@ def _runs(names: Sequence[str], lengths: Sequence[int], protocol: Protocol, seed
     runs = [
         RunSpec.of("scores", "given", protocol.to_dict(), seed, name, n_bits) for name in names for n_bits in lengths
     ]
-    return [run for group in group_runs(runs) for run in group.runs]
+    return [run for group in group_runs(runs) for run in group]
 
 
 def _checked_rows(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], NDArray[Any], LabelGroups]:
@@ -447,16 +433,3 @@ def _by_length(result: MethodComparison) -> Section:
         drawn = draw_scores_by_length(curves, title="your rows", score=title)
         figures[f"by-length-{field.replace('_', '-')}"] = (drawn, f"{title} by code length.")
     return Section("by-length", "By code length", comparison_sentence(result), figures=figures)
-
-
-def _words(titles: Sequence[str], rows: Any) -> Table:
-    return Table(tuple(Column(title, text=True) for title in titles), tuple(rows))
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it: nan becomes null."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,32 +24,31 @@ from shorthash.data.datasets import Dataset
 from shorthash.data.splits import PerClassQueries
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.index.buckets import BucketIndex
-from shorthash.lab.figures import draw_convergence, draw_pr_curve, draw_precision_at_k, draw_tie_bounds
+from shorthash.lab.figures import draw_pr_curve, draw_tie_bounds
 from shorthash.lab.maps import draw_bucket_map
 from shorthash.lab.pages import Page, Section, image_uri, render, write_page
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec
-from shorthash.lab.tables import Column, Table
+from shorthash.lab.tables import Column, Table, attribute_table
 from shorthash.methods import recipes
 
 __all__ = ["DemoResult", "LengthRun", "Retrieval", "demo_page", "demo_table", "run_demo", "write_demo"]
 
 LENGTHS = (4, 6, 8, 10)
-BY_K = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 SHOWN = 10  # neighbours shown per query
 HARDEST = 2  # queries shown beside one per class
 REPEATS = 5  # of every timing; the median counts
-COLUMNS = (
-    Column("bits"),
-    Column("mAP", 4, "high"),
-    Column("worst", 4),
-    Column("best", 4),
-    Column("mAP@H<=2", 4, "high"),
-    Column("precision@H<=2", 4, "high"),
-    Column("fit s", 2),
-    Column("encode µs/row", 2),
-    Column("search µs/query", 2),
-)
+COLUMNS = {
+    "n_bits": Column("bits"),
+    "scores.map": Column("mAP", 4, "high"),
+    "scores.map_worst": Column("worst", 4),
+    "scores.map_best": Column("best", 4),
+    "scores.map_at_radius": Column("mAP@H<=2", 4, "high"),
+    "scores.precision_at_radius": Column("precision@H<=2", 4, "high"),
+    "fit_seconds": Column("fit s", 2),
+    "encode_microseconds": Column("encode µs/row", 2),
+    "search_microseconds": Column("search µs/query", 2),
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ class LengthRun:
     n_bits : code length
     scores : tie-aware, with bounds
     quality : how the database codes are used
-    objective : one sequence of values per run of the learner; empty for methods without an objective
     database_codes : (n_database, n_bits) signs
     retrievals : what one query of every class and the hardest queries found
     fit_seconds : CPU time to learn
@@ -93,7 +91,6 @@ class LengthRun:
     n_bits: int
     scores: Scores
     quality: CodeQuality
-    objective: tuple[tuple[float, ...], ...]
     database_codes: Codes
     retrievals: tuple[Retrieval, ...]
     fit_seconds: float
@@ -182,25 +179,11 @@ def run_demo(
 
 def demo_table(result: DemoResult) -> Table:
     """One row per code length."""
-    rows = (
-        (
-            run.n_bits,
-            run.scores.map,
-            run.scores.map_worst,
-            run.scores.map_best,
-            run.scores.map_at_radius,
-            run.scores.precision_at_radius,
-            run.fit_seconds,
-            run.encode_microseconds,
-            run.search_microseconds,
-        )
-        for run in result.runs
-    )
-    return Table(COLUMNS, tuple(rows))
+    return attribute_table(COLUMNS, result.runs)
 
 
 def write_demo(result: DemoResult, folder: str | Path) -> Path:
-    """Write ``report.html`` into a folder, which is made if need be, and return its path."""
+    """Write ``report.html`` into a folder, created if necessary; return its path."""
     return write_page(demo_page(result), folder, "report.html", files=False)
 
 
@@ -208,7 +191,7 @@ def demo_page(result: DemoResult) -> Page:
     """The result as a page."""
     method, best = recipes()[result.method], result.best
     lengths = [run.n_bits for run in result.runs]
-    walls = [_wall(result, run) for run in {run.n_bits: run for run in (result.shortest, result.longest)}.values()]
+    shown = {run.n_bits: run for run in (result.shortest, result.longest)}
     return Page(
         title=f"Handwritten digits in {lengths[0]} to {lengths[-1]} bits",
         lede=f"{len(result.y)} images of {len(np.unique(result.y))} digits, {result.images[0].size} pixels each. "
@@ -229,14 +212,14 @@ def demo_page(result: DemoResult) -> Page:
                 "and the best order would give. H<=2 counts only what lies within two bit flips of the query.",
                 tables={"": demo_table(result)},
             ),
-            Section("pictures", "In pictures", figures=_figures(result)),
+            Section("figures", "Figures", figures=_figures(result)),
             Section(
                 "queries",
                 "What queries find",
                 "One query of every digit, drawn at random, and the hardest ones: those with the lowest average "
                 "precision. Beside each are the nearest images and their Hamming distances d; where more are equally "
                 "near, they are drawn at random. Images of another digit are framed and marked with a cross.",
-                html=render("wall.html", {"walls": walls}),
+                html=_wall(result, shown.values()),
             ),
         ],
         footer=f"Made by shorthash demo in {result.seconds:.1f} s with shorthash {shorthash.__version__}, seed "
@@ -251,13 +234,11 @@ def _run_length(split: SharedSplit, method: str, n_bits: int, seed: int) -> Leng
     fitted = split.run(RunSpec.of("scores", "digits", split.protocol, seed, method, n_bits))
     X = split.data.X
     index = BucketIndex(n_bits).add(fitted.database, ids=split.rows.database)
-    lists = [k for k in BY_K if k <= len(fitted.database)]
-    scores = evaluate(fitted.query, split.y_query, fitted.database, split.y_database, k=lists)
+    scores = evaluate(fitted.query, split.y_query, fitted.database, split.y_database)
     return LengthRun(
         n_bits=n_bits,
         scores=scores,
         quality=code_quality(fitted.database, split.y_database),
-        objective=tuple(run.objective for run in getattr(fitted.hasher[-1], "convergence_", ())),
         database_codes=fitted.database,
         retrievals=_retrievals(split, fitted.query, index, scores.per_query["map"], seed),
         fit_seconds=fitted.fit_seconds,
@@ -301,43 +282,39 @@ def _median_time(action: Callable[[], Any]) -> float:
 
 def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
     """Figures in the order of the page, each with a caption that has the numbers of this run."""
-    runs, labels = result.runs, result.y[result.database]
-    names = {f"{run.n_bits} bits": run for run in runs}
-    scores = [run.scores for run in runs]
+    scores, labels = [run.scores for run in result.runs], result.y[result.database]
     ties = draw_tie_bounds(
-        [run.n_bits for run in runs],
+        [run.n_bits for run in result.runs],
         [score.map for score in scores],
         [score.map_worst for score in scores],
         [score.map_best for score in scores],
     )
-    per_class = len(result.database) / len(np.unique(result.y))
-    captions = {
-        "ties": "Items at equal distance can be in any order. The dot is the exact mean over all orders, the bar the "
-        "range from the worst order to the best: the fewer bits, the less a score says without its tie rule.",
-        "radius": "From left to right the ball around a query grows by one bit flip per mark: more of the relevant "
-        "items are inside, and in the end everything else too.",
-        "map-short": _map_caption(result.shortest)
-        + " Squares that touch differ in one bit; each names its digits and how many there are.",
-        "map-long": _map_caption(result.longest)
-        + " Squares name their most frequent digit; pale ones hold few images.",
-        "first-k": f"Flat while the list is shorter than a class, about {per_class:.0f} images here; beyond that, no "
-        "relevant images are left.",
+    curves = {f"{score.n_bits} bits": score.pr_curve for score in scores if score.pr_curve}
+    return {
+        "ties": (
+            ties,
+            (
+                "Items at equal distance can be in any order. The dot is the exact mean over all orders, the bar the "
+                "range from the worst order to the best: the fewer bits, the less a score says without its tie rule."
+            ),
+        ),
+        "radius": (
+            draw_pr_curve(curves),
+            (
+                "From left to right the ball around a query grows by one bit flip per mark: more of the relevant items "
+                "are inside, and in the end everything else too."
+            ),
+        ),
+        "map-short": (
+            draw_bucket_map(result.shortest.database_codes, labels),
+            _map_caption(result.shortest)
+            + " Squares that touch differ in one bit; each names its digits and how many there are.",
+        ),
+        "map-long": (
+            draw_bucket_map(result.longest.database_codes, labels),
+            _map_caption(result.longest) + " Squares name their most frequent digit; pale ones hold few images.",
+        ),
     }
-    drawn = {
-        "ties": ties,
-        "radius": draw_pr_curve({name: run.scores.pr_curve for name, run in names.items() if run.scores.pr_curve}),
-        "map-short": draw_bucket_map(result.shortest.database_codes, labels),
-        "map-long": draw_bucket_map(result.longest.database_codes, labels),
-        "first-k": draw_precision_at_k({name: run.scores.precision_at_k for name, run in names.items()}),
-    }
-    objectives = [values for run in runs for values in run.objective]
-    if objectives:
-        fall = max(1 - values[-1] / values[0] for values in objectives)
-        captions["convergence"] = (
-            f"One line per run and length. After the first iteration the objective falls by {fall:.1%} at most."
-        )
-        drawn["convergence"] = draw_convergence({name: run.objective for name, run in names.items()})
-    return {name: (figure, captions[name]) for name, figure in drawn.items()}
 
 
 def _map_caption(run: LengthRun) -> str:
@@ -350,27 +327,11 @@ def _map_caption(run: LengthRun) -> str:
     )
 
 
-def _wall(result: DemoResult, run: LengthRun) -> dict[str, Any]:
-    """One length for the template: the queries shown, what they found, and how much of it is right."""
-    typical = [r for r in run.retrievals if not r.hard]
-    found = np.concatenate([result.y[r.found] == result.y[r.query] for r in typical])
-    rows = [
-        {
-            "label": str(result.y[r.query]),
-            "image": image_uri(result.images[r.query]),
-            "bits": (r.code > 0).astype(int).tolist(),
-            "average_precision": r.average_precision,
-            "hard": r.hard,
-            "hits": [
-                {
-                    "label": str(result.y[row]),
-                    "image": image_uri(result.images[row]),
-                    "distance": int(distance),
-                    "right": bool(result.y[row] == result.y[r.query]),
-                }
-                for row, distance in zip(r.found, r.distances, strict=True)
-            ],
-        }
-        for r in run.retrievals
-    ]
-    return {"bits": run.n_bits, "right": int(found.sum()), "found": len(found), "rows": rows}
+def _wall(result: DemoResult, runs: Iterable[LengthRun]) -> str:
+    """The queries shown and what they found, as HTML."""
+    walls = []
+    for run in runs:
+        right = [result.y[r.found] == result.y[r.query] for r in run.retrievals if not r.hard]
+        walls.append({"run": run, "right": int(np.sum(right)), "found": np.size(right)})
+    values = {"walls": walls, "y": result.y.tolist(), "image": lambda row: image_uri(result.images[row])}
+    return render("wall.html", values)

@@ -32,7 +32,6 @@ __all__ = [
     "draw_convergence",
     "draw_heat_map",
     "draw_pr_curve",
-    "draw_precision_at_k",
     "draw_scores_by_length",
     "draw_tie_bounds",
     "figure_style",
@@ -152,19 +151,17 @@ def draw_scores_by_length(
     return settled(figure)
 
 
-def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: int = 1, wide: bool = False) -> Figure:
+def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: int = 1) -> Figure:
     """The objective by iteration, in per cent of the first value given; one line per run.
 
     Parameters
     ----------
     curves : name -> one sequence of objective values per run
     first : number of the first value: 1 is the value after the first iteration, 0 that of the starting point
-    wide : draw a larger figure with the legend beside it
     """
     what = "the first" if first else "the starting point"
     with figure_style():
-        size = {"width": WIDE, "height": 3.4} if wide else {}
-        figure, axes = new_axes("iteration", f"per cent of {what}", "Objective by iteration", **size)
+        figure, axes = new_axes("iteration", f"per cent of {what}", "Objective by iteration", width=WIDE, height=3.4)
         last, lowest = 1, 100.0
         for number, (name, runs) in enumerate((name, runs) for name, runs in curves.items() if runs):
             look = {**line_style(number), "alpha": 0.85, "markersize": max(3.0, 10 - 2 * number)}
@@ -176,10 +173,8 @@ def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: 
         axes.set_xticks(np.arange(first, last + 1))
         axes.set_ylim(min(95.0, lowest - 0.05 * (100 - lowest)), 100 + max(0.3, 0.05 * (100 - lowest)))
         axes.ticklabel_format(axis="y", useOffset=False)
-        if wide and any(curves.values()):
+        if any(curves.values()):
             figure.legend(loc="outside right center")
-        elif any(curves.values()):
-            axes.legend(loc="upper right")
     return settled(figure)
 
 
@@ -265,27 +260,6 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
         axes.set_xlim(left - margin, 1 + margin)
         axes.set_ylim(0, 1.12)
         _name_radii(axes, max(curves.values(), key=lambda curve: len(curve.radius)), 1 - left)
-        axes.legend(loc="lower left")
-    return settled(figure)
-
-
-def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
-    """Precision among the first k items, ties counted with their expectation.
-
-    Parameters
-    ----------
-    curves : name -> precision by k, such as ``Scores.precision_at_k``
-    """
-    with figure_style():
-        figure, axes = new_axes("k", "precision", "Precision among the first k")
-        for number, (name, curve) in enumerate(curves.items()):
-            axes.plot(list(curve), list(curve.values()), **line_style(number), label=name)
-        every = sorted({k for curve in curves.values() for k in curve})
-        if len(every) > 1:
-            axes.set_xscale("log")
-            axes.set_xticks(every, [str(k) for k in every])
-            axes.minorticks_off()
-        axes.set_ylim(0, 1.05)
         axes.legend(loc="lower left")
     return settled(figure)
 

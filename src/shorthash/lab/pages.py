@@ -92,7 +92,7 @@ def write_page(page: Page, folder: str | Path, name: str = "index.html", *, file
     Parameters
     ----------
     page : what to write
-    folder : where to; it is made if need be
+    folder : created if necessary
     name : of the page
     files : whether tables and figures become files, too
     """
@@ -112,8 +112,7 @@ def page_html(page: Page) -> str:
     """A page as HTML that needs no other file."""
     for module in ("matplotlib", "jinja2"):
         require_extra(module, "report", "Writing a report")
-    sections = [{**vars(section), **_figures_and_tables(section)} for section in page.sections]
-    return render("page.html", {**vars(page), "sections": sections})
+    return render("page.html", {**vars(page), "svg": to_svg, "not_run": NOT_RUN})
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
@@ -158,26 +157,3 @@ def image_uri(pixels: ArrayLike, low: float = 0.0, high: float = 1.0) -> str:
     out = io.BytesIO()
     image.imsave(out, np.asarray(pixels), cmap="gray_r", vmin=low, vmax=high, format="png", metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
-
-
-def _figures_and_tables(section: Section) -> dict[str, Any]:
-    """The figures and tables of a section as the template shows them."""
-    figures = [
-        {"name": name, "svg": to_svg(figure, name), "caption": caption}
-        for name, (figure, caption) in section.figures.items()
-    ]
-    tables = [{"title": title, "table": _table(table)} for title, table in section.tables.items()]
-    return {"figures": figures, "tables": tables}
-
-
-def _table(table: Table) -> dict[str, Any]:
-    """Columns with their CSS classes, and cells with their marks."""
-    columns = []
-    for column in table.columns:
-        group = " group" if column.title.endswith(" bits") else ""  # a line before every code length
-        columns.append({"title": column.title, "look": ("text" if column.text else "number") + group})
-    rows = [
-        [{"text": cell, "mark": "quiet" if cell == NOT_RUN else mark} for cell, mark in zip(cells, marks, strict=True)]
-        for cells, marks in zip(table.cells(), table.marks(), strict=True)
-    ]
-    return {"columns": columns, "rows": rows}

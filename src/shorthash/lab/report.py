@@ -34,11 +34,11 @@ from shorthash.lab.spec import (
 )
 from shorthash.lab.tables import (
     Cell,
-    Column,
     ResultGrid,
     Table,
     grid_latex,
     grid_table,
+    make_table,
     mean_table,
     metric_table,
     to_csv,
@@ -323,22 +323,15 @@ def _heat_maps(part: Part, name: str, records: Records) -> Section:
         if len(known):
             figure = draw_heat_map(values, rows, columns, title=f"{title}: {score}", names=names)
             figures[f"{name}-{slug(title)}"] = (figure, f"{title}: {score} by {names[0]} and {names[1]}.")
-    heads = [Column(f"{which} {score}", 3) for which in ("lowest", "median", "highest")]
-    table = Table((Column("data set", text=True), *heads), tuple(spreads))
-    every = Table(tuple(Column(title) for title in ("data set", *names, score)), tuple(long))
+    heads = [f"{which} {score}" for which in ("lowest", "median", "highest")]
+    table = make_table(("data set", *heads), spreads, text=["data set"], digits=dict.fromkeys(heads, 3))
+    every = make_table(("data set", *names, score), long)
     tables = {f"{score} over the grid": table}
     return Section(name, "", tables=tables, figures=figures, folded=True, csv=to_csv(every))
 
 
 def _convergence(part: Part, name: str, records: Records) -> Section:
     curves = collect_curves(part, records)
-    columns = (
-        Column("data set", text=True),
-        Column("runs"),
-        Column("iterations", text=True),
-        Column("last, % of first", 2),
-        Column("last, % of starting point", 2),
-    )
     rows, figures = [], {}
     for dataset, runs in curves.items():
         steps = sorted({len(values) for _, values in runs})
@@ -350,10 +343,11 @@ def _convergence(part: Part, name: str, records: Records) -> Section:
         after = {dataset: [values for _, values in runs] for dataset, runs in curves.items()}
         whole = {dataset: [[initial, *values] for initial, values in runs] for dataset, runs in curves.items()}
         text = "Objective in per cent of its value at the {}."
-        figures[f"{name}-first"] = (draw_convergence(after, wide=True), text.format("first iteration"))
-        figures[f"{name}-start"] = (draw_convergence(whole, first=0, wide=True), text.format("starting point"))
-    tables = {"how far it falls": Table(columns, tuple(rows))}
-    return Section(name, "", tables=tables, figures=figures, folded=True)
+        figures[f"{name}-first"] = (draw_convergence(after), text.format("first iteration"))
+        figures[f"{name}-start"] = (draw_convergence(whole, first=0), text.format("starting point"))
+    titles = ("data set", "runs", "iterations", "last, % of first", "last, % of starting point")
+    table = make_table(titles, rows, text=("data set", "iterations"), digits=dict.fromkeys(titles[3:], 2))
+    return Section(name, "", tables={"how far it falls": table}, figures=figures, folded=True)
 
 
 def _embedding(part: Part, name: str, records: Records) -> Section:
@@ -372,7 +366,7 @@ def _embedding(part: Part, name: str, records: Records) -> Section:
         rows.append((title, len(codes), len(np.unique(codes, axis=0))))
         text = f"{title}: every dot is a sample, every disc a code, labelled with its bits and its main classes."
         figures[f"{name}-{slug(title)}"] = (draw_code_map(codes, classes, title=title), text)
-    table = Table((Column("method", text=True), Column("samples"), Column("distinct codes")), tuple(rows))
+    table = make_table(("method", "samples", "distinct codes"), rows, text=["method"])
     return Section(name, "", tables={"codes in use": table}, figures=figures, folded=True)
 
 
@@ -392,8 +386,8 @@ def _missing(status: Sequence[PartStatus]) -> list[Section]:
         if at.n_missing:
             total = counts.setdefault(at.command, [0, 0])
             total[0], total[1] = total[0] + at.n_missing, total[1] + at.n_runs
-    columns = (Column("command", text=True), Column("missing runs"), Column("of"))
-    table = Table(columns, tuple((command, *count) for command, count in counts.items()))
+    rows = ((command, *count) for command, count in counts.items())
+    table = make_table(("command", "missing runs", "of"), rows, text=["command"])
     caption = "Cells that say not run have no stored run. These commands run what is missing and nothing else."
     return [Section("missing", "What is missing", caption, tables={"": table}, look="words")] if counts else []
 
@@ -442,8 +436,7 @@ def _data(records: Records) -> Table:
         text = ", ".join(f"{name} {value}" for name, value in protocol.items())
         row = (data["name"], data["rows"], data["dims"], data["classes"], text, str(data["fingerprint"])[:23])
         found[data["name"], canonical(protocol)] = row
-    columns = tuple(Column(title, text=title in ("data set", "protocol", "fingerprint")) for title in titles)
-    return Table(columns, tuple(found[key] for key in sorted(found)))
+    return make_table(titles, (found[key] for key in sorted(found)), text=("data set", "protocol", "fingerprint"))
 
 
 def _machines(records: Records) -> Table:
@@ -453,19 +446,13 @@ def _machines(records: Records) -> Table:
         machine = record.get("machine", {})
         where = f"{machine.get('cpu', '?')}, {machine.get('cores', '?')} cores, {machine.get('system', '?')}"
         counts[versions, where] += 1
-    columns = (Column("versions", text=True), Column("machine", text=True), Column("runs"))
-    return Table(columns, tuple((*key, count) for key, count in sorted(counts.items())))
+    rows = ((*key, count) for key, count in sorted(counts.items()))
+    return make_table(("versions", "machine", "runs"), rows, text=("versions", "machine"))
 
 
 def _runs(records: Records) -> Table:
-    columns = (
-        *(Column(title, text=True) for title in ("run", "task", "data set", "method")),
-        *(Column(title) for title in ("bits", "seed")),
-        Column("mAP", 4),
-        Column("fit s", 2),
-        Column("peak MiB", 0),
-        Column("made", text=True),
-    )
+    titles = ("run", "task", "data set", "method", "bits", "seed", "mAP", "fit s", "peak MiB", "made")
+    digits = {"mAP": 4, "fit s": 2, "peak MiB": 0}
     rows = []
     for name, record in records.items():
         spec = record["spec"]
@@ -474,4 +461,4 @@ def _runs(records: Records) -> Table:
         numbers = (_value(record, "map"), _value(record, "fit"), record.get("peak_memory_mib"))
         made = str(record.get("made", ""))[:16]
         rows.append((name, spec["task"], spec["dataset"], method, spec["n_bits"], spec["seed"], *numbers, made))
-    return Table(columns, tuple(sorted(rows, key=lambda row: row[1:6])))
+    return make_table(titles, sorted(rows, key=lambda row: row[1:6]), text=(*titles[:4], "made"), digits=digits)

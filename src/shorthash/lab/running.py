@@ -18,7 +18,7 @@ from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.errors import DataFileError, InvalidInput, ShorthashError
 from shorthash.lab.records import append_record, compact, read_records, remove, writing
 from shorthash.lab.sharing import SharedSplit
-from shorthash.lab.spec import Experiment, Group, group_runs, unique_runs
+from shorthash.lab.spec import Experiment, RunSpec, group_runs, group_weight, unique_runs
 from shorthash.lab.tasks import make_record
 
 __all__ = ["RunCounts", "do_group", "run_experiments"]
@@ -75,22 +75,22 @@ def run_experiments(
     return RunCounts(len(planned), len(planned) - len(missing), len(missing), time.perf_counter() - begin)
 
 
-def do_group(group: Group, results: str | Path, data_dir: str | Path | None) -> None:
-    """Do the runs of a group one after the other; each leaves its record as soon as it is done.
+def do_group(runs: Sequence[RunSpec], results: str | Path, data_dir: str | Path | None) -> None:
+    """Do runs on one split one after the other; each record is stored as soon as its run is done.
 
     Parameters
     ----------
-    group : the runs
+    runs : one of ``group_runs``
     results, data_dir : folders of records and data
     """
-    found = _read(group.dataset, data_dir)
-    split = SharedSplit(found, dict(group.protocol))
-    for spec in group.runs:
+    found = _read(runs[0].dataset, data_dir)
+    split = SharedSplit(found, dict(runs[0].protocol))
+    for spec in runs:
         append_record(results, *make_record(spec, split, found))
 
 
 def _do_groups(
-    groups: Sequence[Group],
+    groups: Sequence[Sequence[RunSpec]],
     results: str,
     data_dir: str | Path | None,
     n_workers: int,
@@ -98,10 +98,10 @@ def _do_groups(
 ) -> None:
     """Give the groups to processes: first those that share work, then costs, each in a process of its own."""
     begin = time.perf_counter()
-    total, total_weight = sum(len(group.runs) for group in groups), sum(group.weight for group in groups)
+    total, total_weight = sum(map(len, groups)), sum(map(group_weight, groups))
     done, done_weight = 0, 0.0
     for alone in (False, True):
-        chosen = [group for group in groups if (group.runs[0].task == "cost") == alone]
+        chosen = [group for group in groups if (group[0].task == "cost") == alone]
         if not chosen:
             continue
         pool = ProcessPoolExecutor(
@@ -114,7 +114,7 @@ def _do_groups(
             waiting = {pool.submit(do_group, group, results, data_dir): group for group in chosen}
             for future in as_completed(waiting):
                 future.result()
-                done, done_weight = done + len(waiting[future].runs), done_weight + waiting[future].weight
+                done, done_weight = done + len(waiting[future]), done_weight + group_weight(waiting[future])
                 spent = time.perf_counter() - begin
                 if progress is not None:
                     left = spent * (total_weight - done_weight) / done_weight

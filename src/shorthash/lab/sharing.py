@@ -1,7 +1,7 @@
 """One split of one data set, and what several runs on it share: kernel maps, sums over rows, class posteriors.
 
 ``make_hasher`` gives kernel and learner the same seed, so a kernel fitted once is the one that every method would have
-fitted for itself, sums over its rows are the same for all learners of sums, and posteriors do not depend on the code
+fitted itself, sums over its rows are the same for all learners of sums, and posteriors do not depend on the code
 length. Codes are those of ``make_hasher(...).fit(...)`` alone, bit by bit (``test_shared_work_changes_no_code``).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,9 +59,9 @@ class FittedRun:
 
 @dataclass
 class _Kernel:
-    """A kernel without centring, and its maps of the three parts of a split; seconds to fit and to map."""
+    """A kernel without centring, and its features of the three parts of a split; seconds to fit and to map."""
 
-    front: AnchorRBF
+    kernel: AnchorRBF
     train: Maps
     query: Maps
     database: Maps
@@ -102,10 +102,10 @@ class SharedSplit:
 
     def _run_plainly(self, made: HasherPipeline, spec: RunSpec) -> FittedRun:
         saved = 0.0
-        if _can_reuse(made):
+        if len(made.steps) == 1 and isinstance(made[-1], ClassifierCode | EAPH):  # the length matters little here
             shared, saved = self._posterior(spec)
             begin = time.process_time()
-            _reuse(made, shared, self.X_train, self.y_train)
+            _reuse(made[-1], shared, self.X_train, self.y_train)
         else:
             begin = time.process_time()
             made.fit(self.X_train, self.y_train)
@@ -129,18 +129,18 @@ class SharedSplit:
         return self._posteriors[key]
 
     def _run_on_kernel(self, made: HasherPipeline) -> FittedRun:
-        front, learner = made[0], made[-1]
-        held = self._held(front)
+        kernel, learner = made[0], made[-1]
+        held = self._held(kernel)
         begin = time.process_time()
         for name in ("anchors_", "bandwidth_", "n_features_in_", "_n_features_out"):
-            setattr(front, name, getattr(held.front, name))
-        front.mean_ = held.mean if front.center else np.zeros_like(held.mean)
+            setattr(kernel, name, getattr(held.kernel, name))
+        kernel.mean_ = held.mean if kernel.center else np.zeros_like(held.mean)
         saved = held.fit_seconds
         if len(made.steps) == 2 and isinstance(learner, SumHasher):
-            made._fit_sums(front, learner, self._summed(learner, held))
+            made._fit_sums(kernel, learner, self._summed(learner, held))
             saved += held.statistics_seconds
         else:
-            values: Any = held.train - front.mean_
+            values: Any = held.train - kernel.mean_
             for _, step in made.steps[1:-1]:
                 values = step.fit_transform(values)
             learner.fit(values, self.y_train)
@@ -160,26 +160,26 @@ class SharedSplit:
             held.statistics_seconds = time.process_time() - begin
         return Summed(held.statistics, len(rows) - len(kept), kept, groups)
 
-    def _held(self, front: AnchorRBF) -> _Kernel:
-        """The kernel with these parameters, centring aside; one is held at a time."""
-        settings = {**front.get_params(), "center": False}
+    def _held(self, kernel: AnchorRBF) -> _Kernel:
+        """The kernel with these parameters, except for centring; one is held at a time."""
+        settings = {**kernel.get_params(), "center": False}
         key = canonical(settings)
         if self._kernel is None or self._kernel[0] != key:
             self._kernel = None  # before the next one is made
             self._kernel = (key, self._make_kernel(AnchorRBF(**settings)))
         return self._kernel[1]
 
-    def _make_kernel(self, front: AnchorRBF) -> _Kernel:
+    def _make_kernel(self, kernel: AnchorRBF) -> _Kernel:
         begin = time.process_time()
-        rows = front.fit_anchors(self.X_train)
-        train = _map(front, rows, len(self.X_train))
+        rows = kernel.fit_anchors(self.X_train)
+        train = _map(kernel, rows, len(self.X_train))
         total = np.zeros(train.shape[1])
         for _, batch in Rows(train, "AnchorRBF"):
             total += batch.sum(axis=0, dtype=np.float64)
         fitted = time.process_time()
-        query, database = (_map(front, Rows(X, "AnchorRBF"), len(X)) for X in (self.X_query, self.X_database))
+        query, database = (_map(kernel, Rows(X, "AnchorRBF"), len(X)) for X in (self.X_query, self.X_database))
         seconds = fitted - begin, time.process_time() - fitted
-        return _Kernel(front, train, query, database, total / len(train), *seconds)
+        return _Kernel(kernel, train, query, database, total / len(train), *seconds)
 
 
 def make_run_hasher(spec: RunSpec) -> HasherPipeline:
@@ -191,50 +191,35 @@ def make_run_hasher(spec: RunSpec) -> HasherPipeline:
     return made
 
 
-def _map(front: AnchorRBF, rows: Rows, n: int) -> Maps:
+def _map(kernel: AnchorRBF, rows: Rows, n: int) -> Maps:
     """Kernel features without centring, batch by batch as the pipeline computes them."""
-    out = np.empty((n, len(front.anchors_)))
-    for part, batch in rows.through(front.features()):
+    out = np.empty((n, len(kernel.anchors_)))
+    for part, batch in rows.through(kernel.features()):
         out[part] = batch
     return out
 
 
 def _encode(made: HasherPipeline, maps: Maps) -> Codes:
-    """Codes of rows whose kernel features are at hand, batch by batch as the pipeline computes them."""
-    front, learner = made[0], made[-1]
+    """Codes of rows whose kernel features are known, batch by batch as the pipeline computes them."""
     scores = []
-    for batch in _batches(maps):
-        values: Any = batch - front.mean_
+    for start in range(0, len(maps), BATCH_ROWS):
+        values: Any = maps[start : start + BATCH_ROWS] - made[0].mean_
         for _, step in made.steps[1:-1]:
             values = step.transform(values)
-        scores.append(learner.project(values))
+        scores.append(made[-1].project(values))
     return sign(np.concatenate(scores))
 
 
-def _batches(maps: Maps) -> Iterator[Maps]:
-    for start in range(0, len(maps), BATCH_ROWS):
-        yield maps[start : start + BATCH_ROWS]
-
-
 class _Fitted(FrozenEstimator):  # type: ignore[misc]
-    """A classifier that stays as it is, also where somebody sets its seed."""
+    """A fitted classifier that ignores all parameters, its seed included."""
 
     def set_params(self, **params: Any) -> _Fitted:  # noqa: ARG002
         """Change nothing."""
         return self
 
 
-def _can_reuse(made: HasherPipeline) -> bool:
-    """Whether the dear part of a fit does not depend on the length."""
-    learner = made[-1]
-    if len(made.steps) > 1:
-        return False
-    return isinstance(learner, ClassifierCode | EAPH)
-
-
-def _reuse(made: HasherPipeline, shared: Any, X: Any, y: Labels) -> None:
-    """Take over the posteriors, or the classifier, of a fit with another length."""
-    learner = made[-1]
+def _reuse(learner: EAPH | ClassifierCode, shared: Any, X: Any, y: Labels) -> None:
+    """Fit with the posteriors, or the classifier, of a fit with another length."""
     if isinstance(learner, EAPH):
         wanted = learner.get_params(deep=False)
         learner.__dict__.update(shared.__dict__)

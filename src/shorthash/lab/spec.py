@@ -54,7 +54,6 @@ __all__ = [
     "TASKS",
     "DatasetSpec",
     "Experiment",
-    "Group",
     "MethodSpec",
     "Part",
     "PlannedRun",
@@ -62,6 +61,7 @@ __all__ = [
     "canonical",
     "find_experiments",
     "group_runs",
+    "group_weight",
     "plan_part",
     "read_experiment",
     "run_name",
@@ -133,7 +133,7 @@ class RunSpec:
     protocol : of the split, its seed included
     seed : of the method; the same as that of the split
     method, n_bits : a method and a code length
-    settings, front_end : parameters of learner and kernel that differ from the defaults of the method
+    settings, front_end : parameters of the learner, and of the kernel, that differ from the defaults of the method
     encoder : encoder of ``CodewordHasher``; "" for the method's own
     """
 
@@ -209,20 +209,6 @@ class PlannedRun:
     name: str
 
 
-@dataclass(frozen=True)
-class Group:
-    """Runs on one split that one process does one after the other, so that they can share work."""
-
-    dataset: str
-    protocol: Mapping[str, Any]
-    runs: tuple[RunSpec, ...]
-
-    @property
-    def weight(self) -> float:
-        """How long the group takes, roughly, in runs of an ordinary method."""
-        return sum(SLOW.get(run.method, 1.0) for run in self.runs)
-
-
 def read_experiment(path: str | Path) -> Experiment:
     """Read and check a specification file.
 
@@ -280,17 +266,19 @@ def unique_runs(experiments: Iterable[Experiment]) -> dict[str, RunSpec]:
     return {run.name: run.spec for part in parts for run in plan_part(part)}
 
 
-def group_runs(specs: Iterable[RunSpec]) -> tuple[Group, ...]:
-    """Runs by split and by what they share, each run once; long groups first, costs last."""
+def group_runs(specs: Iterable[RunSpec]) -> list[tuple[RunSpec, ...]]:
+    """Runs on one split that can share work, for one process; each run once, long groups first, costs last."""
     groups: dict[tuple[str, str, str], dict[str, RunSpec]] = {}
     for spec in specs:
         key = (spec.dataset, canonical(spec.protocol), _shared_work(spec))
         groups.setdefault(key, {})[spec.name] = spec
-    made = [
-        Group(key[0], next(iter(runs.values())).protocol, tuple(sorted(runs.values(), key=_order)))
-        for key, runs in groups.items()
-    ]
-    return tuple(sorted(made, key=lambda group: (group.runs[0].task == "cost", -group.weight)))
+    ordered = [tuple(sorted(runs.values(), key=_order)) for runs in groups.values()]
+    return sorted(ordered, key=lambda runs: (runs[0].task == "cost", -group_weight(runs)))
+
+
+def group_weight(runs: Iterable[RunSpec]) -> float:
+    """How long some runs take, roughly, in runs of an ordinary method."""
+    return sum(SLOW.get(run.method, 1.0) for run in runs)
 
 
 def run_name(spec: Mapping[str, Any]) -> str:

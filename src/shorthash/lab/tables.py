@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +24,15 @@ __all__ = [
     "Column",
     "ResultGrid",
     "Table",
+    "attribute_table",
     "escape_latex",
     "grid_latex",
     "grid_table",
+    "make_table",
     "mean_table",
     "metric_table",
     "to_csv",
+    "to_json",
     "to_latex",
     "to_markdown",
 ]
@@ -129,6 +134,41 @@ class Table:
         ]
         return [list(marks) for marks in zip(*by_column, strict=True)] if self.rows else []
 
+    def marked_cells(self) -> list[list[tuple[str, str]]]:
+        """All values as text, each with its mark."""
+        return [list(zip(*row, strict=True)) for row in zip(self.cells(), self.marks(), strict=True)]
+
+
+def make_table(
+    titles: Sequence[str],
+    rows: Iterable[tuple[Any, ...]],
+    *,
+    text: Collection[str] = (),
+    digits: Mapping[str, int] | None = None,
+) -> Table:
+    """A table without marks.
+
+    Parameters
+    ----------
+    titles : of the columns
+    rows : values
+    text : titles of the columns of words, which are aligned left
+    digits : title -> decimals of its numbers
+    """
+    columns = tuple(Column(title, (digits or {}).get(title), text=title in text) for title in titles)
+    return Table(columns, tuple(rows))
+
+
+def attribute_table(columns: Mapping[str, Column], objects: Iterable[object]) -> Table:
+    """A row per object, with the values of some of its attributes.
+
+    Parameters
+    ----------
+    columns : name of the attribute (dots for attributes of attributes) -> column
+    objects : what the rows show
+    """
+    return Table(tuple(columns.values()), tuple(map(operator.attrgetter(*columns), objects)))
+
 
 def to_markdown(table: Table) -> str:
     """The table in markdown, columns aligned, best values bold.
@@ -142,8 +182,8 @@ def to_markdown(table: Table) -> str:
     |    6 | **0.75** |
     """
     body = [
-        [f"**{cell}**" if mark == "best" else cell.replace("|", r"\|") for cell, mark in zip(cells, marks, strict=True)]
-        for cells, marks in zip(table.cells(), table.marks(), strict=True)
+        [f"**{cell}**" if mark == "best" else cell.replace("|", r"\|") for cell, mark in row]
+        for row in table.marked_cells()
     ]
     lines = [table.titles, *body]
     widths = [max(3, *(len(line[j]) for line in lines)) for j in range(len(table.columns))]
@@ -173,10 +213,7 @@ def to_latex(table: Table) -> str:
     \bottomrule
     \end{tabular}
     """
-    body = [
-        [LATEX_MARKS[mark] % escape_latex(cell) for cell, mark in zip(cells, marks, strict=True)]
-        for cells, marks in zip(table.cells(), table.marks(), strict=True)
-    ]
+    body = [[LATEX_MARKS[mark] % escape_latex(cell) for cell, mark in row] for row in table.marked_cells()]
     columns = "".join("l" if column.text else "r" for column in table.columns)
     head = [escape_latex(title) for title in table.titles]
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(head), r"\midrule"]
@@ -199,6 +236,19 @@ def to_csv(table: Table) -> str:
     writer.writerow(table.titles)
     writer.writerows([["" if _absent(value) else value for value in row] for row in table.rows])
     return out.getvalue()
+
+
+def to_json(value: Any) -> str:
+    """Values as JSON text: arrays become lists, nan and infinity become null, other objects their text.
+
+    Examples
+    --------
+    >>> print(to_json({"map": float("nan")}))
+    {
+      "map": null
+    }
+    """
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
 def escape_latex(text: str) -> str:
@@ -378,3 +428,16 @@ def _marks(values: Sequence[object], column: Column) -> list[str]:
 def _absent(value: object) -> bool:
     """Whether a value is None or nan."""
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else str(value)
