@@ -26,13 +26,13 @@ error::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 from threadpoolctl import ThreadpoolController
 
 from shorthash._arrays import is_foreign, like, namespace, to_numpy
@@ -49,9 +49,11 @@ __all__ = [
     "best_word",
     "by_itself",
     "linear",
+    "normalised",
     "norms",
     "product",
     "settled",
+    "shifted_product",
     "softmax",
     "table_gains",
 ]
@@ -98,31 +100,60 @@ def linear(X: Rounded, weights: Floats, intercept: Floats | float, *, exact: boo
     constant = np.asarray(intercept, dtype=np.float64)
     lengths = np.sqrt(np.einsum("ij,ij->j", weights, weights)) * (1 + 1e-6)
     rounding = 2 * UNIT * np.abs(constant)
-    if is_foreign(X.values):
-        xp = namespace(X.values)
-        values = xp.astype(X.values, xp.float64, copy=False)
-        weights, constant, lengths, rounding = (like(a, values) for a in (weights, constant, lengths, rounding))
-    else:
-        values = np.asarray(X.values, dtype=np.float64)
+    values = _as_double(X.values)
+    weights, constant, lengths, rounding = (like(a, values) for a in (weights, constant, lengths, rounding))
     bound = (X.error + (d + FEW) * UNIT * norms(values)) * lengths + rounding
     return Scored(product(values, weights, exact=exact) + constant, bound)
 
 
+def shifted_product(X: Rounded, center: Floats, M: Floats, *, exact: bool) -> Rounded:
+    """``(X - center) @ M`` in float64."""
+    values = _as_double(X.values)
+    center, M = like(center, values), like(M, values)
+    moved = values - center
+    size = float(np.linalg.norm(to_numpy(M))) * (1 + 1e-6)
+    error = X.error + 2 * UNIT * (norms(values) + float(np.linalg.norm(to_numpy(center))))
+    return Rounded(product(moved, M, exact=exact), (error + (len(M) + FEW) * UNIT * norms(moved)) * size)
+
+
+def normalised(X: Rounded, *, exact: bool) -> Rounded:
+    """Rows divided by their Euclidean norm; a row of zeros stays one."""
+    xp, d = namespace(X.values), X.values.shape[1]
+    if exact:
+        length = np.array([[math.sqrt(math.fsum(X.values[0] ** 2))]])
+    else:
+        length = xp.sqrt(xp.sum(X.values**2, axis=1, keepdims=True))
+    length = xp.clip(length, np.finfo(np.float64).tiny, None)
+    return Rounded(X.values / length, 2 * X.error / length + (d + FEW) * UNIT)
+
+
+def _as_double(X: Any) -> Any:
+    xp = namespace(X)
+    return np.asarray(X, dtype=np.float64) if xp is np else xp.astype(X, xp.float64, copy=False)
+
+
 def softmax(S: Scored, temperature: float = 1.0) -> Scored:
     """Posteriors ``softmax(temperature * S)``, (n, k), and the bound of the 1-norm of the error of each row, (n, 1)."""
-    worst = np.max(np.broadcast_to(S.bound, S.values.shape), axis=1, keepdims=True)
-    size = np.abs(S.values).max(axis=1, keepdims=True)
-    exponent = 2 * temperature * (worst + FEW * UNIT * size)
-    values = special.softmax(temperature * S.values, axis=1)
-    return Scored(values, np.expm1(np.minimum(exponent, 2.0)) + (S.values.shape[1] + FEW) * UNIT)
+    xp = namespace(S.values)
+    size = xp.max(xp.abs(S.values), axis=1, keepdims=True)
+    exponent = 2 * temperature * (_largest_bound(S) + FEW * UNIT * size)
+    values = xp.exp(temperature * (S.values - xp.max(S.values, axis=1, keepdims=True)))
+    values /= xp.sum(values, axis=1, keepdims=True)
+    return Scored(values, xp.expm1(xp.clip(exponent, 0.0, 2.0)) + (S.values.shape[1] + FEW) * UNIT)
+
+
+def _largest_bound(S: Scored) -> Any:
+    """The largest bound of every row, (n, 1)."""
+    xp = namespace(S.values)
+    return xp.max(xp.broadcast_to(S.bound, S.values.shape), axis=1, keepdims=True)
 
 
 def table_gains(P: Scored, table: NDArray[Any], *, exact: bool) -> Scored:
     """``P @ table.T`` for posteriors P whose error is bounded in the 1-norm."""
-    T = np.asarray(table.T, dtype=np.float64)
-    largest = float(np.abs(T).max())
-    total = np.abs(P.values).sum(axis=1, keepdims=True)
-    return Scored(product(P.values, T, exact=exact), largest * (P.bound + (len(T) + FEW) * UNIT * total))
+    T = like(np.asarray(table.T, dtype=np.float64), P.values)
+    total = namespace(P.values).sum(P.values, axis=1, keepdims=True)
+    bound = P.bound + (len(T) + FEW) * UNIT * total
+    return Scored(product(P.values, T, exact=exact), float(np.abs(table).max()) * bound)
 
 
 def best_table_word(P: Scored, table: NDArray[Any], words: Codes, *, exact: bool) -> Scored:
@@ -148,7 +179,7 @@ def best_word(gain: Scored, words: Codes, *, exact: bool) -> Scored:
     exact : whether ties are to be broken: of words whose gains cannot be distinguished the first is taken
     """
     g = gain.values
-    bound = np.max(np.broadcast_to(gain.bound, g.shape), axis=1, keepdims=True)
+    bound = _largest_bound(gain)
     top = g.max(axis=1, keepdims=True)
     best = words[np.argmax(g >= top - 2 * bound, axis=1)] if exact else words[g.argmax(axis=1)]
     lead = _leads(g, words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +19,6 @@ from shorthash._rounding import UNIT, Rounded, Scored, by_itself, norms, product
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_finite, check_same_length
 from shorthash.codes.levels import leave_one_out_map
-from shorthash.codes.signs import sign
 from shorthash.data.rows import BATCH_ROWS, Rows, validated
 from shorthash.data.streams import Stream, known_stream
 from shorthash.errors import InvalidInput
@@ -129,11 +128,19 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
             return learner.project(X)
         if type(learner).project is not BaseHasher.project:
             parts = [learner.project(self._mapped(batch, exact=False).values) for batch in self._batches(X)]
-        else:
-            fused = self._fused(X)
-            batches = self._batches(X, at_once=fused is not None)
-            parts = [settled(batch, self._scores_of, fused) for batch in batches]
-        return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
+            return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
+        return self._settled(X, learner._scores)  # type: ignore[no-any-return]
+
+    def _settled(self, X: ArrayLike, first: Callable[..., Scored]) -> Any:
+        """Scores whose signs depend on the row alone; ``first`` makes them of all rows of a batch that is mapped."""
+        fused = self._fused(X)
+
+        def fast(rows: Any) -> Scored:
+            return self._scores_of(rows, first, exact=False)
+
+        batches = self._batches(X, at_once=fused is not None)
+        parts = [settled(batch, self._scores_of, fused or fast) for batch in batches]
+        return namespace(parts[0]).concat(parts)
 
     def transform(self, X: ArrayLike) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1, computed batch by batch."""
@@ -144,7 +151,10 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
             return stream.mapped(self.transform, self._learner.n_bits, np.int8)  # type: ignore[no-any-return]
         if len(self.steps) == 1:
             return self._learner.transform(X)
-        return self._learner.transform(X, scores=self.project(X))
+        if type(self._learner).project is not BaseHasher.project:
+            return self._learner.transform(X, scores=self.project(X))
+        check_is_fitted(self)
+        return self._learner.transform(X, scores=self._settled(X, self._learner._signs))
 
     def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Codes:
         """``fit``, then ``transform``."""
@@ -152,7 +162,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: None = None, **params: Any) -> float:  # noqa: ARG002
         """Tie-aware mean average precision on ``X``: every row queries all the others."""
-        return leave_one_out_map(sign(self.project(X)), y)
+        return leave_one_out_map(self.transform(X), y)
 
     def _batches(self, X: Any, *, at_once: bool = False) -> Iterator[Any]:
         """Rows in batches: validated, where the first step is ours, or left for the first step to validate."""
@@ -177,16 +187,16 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         check_finite(values, type(self._learner).__name__)
         return Rounded(values, X.error)
 
-    def _scores_of(self, rows: Any, *, exact: bool) -> Scored:
+    def _scores_of(self, rows: Any, scores: Callable[..., Scored] | None = None, *, exact: bool) -> Scored:
         X = self._mapped(rows, exact=exact)
-        if is_foreign(X.values) and not self._learner._is_linear():
+        if is_foreign(X.values) and not self._learner._on_device:
             X = Rounded(to_numpy(X.values), to_numpy(X.error))
-        return self._learner._scores(X, exact=exact)
+        return (scores or self._learner._scores)(X, exact=exact)
 
     def _fused(self, X: Any) -> FusedScores | None:
         """Kernel and linear learner in one go, where the rows are on a GPU that can."""
         kernel, learner = self._kernel, self._learner
-        if len(self.steps) != 2 or not isinstance(kernel, AnchorRBF) or not learner._is_linear():
+        if len(self.steps) != 2 or not isinstance(kernel, AnchorRBF) or not learner._is_linear:
             return None
         if not FusedScores.usable(X):
             return None

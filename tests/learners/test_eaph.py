@@ -4,18 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import special
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
 from shorthash import evaluate
 from shorthash._labels import group_labels
-from shorthash.codes import hamming_distances, unpack
+from shorthash._rounding import Scored
+from shorthash.codes import hamming_distances, sign, unpack
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph.choosing import searched_map
 from shorthash.learners.eaph.codebook import anneal_codebook
+from shorthash.learners.eaph.encoding import likeliest_words
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.eaph.refinement import _masses, best_rows, design_codes, refine_table
 from shorthash.learners.eaph.table import ap_table
@@ -468,3 +471,22 @@ def test_a_rows_own_item_is_left_out():
         relevant = np.array([[hits.count(t) for t in range(3)]])
         values.append(expected_average_precision(total, relevant)[0])
     assert searched_map(queries, items, groups, 2) == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 2.0, 20.0])
+@pytest.mark.parametrize("n_words", [1, 2, 40])
+def test_the_likeliest_word_is_that_of_the_whole_table(sharpness, n_words):
+    rng = np.random.default_rng(0)
+    P = special.softmax(sharpness * rng.normal(size=(500, 30)), axis=1)
+    table = rng.normal(size=(n_words, 30)).astype(np.float32)
+    words = sign(rng.normal(size=(n_words, 7)))
+    found = likeliest_words(Scored(P, 1e-12), table, words)
+    assert np.array_equal(found.values, words[np.argmax(P @ table.T.astype(np.float64), axis=1)])
+    assert not found.bound.any()
+
+
+def test_a_word_is_in_doubt_where_two_gain_the_same_to_rounding():
+    P = np.array([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.5 + 1e-9, 0.5 - 1e-9, 0.0]])
+    table, words = np.eye(3, dtype=np.float32)[:2], np.array([[1, 1], [-1, 1]], dtype=np.int8)
+    assert likeliest_words(Scored(P, 1e-12), table, words).bound.ravel().tolist() == [np.inf, 0, 0]
+    assert likeliest_words(Scored(P, 1e-8), table, words).bound.ravel().tolist() == [np.inf, 0, np.inf]

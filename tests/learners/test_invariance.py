@@ -11,7 +11,6 @@ from threadpoolctl import threadpool_limits
 
 from shorthash import RSLH, AnchorRBF, make_hasher
 from shorthash.codes.signs import pack
-from shorthash.learners.base import BaseHasher
 from shorthash.learners.encoders import ENCODERS, CodewordHasher
 from shorthash.learners.lsh import LSH
 from shorthash.methods import recipes
@@ -39,8 +38,6 @@ def rows(digits):
 def hashers():
     """Every registered method, every encoder of codewords, and transformers of scikit-learn in front."""
     for name, recipe in recipes().items():
-        if recipe.learner_class().project is not BaseHasher.project:
-            continue
         kernel = {"kernel": {"n_anchors": 60}} if "kernel" in recipe.preprocessing else {}
         yield name, lambda name=name, kernel=kernel: make_hasher(name, 6, random_state=0, **kernel)
     for encoder in ENCODERS:

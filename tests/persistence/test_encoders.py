@@ -69,7 +69,7 @@ def test_every_linear_method_can_be_exported_and_the_others_say_so(name, blobs, 
     X, y = blobs
     front_end = {"n_anchors": 20} if "kernel" in RECIPES[name].preprocessing else None
     hasher = make_hasher(name, 2, random_state=0, kernel=front_end).fit(X, y)
-    if not hasher[-1]._is_linear():
+    if not hasher[-1]._is_linear:
         with pytest.raises(InvalidInput, match=r"hashers with a linear hash function. Got \w+ instead; save the model"):
             export_encoder(hasher, tmp_path / "encoder.py")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
@@ -69,13 +70,26 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         stream = known_stream(X)
         if stream is not None:
             return stream.mapped(self.project, self._n_features_out, np.float64)  # type: ignore[no-any-return]
-        values = validated(self, X, reset=False, keep_device=self._is_linear())
-        parts = [settled(batch, self._scores_of) for _, batch in Rows(values, type(self).__name__)]
-        return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
+        return self._settled(X, self._scores)  # type: ignore[no-any-return]
 
+    def _settled(self, X: ArrayLike, first: Callable[..., Scored]) -> Any:
+        """Scores whose signs depend on the row alone; ``first`` computes them for all rows of a batch."""
+        values = validated(self, X, reset=False, keep_device=self._on_device)
+        parts = [
+            settled(batch, self._scores_of, lambda rows: first(Rounded(rows), exact=False))
+            for _, batch in Rows(values, type(self).__name__)
+        ]
+        return namespace(parts[0]).concat(parts)
+
+    @property
     def _is_linear(self) -> bool:
         """Whether the hash function is the one of this class."""
         return type(self)._scores is BaseHasher._scores and type(self).project is BaseHasher.project
+
+    @property
+    def _on_device(self) -> bool:
+        """Whether rows of torch or CuPy are encoded where they are."""
+        return self._is_linear
 
     def _scores_of(self, rows: Any, *, exact: bool) -> Scored:
         return self._scores(Rounded(rows), exact=exact)
@@ -83,6 +97,10 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores with a bound on their rounding error; ``exact`` is for one row, in a fixed order of summation."""
         return linear(X, self.projection_, self.intercept_, exact=exact)
+
+    def _signs(self, X: Rounded, *, exact: bool) -> Scored:
+        """Scores whose signs are those of ``_scores``, where that is faster; their magnitudes mean nothing."""
+        return self._scores(X, exact=exact)
 
     def transform(self, X: ArrayLike, *, scores: Floats | None = None) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1: on the device of ``X``, or a Dask array for a Dask collection.
@@ -94,10 +112,13 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         if scores is not None:
             return sign(scores)
+        check_is_fitted(self)
         stream = known_stream(X)
         if stream is not None:
             return stream.mapped(self.transform, self._n_features_out, np.int8)  # type: ignore[no-any-return]
-        return sign(self.project(X))
+        if type(self).project is not BaseHasher.project:  # a learner that computes its scores in its own way
+            return sign(self.project(X))
+        return sign(self._settled(X, self._signs))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Tie-aware mean average precision on ``X``: every row is a query against all other rows.

@@ -6,18 +6,21 @@ hashing method, and one that must be beaten before any other is called good.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
+from shorthash._arrays import to_numpy
+from shorthash._rounding import SURE, Rounded, Scored, by_itself, linear, softmax
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_finite, check_weight
-from shorthash.data.rows import Rows, validated
+from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.boosting import seeded_clone
@@ -129,22 +132,48 @@ class ClassifierCode(SupervisedHasher):
         self.codes_ = C[groups.ids]
         return self
 
-    def project(self, X: ArrayLike) -> Floats:
+    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores, (n_samples, n_bits): the sign is the bit of the predicted class, the magnitude its probability."""
-        check_is_fitted(self)
-        values = validated(self, X, reset=False)
-        scores = np.empty((len(values), self.codewords_.shape[1]))
-        for part, batch in Rows(values, "ClassifierCode"):
-            codes = self.codewords_[self.estimator_.predict(batch)]
-            scores[part] = codes * self._confidence(batch, codes)
-        return scores
+        S, model = self._class_scores(X, exact=exact), self.estimator_
+        if isinstance(model, LogisticRegression):
+            limit = S.values.max(axis=1, keepdims=True) - (2 * S.bound.max(axis=1, keepdims=True) if exact else 0.0)
+            predicted = np.argmax(S.values >= limit, axis=1)
+        else:
+            predicted = by_itself(lambda rows: self.estimator_.predict(rows)[:, None], _rows(X), exact=exact).values[
+                :, 0
+            ]
+        codes = self.codewords_[predicted]
+        if exact or S.values.shape[1] == 1:
+            bound = np.zeros((len(codes), 1))
+        else:
+            second, first = np.partition(S.values, -2, axis=1)[:, -2:].T
+            worst = np.broadcast_to(S.bound, S.values.shape).max(axis=1)
+            bound = np.where(first - second > 2 * SURE * worst, 0.0, np.inf)[:, None]
+        return Scored(codes * self._confidence(X, S, codes), bound)
 
-    def _confidence(self, batch: Any, codes: Codes) -> Floats | float:
+    def _class_scores(self, X: Rounded, *, exact: bool) -> Scored:
+        """What decides between the classes, (n, c), with a bound of the rounding error; one column if unknown."""
+        model = self.estimator_
+        if isinstance(model, LogisticRegression):
+            S = linear(X, model.coef_.T, model.intercept_, exact=exact)
+            if S.values.shape[1] > 1:
+                return S
+            return Scored(np.hstack([np.zeros_like(S.values), S.values]), S.bound)
+        for name in ("decision_function", "predict_proba"):
+            if hasattr(model, name):
+                found = by_itself(partial(_two_columns, getattr(model, name)), _rows(X), exact=exact)
+                return Scored(np.asarray(found.values, dtype=np.float64), found.error)
+        return Scored(np.zeros((len(X.values), 1)), 0.0)
+
+    def _confidence(self, X: Rounded, S: Scored, codes: Codes) -> Floats | float:
         """Probability that each bit is right; 1 where the classifier gives no probabilities."""
-        if not hasattr(self.estimator_, "predict_proba"):
+        if isinstance(self.estimator_, LogisticRegression):
+            p = softmax(S).values
+        elif hasattr(self.estimator_, "predict_proba"):
+            p = np.asarray(self.estimator_.predict_proba(_rows(X)), dtype=np.float64)  # (b, c)
+        else:
             return 1.0
-        p = np.asarray(self.estimator_.predict_proba(batch), dtype=np.float64)  # (b, c)
-        chance = np.where(codes > 0, p @ (self.codewords_ > 0), p @ (self.codewords_ < 0))
+        chance: Floats = np.where(codes > 0, p @ (self.codewords_ > 0), p @ (self.codewords_ < 0))
         return np.maximum(chance, np.finfo(float).tiny)  # a bit keeps its sign even where its probability vanishes
 
     def _draw_codebook(self, n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
@@ -177,6 +206,16 @@ class ClassifierCode(SupervisedHasher):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = False
         return tags
+
+
+def _two_columns(function: Callable[[Any], NDArray[Any]], rows: Any) -> NDArray[Any]:
+    """Scores of classes; a column for each of two classes, where there is one score for both."""
+    scores = function(rows)
+    return np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
+
+
+def _rows(X: Rounded) -> Floats:
+    return np.asarray(to_numpy(X.values), dtype=np.float64)
 
 
 def _default_classifier(rows: Rows, penalty: float) -> LogisticRegression:

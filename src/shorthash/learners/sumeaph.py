@@ -21,6 +21,7 @@ from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows
 from shorthash.learners.codebook_starts import annealed_codebook, expected_confusion, score_weights
 from shorthash.learners.codebooks import CODEBOOKS
+from shorthash.learners.eaph.encoding import likeliest_words
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.sums import GroupStatistics, SumHasher
 
@@ -139,9 +140,16 @@ class SumEAPH(SumHasher):
 
     def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
-        S = linear(X, self.score_weights_, self.shares_, exact=exact)
-        words = unpack(self.cells_, self.codewords_.shape[1])
-        return best_table_word(_posteriors(S), self.table_, words, exact=exact)
+        P = _posteriors(linear(X, self.score_weights_, self.shares_, exact=exact))
+        return best_table_word(P, self.table_, self._words(), exact=exact)
+
+    def _signs(self, X: Rounded, *, exact: bool) -> Scored:
+        """Signs of the best code, which is found without the gains of all others."""
+        P = _posteriors(linear(X, self.score_weights_, self.shares_, exact=exact))
+        return likeliest_words(P, self.table_, self._words())
+
+    def _words(self) -> Codes:
+        return unpack(self.cells_, self.codewords_.shape[1])
 
 
 def _posteriors(S: Scored) -> Scored:

@@ -134,7 +134,7 @@ def _translator(step: Any) -> Callable[[Any], tuple[list[str], Arrays]]:
     for kind, translate in kinds.items():
         if isinstance(step, kind):
             return translate
-    if isinstance(step, BaseHasher) and step._is_linear():
+    if isinstance(step, BaseHasher) and step._is_linear:
         return _linear
     known = ", ".join(kind.__name__ for kind in kinds)
     raise InvalidInput(

@@ -20,15 +20,16 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from shorthash._labels import LabelGroups, group_labels, shared_label
+from shorthash._rounding import Rounded, Scored, best_table_word, softmax
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
-from shorthash.codes.signs import pack, packed_dtype, sign, unpack
+from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.choosing import Candidate, Choice
-from shorthash.learners.eaph.encoding import extend, extension, margins, profiles
+from shorthash.learners.eaph.encoding import extend, extension, likeliest_words, profiles
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
@@ -345,15 +346,15 @@ class EAPH(SupervisedHasher):
         self.expected_map_, self.objective_ = design.value, design.history
         return self
 
-    def project(self, X: ArrayLike) -> Floats:
-        """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
-        return np.concatenate([margins(P, self.table_, self._codebook()) for P in self._posteriors(X)])
+    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
+        """Scores of the bits: the sign is the bit, the magnitude what the best code with the other bit would lose."""
+        P = softmax(self.posterior_.logits(X, exact=exact))
+        return best_table_word(P, self.table_, self._codebook(), exact=exact)
 
-    def transform(self, X: ArrayLike, *, scores: Floats | None = None) -> Codes:
-        """Codes, (n_samples, n_bits), int8, -1 or +1; ``scores`` are what ``project(X)`` gave, if at hand."""
-        if scores is not None:
-            return sign(scores)
-        return np.concatenate([self._codebook()[best_rows(P, self.table_)] for P in self._posteriors(X)])
+    def _signs(self, X: Rounded, *, exact: bool) -> Scored:
+        """Signs of the best code, which is found without the gains of all others."""
+        P = softmax(self.posterior_.logits(X, exact=exact))
+        return likeliest_words(P, self.table_, self._codebook())
 
     def relevance(self, X: ArrayLike) -> Floats:
         r"""Expected share of relevant items in every cell in use, (n_samples, n_cells): a learned distance.
@@ -388,7 +389,7 @@ class EAPH(SupervisedHasher):
     def _posteriors(self, X: ArrayLike) -> list[NDArray[np.float32]]:
         check_is_fitted(self)
         values = validated(self, X, reset=False)
-        return [self.posterior_.predict(np.asarray(b, dtype=np.float32)) for _, b in Rows(values, "EAPH")]
+        return [self.posterior_.predict(batch) for _, batch in Rows(values, "EAPH")]
 
     def _codebook(self) -> Codes:
         return unpack(self.cells_, self.n_features_out_)

@@ -6,17 +6,21 @@ Legend: ids (n,) label set of every row, S (m, u) logits, P (m, u) posteriors of
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from threadpoolctl import threadpool_limits
 
+from shorthash import _rounding
+from shorthash._rounding import Rounded, Scored
 from shorthash._types import Features
+from shorthash.data.rows import BATCH_ROWS
 
 __all__ = [
     "FOLDED_ROWS",
@@ -46,11 +50,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class PosteriorModel(Protocol):
+class PosteriorModel(ABC):
     """What remains of a fit: a map of rows to posteriors."""
+
+    @abstractmethod
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Logarithms of the posteriors, but for a constant per row, (n, u), with a bound of their rounding error."""
 
     def predict(self, X: Features) -> Posteriors:
         """Posteriors over the label sets, (n, u)."""
+        P = np.empty((len(X), self.n_sets), dtype=np.float32)
+        for start in range(0, len(X), BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            P[part] = _rounding.softmax(self.logits(Rounded(X[part]), exact=False)).values
+        return P
+
+    @property
+    @abstractmethod
+    def n_sets(self) -> int:
+        """Number of label sets u."""
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from shorthash._arrays import namespace
+from shorthash._rounding import FEW, UNIT, Rounded, Scored, linear, normalised, shifted_product
 from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import (
     SMALLEST,
     Fitted,
     Folds,
+    PosteriorModel,
     Posteriors,
     calibrate,
     in_threads,
@@ -47,7 +50,7 @@ LARGE = 5e8  # rows times features times label sets from which on one fold choos
 
 
 @dataclass(frozen=True)
-class LogLinear:
+class LogLinear(PosteriorModel):
     """Log-linear model over label sets."""
 
     center: Floats  # (d,)
@@ -59,25 +62,46 @@ class LogLinear:
     penalty: float
     whitening: Floats | None = None  # (d, d) V; None in models of version 0.1
 
+    @property
+    def n_sets(self) -> int:
+        """Number of label sets."""
+        return len(self.label_rows)
+
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Logits of the label sets, (n, u)."""
+        Z = self._mapped(X, exact=exact)
+        if _one_hot(self.label_rows):
+            S = linear(Z, self.weights, self.bias, exact=exact)
+        else:
+            by_class = linear(Z, self.weights, 0.0, exact=exact)
+            worst = namespace(by_class.values).max(by_class.bound, axis=1, keepdims=True)
+            error = Rounded(by_class.values, worst * self.weights.shape[1] ** 0.5)
+            S = linear(error, self.label_rows.T.astype(np.float64), self.bias, exact=exact)
+        return Scored(self.temperature * S.values, self.temperature * (1 + FEW * UNIT) * S.bound)
+
+    def _mapped(self, X: Rounded, *, exact: bool) -> Rounded:
+        """phi(x) with a bound of its rounding error."""
+        if self.whitening is None:
+            return shifted_product(X, self.center, np.eye(len(self.center)) / self.spread, exact=exact)
+        Z = normalised(shifted_product(X, self.center, self.whitening, exact=exact), exact=exact)
+        root = len(self.whitening) ** 0.5
+        return Rounded(root * Z.values, root * (Z.error + UNIT))
+
     def scaled(self, X: Features) -> NDArray[np.float32]:
-        """Rows in the space where the model is linear."""
+        """Phi of rows in float32, for learning."""
         if self.whitening is None:
             return np.asarray((X - self.center) / self.spread, dtype=np.float32)
         Z = np.asarray(X - self.center.astype(np.float32), dtype=np.float32) @ self.whitening.astype(np.float32)
         Z *= np.sqrt(Z.shape[1]) / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), SMALLEST)
         return Z
 
-    def logits(self, Z: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits of the label sets for scaled rows, (n, u)."""
+    def scores(self, Z: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits of scaled rows in float32, for learning; the temperature is left out."""
         S = Z @ self.weights.astype(np.float32)
         if not _one_hot(self.label_rows):
             S = S @ self.label_rows.T.astype(np.float32)
         S += self.bias.astype(np.float32)
         return np.asarray(S)
-
-    def predict(self, X: Features) -> Posteriors:
-        """Posteriors over the label sets."""
-        return softmax(self.temperature * self.logits(self.scaled(X)))
 
 
 def fit_logistic(
@@ -148,7 +172,7 @@ def logistic_path(
     found = in_threads(prepared, parts)
     S = np.empty((len(labels), len(Yg)), dtype=np.float32)
     for (_, _, places), (target, _, held) in zip(parts, found, strict=True):
-        S[places] = target.logits(held)
+        S[places] = target.scores(held)
     pull = calibrate(S, labels)[0] if _one_hot(Yg) else 1.0
     targets = [replace(target, weights=pull * target.weights) for target, _, _ in found]
     models = targets
@@ -161,7 +185,7 @@ def logistic_path(
 
         models = in_threads(learn, range(len(parts)))
         for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
-            S[places] = model.logits(held)
+            S[places] = model.scores(held)
         temperature, loss = calibrate(S, labels)
         yield Step(penalty, temperature, pull, softmax(temperature * S), loss)
 
@@ -195,7 +219,7 @@ def minimise(
     anchor = np.concatenate([target.weights.ravel(), target.bias])
 
     def loss(v: Floats) -> tuple[float, Floats]:
-        S = replace(target, weights=v[:size].reshape(shape), bias=v[size:]).logits(Z)
+        S = replace(target, weights=v[:size].reshape(shape), bias=v[size:]).scores(Z)
         S -= S.max(axis=1, keepdims=True)
         own = S[rows, ids].sum(dtype=np.float64)
         np.exp(S, out=S)

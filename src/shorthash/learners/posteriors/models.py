@@ -15,8 +15,19 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 
+from shorthash._arrays import to_numpy
+from shorthash._rounding import FEW, UNIT, Rounded, Scored, by_itself, norms
 from shorthash._types import Features, Floats
-from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, Posteriors, calibrate, log, softmax
+from shorthash.learners.posteriors.folds import (
+    SMALLEST,
+    Fitted,
+    Folds,
+    PosteriorModel,
+    Posteriors,
+    calibrate,
+    log,
+    softmax,
+)
 from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic
 from shorthash.learners.posteriors.prototypes import fit_prototypes
 from shorthash.learners.posteriors.ridge import fit_ridge
@@ -27,28 +38,45 @@ LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
 
 
 @dataclass(frozen=True)
-class Combination:
+class Combination(PosteriorModel):
     """A product of two models' posteriors, each raised to a power."""
 
     first: PosteriorModel
     second: PosteriorModel
     powers: Floats  # (2,)
 
-    def predict(self, X: Features) -> Posteriors:
-        """Posteriors over the label sets."""
-        return combine(self.first.predict(X), self.second.predict(X), self.powers)
+    @property
+    def n_sets(self) -> int:
+        """Number of label sets."""
+        return self.first.n_sets
+
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Weighted sums of the logits of both."""
+        one, two = self.first.logits(X, exact=exact), self.second.logits(X, exact=exact)
+        a, b = (float(power) for power in self.powers)
+        size = a * abs(one.values) + b * abs(two.values)
+        return Scored(a * one.values + b * two.values, a * one.bound + b * two.bound + FEW * UNIT * size)
 
 
 @dataclass(frozen=True)
-class Classified:
+class Classified(PosteriorModel):
     """A scikit-learn classifier, its probabilities sharpened or flattened by one temperature."""
 
     classifier: Any
     temperature: float
 
-    def predict(self, X: Features) -> Posteriors:
-        """Posteriors over the label sets."""
-        return softmax(self.temperature * log(self.classifier.predict_proba(X)))
+    @property
+    def n_sets(self) -> int:
+        """Number of label sets."""
+        return len(self.classifier.classes_)
+
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Logarithms of the probabilities, times the temperature."""
+        rows = np.asarray(to_numpy(X.values), dtype=np.float64)
+        P = by_itself(self.classifier.predict_proba, rows, exact=exact)
+        logs = np.log(np.maximum(np.asarray(P.values, dtype=np.float64), SMALLEST))
+        relative = P.error / norms(np.asarray(P.values, dtype=np.float64))  # assumed of every probability
+        return Scored(self.temperature * logs, self.temperature * relative)
 
 
 def fit_posteriors(

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from shorthash._rounding import Rounded, Scored, linear, normalised, shifted_product
 from shorthash._types import Features, Floats
-from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, Posteriors, calibrate, in_threads, softmax
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, PosteriorModel, calibrate, in_threads, softmax
 
 __all__ = ["Prototypes", "class_means", "fit_prototypes", "within_covariance"]
 
@@ -26,7 +27,7 @@ SHRINKAGE = 0.5  # of the covariance within label sets
 
 
 @dataclass(frozen=True)
-class Prototypes:
+class Prototypes(PosteriorModel):
     """Cosines to the means of the label sets, turned into posteriors by one temperature."""
 
     center: Floats  # (d,)
@@ -34,15 +35,21 @@ class Prototypes:
     means: Floats  # (r, u), of unit length
     temperature: float
 
+    @property
+    def n_sets(self) -> int:
+        """Number of label sets."""
+        return int(self.means.shape[1])
+
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Cosine of every row with the mean of every label set, times the temperature, (n, u)."""
+        Z = normalised(shifted_product(X, self.center, self.directions, exact=exact), exact=exact)
+        return linear(Z, self.temperature * self.means, 0.0, exact=exact)
+
     def cosines(self, X: Features) -> NDArray[np.float32]:
-        """Cosine of every row with the mean of every label set, (n, u)."""
+        """Cosine of every row with the mean of every label set, (n, u), for learning."""
         Z = (X - self.center) @ self.directions
         length = np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), SMALLEST)
         return np.asarray(Z / length @ self.means, dtype=np.float32)
-
-    def predict(self, X: Features) -> Posteriors:
-        """Posteriors over the label sets."""
-        return softmax(self.temperature * self.cosines(X))
 
 
 def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:

@@ -11,10 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._rounding import Rounded, Scored, linear
 from shorthash._types import Features, Floats
 from shorthash.data.rows import BATCH_ROWS
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, Posteriors, calibrate, in_threads, softmax
+from shorthash.learners.posteriors.folds import (
+    SMALLEST,
+    Fitted,
+    Folds,
+    PosteriorModel,
+    Posteriors,
+    calibrate,
+    in_threads,
+    softmax,
+)
 
 __all__ = ["KernelRidge", "fit_ridge"]
 
@@ -24,7 +34,7 @@ N_ANCHORS = 1000
 
 
 @dataclass(frozen=True)
-class KernelRidge:
+class KernelRidge(PosteriorModel):
     """Ridge regression of the label sets on kernel features, its scores turned into posteriors by one temperature."""
 
     kernel: AnchorRBF
@@ -33,9 +43,15 @@ class KernelRidge:
     temperature: float
     ridge: float
 
-    def predict(self, X: Features) -> Posteriors:
-        """Posteriors over the label sets."""
-        return softmax(np.asarray(self.temperature * (self.kernel.transform(X) @ self.weights + self.bias), np.float32))
+    @property
+    def n_sets(self) -> int:
+        """Number of label sets."""
+        return len(self.bias)
+
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Scores of the label sets, times the temperature, (n, u)."""
+        features = self.kernel.rounded(X, exact=exact)
+        return linear(features, self.temperature * self.weights, self.temperature * self.bias, exact=exact)
 
 
 def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
