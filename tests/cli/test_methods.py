@@ -14,7 +14,7 @@ def test_table(run):
     assert listed == list(recipes())
     rslh = next(line for line in lines if line.startswith("rslh "))
     assert rslh.split() == ["rslh", "Reinforcing", "Short-Length", "Hashing", "2020", "yes", "yes", "authors-code"]
-    assert lines[-1] == "Settings and reference of one: shorthash methods METHOD"
+    assert lines[-1] == "For settings and reference: shorthash methods METHOD"
 
 
 def test_one_method(run):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from shorthash.cli import output
 from shorthash.cli.options import (
+    KERNEL,
     AsJson,
     Bits,
     Checkpoint,
@@ -19,7 +20,7 @@ from shorthash.cli.options import (
     argument,
     flag,
     option,
-    split_kernel_settings,
+    parse_settings,
 )
 
 METHOD = "auto"  # the default method
@@ -71,11 +72,9 @@ def fit(
 
     streaming = stream or bool(label) or checkpoint is not None or features.is_dir()
     name = method or (STREAM_METHOD if streaming else METHOD)
-    parameters, kernel = split_kernel_settings(settings)
-    if anchors is not None:
-        kernel["n_anchors"] = anchors
-    _check_method(name, kernel=bool(kernel), labels=labels is not None or bool(label))
-    hasher = make_hasher(name, bits, preset=preset, kernel=kernel, random_state=seed, **parameters)
+    parameters = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
+    _check_method(name, parameters, labels=labels is not None or bool(label))
+    hasher = make_hasher(name, bits, preset=preset, random_state=seed, **parameters)
     check_output(model)
     rows: Any
     if streaming:
@@ -99,16 +98,17 @@ def fit(
         more = {"speed": f"{len(rows) / seconds:,.0f} rows/s"}
         show_fit(model, hasher, name, preset, len(rows), seconds, more, as_json=as_json)
     else:
-        more = _health(quality, "class" if y is None or y.ndim == 1 else "label set")
+        more = output.code_facts(quality, "rows", "class" if y is None or y.ndim == 1 else "label set")
         show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
 
 
-def _check_method(name: str, *, kernel: bool, labels: bool) -> None:
+def _check_method(name: str, parameters: Iterable[str], *, labels: bool) -> None:
     """Raise if a method cannot use the settings of a kernel, or cannot do without labels."""
     from shorthash.errors import InvalidInput
     from shorthash.methods import method_facts
 
     facts = method_facts(name)
+    kernel = any(parameter.startswith(KERNEL) for parameter in parameters)
     if kernel and not any(step.startswith("AnchorRBF") for step in facts["preprocessing"]):
         raise InvalidInput(
             f"The method {name} has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them "
@@ -157,20 +157,6 @@ def show_fit(
         data["runs"] = [{"n_iter": int(learner.n_iter_)}]
         facts["iterations"] = str(int(learner.n_iter_))
     output.show(data, {**facts, **more}, as_json=as_json)
-
-
-def _health(quality: Mapping[str, Any], group: str) -> dict[str, str]:
-    """Health of the codes of the training rows; purity is measured by class, or by label set."""
-    health = {
-        "buckets": f"{quality['occupied_codes']} in use, the largest holds {quality['largest_bucket']} rows",
-        "entropy": f"{quality['entropy']:.2f} bits",
-        "imbalance": f"{quality['imbalance']:.3f} (0: every bit splits the rows in half)",
-        "correlation": f"{quality['mean_correlation']:.3f} (0: bits are independent)",
-    }
-    if quality["class_collisions"] >= 0:
-        health["collisions"] = f"{quality['class_collisions']} ({group} pairs with the same main bucket)"
-        health["purity"] = f"{quality['purity']:.3f} of the rows belong to the main {group} of their bucket"
-    return health
 
 
 def check_output(path: Path) -> None:

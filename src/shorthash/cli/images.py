@@ -124,12 +124,7 @@ def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
     if measured:
         queries = f"{measured['n_queries']} held-out queries, {measured['n_searched']} images searched"
         facts["mAP"] = f"{measured['map']:.4f} ({queries})"
-    if codes:
-        facts["buckets"] = f"{codes['occupied_codes']} in use, the largest holds {codes['largest_bucket']} items"
-        facts["entropy"] = f"{codes['entropy']:.2f} bits"
-        if "purity" in codes:
-            facts["purity"] = f"{codes['purity']:.3f} of the items belong to the main class of their bucket"
-    return facts
+    return {**facts, **(output.code_facts(codes, "items") if codes else {})}
 
 
 @images.command()

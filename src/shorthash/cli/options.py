@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-KERNEL = "kernel."  # prefix of the settings of the kernel
+KERNEL = "kernel__"  # prefix of the settings of the kernel, as make_hasher takes them
 
 
 def group(name: str, about: str | None) -> typer.Typer:
@@ -64,33 +64,20 @@ AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 
 def parse_settings(given: list[str] | None) -> dict[str, Any]:
-    """Read NAME=VALUE pairs; numbers, true, false and none are converted.
+    """Read NAME=VALUE pairs as ``make_hasher`` takes them; numbers, true, false and none are converted.
 
     Examples
     --------
-    >>> parse_settings(["alpha=7", "beta=1e-3", "boosting=none", "similarity=S"])
-    {'alpha': 7, 'beta': 0.001, 'boosting': None, 'similarity': 'S'}
+    >>> parse_settings(["alpha=7", "beta=1e-3", "boosting=none", "kernel.bandwidth=8"])
+    {'alpha': 7, 'beta': 0.001, 'boosting': None, 'kernel__bandwidth': 8}
     """
     settings = {}
     for pair in given or []:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{pair!r} is not of the form NAME=VALUE", param_hint="--set")
-        settings[name] = _value(text)
+        settings[name.replace("kernel.", KERNEL)] = _value(text)
     return settings
-
-
-def split_kernel_settings(given: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the learner, and those of the kernel.
-
-    Examples
-    --------
-    >>> split_kernel_settings(["alpha=7", "kernel.bandwidth=8"])
-    ({'alpha': 7}, {'bandwidth': 8})
-    """
-    settings = parse_settings(given)
-    kernel = {name.removeprefix(KERNEL): value for name, value in settings.items() if name.startswith(KERNEL)}
-    return {name: value for name, value in settings.items() if not name.startswith(KERNEL)}, kernel
 
 
 def parse_numbers(text: str | None, option: str) -> list[int] | None:

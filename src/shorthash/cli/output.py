@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from shorthash.lab.tables import Table
@@ -77,6 +77,20 @@ def facts_of(data: Mapping[str, Any]) -> dict[str, str]:
         elif isinstance(value, float):
             text = f"{value:.2f}"
         facts[key.removeprefix("n_").replace("_", " ")] = text
+    return facts
+
+
+def code_facts(quality: Mapping[str, Any], what: str, group: str = "class") -> dict[str, str]:
+    """Statistics of codes (``CodeQuality``) as text; ``what`` has codes, and purity is measured by ``group``."""
+    facts = {
+        "buckets": f"{quality['occupied_codes']} in use, the largest holds {quality['largest_bucket']} {what}",
+        "entropy": f"{quality['entropy']:.2f} bits",
+        "imbalance": f"{quality['imbalance']:.3f} (0: every bit splits the {what} in half)",
+        "correlation": f"{quality['mean_correlation']:.3f} (0: bits are independent)",
+    }
+    if quality["class_collisions"] >= 0:
+        facts["collisions"] = f"{quality['class_collisions']} ({group} pairs with the same main bucket)"
+        facts["purity"] = f"{quality['purity']:.3f} of the {what} belong to the main {group} of their bucket"
     return facts
 
 
@@ -193,18 +207,11 @@ def warnings_as_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
-        def showwarning(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def showwarning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, UserWarning):
                 complain("warning", str(message))
             else:
-                usual(message, category, filename, lineno, file, line)
+                usual(message, category, *place, **more)
 
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = showwarning

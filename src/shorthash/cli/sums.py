@@ -24,6 +24,7 @@ import typer
 from shorthash.cli import output
 from shorthash.cli.fit import STREAM_METHOD, check_output, label_columns, show_fit
 from shorthash.cli.options import (
+    KERNEL,
     AsJson,
     Bits,
     Checkpoint,
@@ -36,7 +37,6 @@ from shorthash.cli.options import (
     group,
     option,
     parse_settings,
-    split_kernel_settings,
 )
 
 SumsFile = Annotated[Path, argument("SUMS", "File written by shorthash sums collect.")]
@@ -72,19 +72,20 @@ def collect(
     from shorthash.errors import InvalidInput
     from shorthash.kernels.rbf import AnchorRBF
 
-    other, given = split_kernel_settings(settings)
+    given = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
+    other = [name for name in given if not name.startswith(KERNEL)]
     if other:
-        raise typer.BadParameter(f"{next(iter(other))!r} does not begin with 'kernel.'", param_hint="--set")
+        raise typer.BadParameter(f"{other[0]!r} does not begin with 'kernel.'", param_hint="--set")
     if labels is None and not label:
         raise InvalidInput("Sums need labels; give a file of them as LABELS, or a column of the table with --label.")
     source = scale.as_stream(features, labels, label=label_columns(label))
-    if kernel is not None and (anchors is not None or given):
+    if kernel is not None and given:
         raise typer.BadParameter("the file sets the kernel; leave out --anchors and --set", param_hint="--kernel")
     if kernel is not None:
         features_of = scale.load_collected(kernel).kernel
     else:
-        drawn = {} if anchors is None else {"n_anchors": anchors}
-        features_of = AnchorRBF().set_params(**{"random_state": seed, **drawn, **given})
+        features_of = AnchorRBF(random_state=seed)
+        features_of.set_params(**{name.removeprefix(KERNEL): value for name, value in given.items()})
     with output.progress() as step:
         collected = scale.collect(source, features_of, checkpoint=checkpoint, progress=step)
         scale.save_collected(collected, output_file)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from shorthash._validation import check_n_bits
 from shorthash.errors import DataFileError, InvalidInput
@@ -40,7 +41,6 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".
 SUPERVISED, UNSUPERVISED = "auto", "pcaitq"  # the methods with and without labels, if none is named
 MOST_QUERIES = 1000
 ADDED_AT_ONCE = 1000
-KERNEL = "kernel."  # prefix of settings of the kernel
 ANCHORS = 1000  # default of the kernels
 Progress = Callable[[str, int, int], None]
 Fit = Callable[[NDArray[np.float32], NDArray[Any] | None], Any]
@@ -102,7 +102,7 @@ def fit_images(
     labels : a CSV file of NAME,LABEL (several labels joined by ";"); None takes the folders, if all images are in
         folders and there are at least two
     method : a name as ``make_hasher`` takes it; None: "auto" with labels, "pcaitq" without
-    settings : parameters of the learner, and of the kernel: ``{"kernel.n_anchors": 500}``
+    settings : parameters of the learner, and of the kernel: ``{"kernel__n_anchors": 500}``
     hold_out : share of the images of every class that are queries, 0 for no measurement
     random_state : seed of everything random
     cache : file of features, by content; after an interruption, work continues from it
@@ -265,11 +265,7 @@ def as_targets(labels: Sequence[str]) -> NDArray[Any]:
     sets = [split_label(label) for label in labels]
     if all(len(s) == 1 for s in sets):
         return np.array(list(labels))
-    columns = {label: j for j, label in enumerate(sorted({str(x) for s in sets for x in s}))}
-    Y = np.zeros((len(sets), len(columns)), dtype=np.int8)
-    for row, found in enumerate(sets):
-        Y[row, [columns[str(label)] for label in found]] = 1
-    return Y
+    return np.asarray(MultiLabelBinarizer().fit_transform(sets))
 
 
 def _method(method: str | None, labels: Sequence[str | None]) -> tuple[str, str]:
@@ -317,15 +313,13 @@ def _training_set(
 def _fit(
     method: str, n_bits: int, seed: int, settings: dict[str, Any], X: NDArray[np.float32], y: NDArray[Any] | None
 ) -> Any:
-    """A fitted hasher; a kernel gets no more anchors than there are rows, unless the settings say so."""
+    """A fitted hasher; a kernel gets no more anchors than there are rows, unless the settings do."""
     if method in ("auto", "eaph"):
         settings = {"database": "training", **settings}  # the images learned from are the images searched
-    kernel = {name.removeprefix(KERNEL): value for name, value in settings.items() if name.startswith(KERNEL)}
-    learner = {name: value for name, value in settings.items() if not name.startswith(KERNEL)}
     recipe = recipes().get(method)
-    if recipe is not None and "kernel" in recipe.preprocessing and "n_anchors" not in kernel:
-        kernel["n_anchors"] = min(len(X), recipe.kernel.get("n_anchors", ANCHORS))
-    hasher = make_hasher(method, n_bits, random_state=seed, kernel=kernel, **learner)
+    if recipe is not None and "kernel" in recipe.preprocessing:
+        settings = {"kernel__n_anchors": min(len(X), recipe.kernel.get("n_anchors", ANCHORS)), **settings}
+    hasher = make_hasher(method, n_bits, random_state=seed, **settings)
     return hasher.fit(X, y) if recipe is None or recipe.supervised else hasher.fit(X)
 
 

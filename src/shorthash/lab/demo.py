@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
+import timeit
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +109,7 @@ class DemoResult:
     y : (n,) the digits
     queries, database : row numbers; the database is also what is learned from
     method, seed : what was learned with
-    runs : one per code length
+    runs : one per code length, ascending
     seconds : time for everything
     """
 
@@ -120,16 +121,6 @@ class DemoResult:
     seed: int
     runs: tuple[LengthRun, ...]
     seconds: float
-
-    @property
-    def shortest(self) -> LengthRun:
-        """The run with the fewest bits."""
-        return min(self.runs, key=lambda run: run.n_bits)
-
-    @property
-    def longest(self) -> LengthRun:
-        """The run with the most bits."""
-        return max(self.runs, key=lambda run: run.n_bits)
 
     @property
     def best(self) -> LengthRun:
@@ -149,7 +140,7 @@ def run_demo(
 
     Parameters
     ----------
-    lengths : code lengths, in bits
+    lengths : code lengths, ascending
     per_class : images of every digit used as queries; the others are training rows and database
     method : a name that ``make_hasher`` knows
     seed : of the split, the method and the order of ties among the images shown
@@ -191,7 +182,7 @@ def demo_page(result: DemoResult) -> Page:
     """The result as a page."""
     method, best = recipes()[result.method], result.best
     lengths = [run.n_bits for run in result.runs]
-    shown = {run.n_bits: run for run in (result.shortest, result.longest)}
+    shown = {run.n_bits: run for run in (result.runs[0], result.runs[-1])}
     return Page(
         title=f"Handwritten digits in {lengths[0]} to {lengths[-1]} bits",
         lede=f"{len(result.y)} images of {len(np.unique(result.y))} digits, {result.images[0].size} pixels each. "
@@ -271,13 +262,7 @@ def _retrievals(
 
 def _median_time(action: Callable[[], Any]) -> float:
     """Seconds that an action takes, the first time not counted."""
-    action()
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return statistics.median(timeit.repeat(action, number=1, repeat=1 + REPEATS)[1:])
 
 
 def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
@@ -306,13 +291,13 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
             ),
         ),
         "map-short": (
-            draw_bucket_map(result.shortest.database_codes, labels),
-            _map_caption(result.shortest)
+            draw_bucket_map(result.runs[0].database_codes, labels),
+            _map_caption(result.runs[0])
             + " Squares that touch differ in one bit; each names its digits and how many there are.",
         ),
         "map-long": (
-            draw_bucket_map(result.longest.database_codes, labels),
-            _map_caption(result.longest) + " Squares name their most frequent digit; pale ones hold few images.",
+            draw_bucket_map(result.runs[-1].database_codes, labels),
+            _map_caption(result.runs[-1]) + " Squares name their most frequent digit; pale ones hold few images.",
         ),
     }
 
