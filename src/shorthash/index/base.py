@@ -265,11 +265,12 @@ class HammingIndex(ABC):
     @abstractmethod
     def _within(self, queries: PackedCodes, radius: int, ties: str, seed: int, where: Where | None) -> RadiusResult: ...
 
-    @abstractmethod
-    def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]: ...
+    def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
+        return self._within(queries, radius, "any", 0, where).counts
 
-    @abstractmethod
-    def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]: ...
+    def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
+        ids, distances = self._within(query, self.n_bits, "id", 0, None)[0]
+        return ((distance, ids[distances == distance]) for distance in np.unique(distances).tolist())
 
     @abstractmethod
     def _scored(

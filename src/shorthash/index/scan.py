@@ -118,14 +118,6 @@ class ScanIndex(MemoryIndex):
         positions, distances, offsets = self._near(queries, radius, self._items(ties, seed, where))
         return RadiusResult(self._ids[positions], distances, offsets)
 
-    def _counts(self, queries: PackedCodes, radius: int, where: Where | None) -> NDArray[np.int64]:
-        return np.diff(self._hits(queries, radius, where)[2])
-
-    def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
-        ids, d = self._within(query, self.n_bits, "id", 0, None)[0]
-        for distance in np.unique(d):
-            yield int(distance), ids[d == distance]
-
     def _frozen(self, n_queries: int) -> Self:  # noqa: ARG002
         return copy.copy(self)  # writing replaces arrays and changes none
 

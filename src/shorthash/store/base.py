@@ -436,11 +436,6 @@ class Store(HammingIndex):
             counts = [session.n_within(query, radius, conditions) for query in to_signed(queries).tolist()]
         return np.array(counts, dtype=np.int64)
 
-    def _iterate(self, query: PackedCodes) -> Iterator[tuple[int, AnyIds]]:
-        with self._opened() as session:  # all rings belong to one state, so they are read before the first is returned
-            found = list(session.rings(int(to_signed(query)[0]), "id", 0, [], None))
-        return ((distance, as_ids_array([row[0] for row in rows])) for distance, rows in found)
-
     def _scored(
         self,
         queries: PackedCodes,

@@ -449,7 +449,7 @@ class Session(ABC):
         return ids, distances
 
     def rings(
-        self, query: int, ties: str, seed: int, conditions: list[Clause], k: int | None, column: str = ""
+        self, query: int, ties: str, seed: int, conditions: list[Clause], k: int, column: str = ""
     ) -> Iterator[tuple[int, list[Row]]]:
         """(distance, rows) by increasing distance, only distances that occur, until there are k rows.
 
@@ -458,16 +458,16 @@ class Session(ABC):
         """
         n_bits, order, found = self.version.n_bits, ORDERS.get(ties, ""), 0
         column = column or (order if order == "place" else "")
-        cut = k is not None and ties in (*ORDERS, "any")
+        cut = ties in (*ORDERS, "any")
         for distance in range(n_bits + 1):
             if not self._few(comb(n_bits, distance)):
                 break
             codes = (ring_codes(n_bits, distance) ^ query).tolist()
-            rows = self.probe(codes, conditions, order, k - found if cut and k is not None else None, column)
+            rows = self.probe(codes, conditions, order, k - found if cut else None, column)
             if rows:
                 yield distance, _in_order(rows, ties, seed)
             found += len(rows)
-            if k is not None and found >= k:
+            if found >= k:
                 return
         else:
             return
@@ -477,7 +477,7 @@ class Session(ABC):
             ring = [rows[i] for i in np.flatnonzero(distances == d)]
             yield d, _in_order(ring, ties, seed)
             found += len(ring)
-            if k is not None and found >= k:
+            if found >= k:
                 return
 
     def ball(self, query: int, radius: int, conditions: list[Clause], column: str = "") -> list[Row]:
