@@ -13,8 +13,7 @@ from served import SECRET, allowed, client_of
 
 from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.web import Settings
-from shorthash.web.limits import BODIES, HEADERS, Body, Limits, RateLimit, client_key
-from shorthash.web.metrics import Metrics
+from shorthash.web.limits import BODIES, HEADERS, Body, Limits, Metrics, RateLimit, client_key
 
 JSON = {"content-type": "application/json"}
 

@@ -46,7 +46,7 @@ def test_concurrent_vectors_get_their_own_codes(vectors, rows):
     import asyncio
 
     from shorthash.web import Settings
-    from shorthash.web.metrics import Metrics
+    from shorthash.web.limits import Metrics
     from shorthash.web.service import Service
 
     X, metrics = rows[0], Metrics()
@@ -69,7 +69,7 @@ def test_a_vector_has_one_code_alone_and_among_others(vectors, rows, monkeypatch
     from hostile import hostile_rows
 
     from shorthash.web import Settings
-    from shorthash.web.metrics import Metrics
+    from shorthash.web.limits import Metrics
     from shorthash.web.service import Service
 
     near = hostile_rows(vectors.hasher, rows[0], 40).astype(np.float32)

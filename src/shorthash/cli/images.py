@@ -322,7 +322,7 @@ def serve(
     from shorthash.images import Collection
     from shorthash.web import Settings
     from shorthash.web.app import listen, run
-    from shorthash.web.settings import is_loopback
+    from shorthash.web.limits import is_loopback
 
     settings = Settings(
         token=token or os.environ.get(TOKEN) or None,

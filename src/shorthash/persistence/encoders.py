@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def export_encoder(hasher: Any, path: str | os.PathLike[str]) -> Path:
     lines: list[str] = []
     for number, step in enumerate(steps):
         check_is_fitted(step)
-        code, named = _translator(step)(step)
+        code, named = _translated(step)
         arrays |= {f"{name}_{number}": array for name, array in named.items()}
         places = {name: f'W["{name}_{number}"]' for name in named}
         lines += [f"    {line.format(**places)}" for line in code]
@@ -99,45 +98,26 @@ def export_encoder(hasher: Any, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _kernel(step: AnchorRBF) -> tuple[list[str], Arrays]:
-    features: Any = step.features()
-    lines = [
-        "X = X - {shift}",
-        "X = np.hstack([X, (X * X).sum(axis=1, keepdims=True), np.ones((len(X), 1))])",
-        "X = np.exp(np.minimum(X @ {weights}, 0)) - {mean}",
-    ]
-    return lines, {"shift": features.shift, "weights": features.weights, "mean": step.mean_}
-
-
-def _bias(_: Bias) -> tuple[list[str], Arrays]:
-    return ["X = np.hstack([X, np.ones((len(X), 1))])"], {}
-
-
-def _scaler(step: Any) -> tuple[list[str], Arrays]:
-    centre = np.zeros(step.n_features_in_) if step.mean_ is None else step.mean_
-    width = np.ones(step.n_features_in_) if step.scale_ is None else step.scale_
-    return ["X = (X - {centre}) / {width}"], {"centre": centre, "width": width}
-
-
-def _linear(step: BaseHasher) -> tuple[list[str], Arrays]:
-    arrays = {"projection": step.projection_, "intercept": np.asarray(step.intercept_)}
-    return ["X = X @ {projection} + {intercept}"], arrays
-
-
-def _translator(step: Any) -> Callable[[Any], tuple[list[str], Arrays]]:
-    """The function that turns a step into lines of code and arrays."""
-    kinds: dict[type[Any], Callable[[Any], tuple[list[str], Arrays]]] = {
-        AnchorRBF: _kernel,
-        Bias: _bias,
-        StandardScaler: _scaler,
-    }
-    for kind, translate in kinds.items():
-        if isinstance(step, kind):
-            return translate
+def _translated(step: Any) -> tuple[list[str], Arrays]:
+    """A step of a pipeline as lines of code, and the arrays that they name in braces."""
+    if isinstance(step, AnchorRBF):
+        features: Any = step.features()
+        lines = [
+            "X = X - {shift}",
+            "X = np.hstack([X, (X * X).sum(axis=1, keepdims=True), np.ones((len(X), 1))])",
+            "X = np.exp(np.minimum(X @ {weights}, 0)) - {mean}",
+        ]
+        return lines, {"shift": features.shift, "weights": features.weights, "mean": step.mean_}
+    if isinstance(step, Bias):
+        return ["X = np.hstack([X, np.ones((len(X), 1))])"], {}
+    if isinstance(step, StandardScaler):
+        centre = np.zeros(step.n_features_in_) if step.mean_ is None else step.mean_
+        width = np.ones(step.n_features_in_) if step.scale_ is None else step.scale_
+        return ["X = (X - {centre}) / {width}"], {"centre": centre, "width": width}
     if isinstance(step, BaseHasher) and step._is_linear:
-        return _linear
-    known = ", ".join(kind.__name__ for kind in kinds)
+        arrays = {"projection": step.projection_, "intercept": np.asarray(step.intercept_)}
+        return ["X = X @ {projection} + {intercept}"], arrays
     raise InvalidInput(
-        f"An encoder can be written for {known} and hashers with a linear hash function. Got {type(step).__name__} "
-        "instead; save the model with save() and encode with this package."
+        "An encoder can be written for AnchorRBF, Bias, StandardScaler and hashers with a linear hash function. Got "
+        f"{type(step).__name__} instead; save the model with save() and encode with this package."
     )

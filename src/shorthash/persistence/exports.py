@@ -12,7 +12,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,8 @@ ROWS_AT_ONCE = 500  # rows of one INSERT; SQLite takes at most 500 by default in
 FIRST_LINE = re.compile(r"-- shorthash: codes of (\d+) bits")
 
 
-@dataclass(frozen=True)
-class _Contents:
-    """What a file holds: packed codes, ids, vectors (or None), and the code length where the file states it."""
-
-    codes: NDArray[Any]
-    ids: NDArray[Any]
-    vectors: NDArray[Any] | None = None
-    n_bits: int | None = None
+Contents = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int | None]
+"""What a file holds: packed codes, ids, vectors (or None), and the code length (None: the file does not state it)."""
 
 
 def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
@@ -91,11 +84,11 @@ def import_index(path: str | os.PathLike[str], n_bits: int | None = None) -> Buc
     _, read = _format(source)
     if not source.is_file():
         raise DataFileError(f"There is no file {source}; check the path.")
-    found = read(source)
-    known = found.n_bits if n_bits is None else check_n_bits(n_bits, "import_index")
+    codes, ids, vectors, stated = read(source)
+    known = stated if n_bits is None else check_n_bits(n_bits, "import_index")
     if known is None:
         raise InvalidInput(f"{source} does not state how many bits its codes have; pass n_bits=...")
-    return BucketIndex(known).add(found.codes, found.ids, vectors=found.vectors)
+    return BucketIndex(known).add(codes, ids, vectors=vectors)
 
 
 def _write_faiss(index: HammingIndex, path: Path) -> None:
@@ -109,7 +102,7 @@ def _write_faiss(index: HammingIndex, path: Path) -> None:
     path.write_bytes(faiss.serialize_index_binary(mapped).data)  # faiss.write_index_binary may overlook a full disk
 
 
-def _read_faiss(path: Path) -> _Contents:
+def _read_faiss(path: Path) -> Contents:
     faiss = require_extra("faiss", "faiss", "Importing from FAISS")
     try:
         owner = faiss.read_index_binary(str(path))  # must outlive the objects made from it below
@@ -128,7 +121,7 @@ def _read_faiss(path: Path) -> _Contents:
     octets = faiss.vector_to_array(structure.xb).reshape(len(ids), structure.d // 8)
     if structure.d > 64:
         raise DataFileError(f"{path} holds codes of {structure.d} bits; shorthash takes up to 64.")
-    return _Contents(codes_from_bytes(octets), ids)
+    return codes_from_bytes(octets), ids, None, None
 
 
 def _write_parquet(index: HammingIndex, path: Path) -> None:
@@ -144,7 +137,7 @@ def _write_parquet(index: HammingIndex, path: Path) -> None:
     parquet.write_table(table, path)
 
 
-def _read_parquet(path: Path) -> _Contents:
+def _read_parquet(path: Path) -> Contents:
     arrow = require_extra("pyarrow", "tables", "Importing from Parquet")
     parquet = require_extra("pyarrow.parquet", "tables", "Importing from Parquet")
     try:
@@ -162,7 +155,7 @@ def _read_parquet(path: Path) -> _Contents:
         flat = table.column("vector").combine_chunks().flatten()
         vectors = flat.to_numpy(zero_copy_only=False).reshape(len(codes), -1)
     n_bits = (table.schema.metadata or {}).get(b"shorthash.n_bits")
-    return _Contents(codes, ids, vectors, None if n_bits is None else int(n_bits))
+    return codes, ids, vectors, None if n_bits is None else int(n_bits)
 
 
 def _write_sql(index: HammingIndex, path: Path) -> None:
@@ -175,7 +168,7 @@ def _write_sql(index: HammingIndex, path: Path) -> None:
         file.write("CREATE INDEX items_code ON items (code);\nCOMMIT;\n")
 
 
-def _read_sql(path: Path) -> _Contents:
+def _read_sql(path: Path) -> Contents:
     """Run a script in a database in memory that allows nothing but tables and rows."""
     try:
         text = path.read_bytes().decode("utf-8")
@@ -208,7 +201,7 @@ def _write_sqlite(index: HammingIndex, path: Path) -> None:
         raise OSError(str(error)) from error
 
 
-def _read_sqlite(path: Path) -> _Contents:
+def _read_sqlite(path: Path) -> Contents:
     with closing(_open_to_read(path)) as database:
         try:
             n_bits = int(database.execute("PRAGMA user_version").fetchone()[0])
@@ -253,14 +246,14 @@ def _literal(value: int | str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _read_items(database: sqlite3.Connection, path: Path, n_bits: int | None) -> _Contents:
+def _read_items(database: sqlite3.Connection, path: Path, n_bits: int | None) -> Contents:
     try:
         rows = database.execute("SELECT id, code FROM items ORDER BY rowid").fetchall()
     except sqlite3.Error as error:
         raise DataFileError(f"{path} has no table items with id and code ({error}); export it again.") from error
     ids = np.array([i for i, _ in rows]) if rows else np.empty(0, dtype=np.int64)
     codes = np.array([code for _, code in rows], dtype=np.int64).view(np.uint64)
-    return _Contents(codes, ids, n_bits=n_bits)
+    return codes, ids, None, n_bits
 
 
 def _authorize(action: int, *names: str | None) -> int:
@@ -279,7 +272,7 @@ def _authorize(action: int, *names: str | None) -> int:
 
 
 Writer = Callable[[HammingIndex, Path], None]
-Reader = Callable[[Path], _Contents]
+Reader = Callable[[Path], Contents]
 
 FORMATS: dict[str, tuple[Writer, Reader]] = {
     ".faiss": (_write_faiss, _read_faiss),

@@ -361,8 +361,26 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
             yield file
+    except FileNotFoundError as error:
+        raise DamagedFile(f"{path} is missing: {ADVICE}") from error
     except OSError as error:
         raise PersistenceError(f"Cannot read {path}: {error.strerror}; check its permissions.") from error
+
+
+@contextmanager
+def _damage_explained(path: Path, what: str) -> Iterator[None]:
+    """Turn errors of parsing into DamagedFile."""
+    try:
+        yield
+    except PersistenceError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise DamagedFile(f"{path} is damaged: {what}{ADVICE}") from error
+
+
+def _check_equal(found: object, expected: object) -> None:
+    if found != expected:
+        raise ValueError("a checksum differs")
 
 
 def read_file(path: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -381,17 +399,12 @@ def _read_file_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], dict[
     """The checked description, the header, and where the arrays begin."""
     length = int.from_bytes(file.read(8), "little")
     header = file.read(length if length <= LARGEST_HEADER else len(FILE_START))
-    try:
+    with _damage_explained(path, "its table of contents cannot be read; "):
         contents = json.loads(header)
         meta = json.loads(contents["__metadata__"]["save"])
         _check_version(path, meta)
-        intact = contents["__metadata__"]["checksum"] == _header_checksum(contents) and header == _as_header(contents)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, PersistenceError):
-            raise
-        intact = False
-    if not intact:
-        raise DamagedFile(f"{path} is damaged: its table of contents cannot be read; {ADVICE}")
+        _check_equal(contents["__metadata__"]["checksum"], _header_checksum(contents))
+        _check_equal(header, _as_header(contents))
     return meta, contents, 8 + length
 
 
@@ -462,35 +475,21 @@ def _read_folder_meta(path: Path) -> dict[str, Any]:
             f"{path / META} was not written by shorthash, or its first bytes are damaged; "
             "give the folder that save() wrote."
         )
-    try:
+    with _damage_explained(path / META, ""):
         meta = json.loads(raw)
         _check_version(path, meta)
-        intact = meta.pop("checksum") == _digest(_canonical(meta))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, NewerVersion):
-            raise
-        intact = False
-    if not intact:
-        raise DamagedFile(f"{path / META} is damaged: {ADVICE}")
+        _check_equal(meta.pop("checksum"), _digest(_canonical(meta)))
     return dict(meta)
 
 
 def _read_array_file(folder: Path, expected: Mapping[str, Any], *, mmap: bool) -> dict[str, Array]:
     path = folder / Path(expected["file"]).name  # never outside the folder
-    try:
-        with path.open("rb") as file:
-            octets = _read_bytes(path, file, expected["n_bytes"], mmap=mmap)
-    except FileNotFoundError as error:
-        raise DamagedFile(f"{path} is missing: {ADVICE}") from error
-    except OSError as error:
-        raise PersistenceError(f"Cannot read {path}: {error.strerror}; check its permissions.") from error
+    with _opened(path) as file:
+        octets = _read_bytes(path, file, expected["n_bytes"], mmap=mmap)
     if not mmap and _digest(octets.data) != expected["sha256"]:
         raise DamagedFile(f"{path} is damaged: its checksum differs; {ADVICE}")
-    try:
+    with _damage_explained(path, "its table of contents cannot be read; "):
         length = int.from_bytes(octets[:8].tobytes(), "little")
         header = octets[8 : 8 + min(length, LARGEST_HEADER)].tobytes()
-        if _digest(header) != expected["header_sha256"]:
-            raise ValueError("the checksum of the header differs")
+        _check_equal(_digest(header), expected["header_sha256"])
         return _views(json.loads(header), octets[8 + length :])
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise DamagedFile(f"{path} is damaged: its table of contents cannot be read; {ADVICE}") from error

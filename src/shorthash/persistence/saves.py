@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from shorthash.errors import DamagedFile, PersistenceError
+from shorthash.index.base import MemoryIndex
 from shorthash.persistence.files import check_arrays, read_meta, read_save, write_file, write_folder
-from shorthash.persistence.registry import ESTIMATORS, INDEXES, registered_name
-from shorthash.persistence.values import Decoder, Encoder
+from shorthash.persistence.values import ESTIMATORS, INDEXES, Decoder, Encoder, registered_name
 
 __all__ = ["describe", "load", "save", "verify"]
 
@@ -44,7 +44,10 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
     ...     load(save(index, f"{folder}/index")).search([[1, 1, 1]], k=2).ids.tolist()
     [[0, 1]]
     """
-    name = registered_name(obj, ESTIMATORS) or registered_name(obj, INDEXES)
+    kind = "pipeline" if hasattr(obj, "steps") else "model"
+    name = registered_name(obj, ESTIMATORS)
+    if name is None:
+        kind, name = "index", registered_name(obj, INDEXES)
     if name is None:
         kinds = ", ".join(sorted([*ESTIMATORS, *INDEXES]))
         raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
@@ -52,13 +55,13 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         obj.verify()  # a damaged array must not get a new checksum that fits it
     encoder = Encoder(leave_out=NOT_SAVED if statistics else (*NOT_SAVED, "statistics_", "kept_rows_"))
     meta = {
-        "kind": _kind(obj),
+        "kind": kind,
         "class": name,
         "statistics": statistics,
         "summary": _summary(obj),
         "value": encoder.encode(obj, name),
     }
-    write = write_file if meta["kind"] == "index" else write_folder
+    write = write_file if kind == "index" else write_folder
     write(Path(path), meta, encoder.arrays)
     return Path(path)
 
@@ -111,15 +114,9 @@ def verify(path: str | os.PathLike[str]) -> None:
     read_save(Path(path), mmap=False)
 
 
-def _kind(obj: Any) -> str:
-    if registered_name(obj, INDEXES):
-        return "index"
-    return "pipeline" if hasattr(obj, "steps") else "model"
-
-
 def _summary(obj: Any) -> dict[str, int]:
     """Sizes that ``describe`` reports."""
-    if registered_name(obj, INDEXES):
+    if isinstance(obj, MemoryIndex):
         dimension = {} if obj.dimension is None else {"dimension": obj.dimension}
         return {"n_bits": obj.n_bits, "n_items": len(obj), **dimension}
     steps = [step for _, step in getattr(obj, "steps", [("", obj)])]

@@ -2,6 +2,9 @@
 
 Numbers, strings, None and lists are written as they are. Everything else is a node: an object whose key ``"$"`` names
 its kind. Arrays go to the array file under a name; their node keeps name, type and shape.
+
+A saved file can name only the classes listed here, and learners of methods that installed packages register by entry
+points. Any other name is an error, so loading never runs code that came with a file.
 """
 
 from __future__ import annotations
@@ -15,14 +18,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import PersistenceError
+from shorthash.methods import RECIPES, STEPS, Recipe, import_class, recipes
 from shorthash.persistence.files import TYPES
-from shorthash.persistence.registry import DATACLASSES, ESTIMATORS, INDEXES, find_class, registered_name
 
-__all__ = ["Decoder", "Encoder"]
+__all__ = ["DATACLASSES", "ESTIMATORS", "INDEXES", "Decoder", "Encoder", "registered_name"]
 
 Array = NDArray[Any]
 
+METHOD = "method:"  # prefix of the name of a learner that an installed package registers
 SHORT_LIST = 4096  # string arrays up to this size are readable in meta.json; longer ones go to the array file
+
+
+ESTIMATORS = {
+    path.rpartition(":")[2]: path
+    for path in (
+        *STEPS.values(),
+        *(recipe.learner for recipe in RECIPES.values()),
+        "shorthash.learners.boosting:BitBoost",
+        "shorthash.learners.encoders:CodewordHasher",
+        "shorthash.pipeline:HasherPipeline",
+        "sklearn.linear_model:LogisticRegression",
+    )
+}
+"""Estimators and pipelines: saved as parameters and fitted attributes."""
+
+DATACLASSES = {
+    "Classified": "shorthash.learners.posteriors.models:Classified",
+    "Combination": "shorthash.learners.posteriors.models:Combination",
+    "Convergence": "shorthash.learners.rslh.steps:Convergence",
+    "GroupStatistics": "shorthash.learners.sums:GroupStatistics",
+    "KeptRows": "shorthash.learners.kept_rows:KeptRows",
+    "KernelRidge": "shorthash.learners.posteriors.ridge:KernelRidge",
+    "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
+    "LogPosterior": "shorthash.learners.encoders:LogPosterior",
+    "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
+    "RidgeScores": "shorthash.learners.encoders:RidgeScores",
+}
+"""Dataclasses among fitted attributes: saved field by field."""
+
+INDEXES = {
+    "BucketIndex": "shorthash.index.buckets:BucketIndex",
+    "FaissIndex": "shorthash.index.scan:FaissIndex",
+    "ScanIndex": "shorthash.index.scan:ScanIndex",
+}
+"""Indexes: saved by ``export_state``."""
+
+
+def registered_name(value: object, registry: dict[str, str]) -> str | None:
+    """Name of the class of ``value`` if exactly that class is registered."""
+    cls = type(value)
+    for name, path in registry.items():
+        if path.endswith(f":{cls.__qualname__}") and import_class(path) is cls:
+            return name
+    if registry is ESTIMATORS:
+        for name, recipe in _registered_methods().items():
+            if recipe.learner_class() is cls:
+                return METHOD + name
+    return None
+
+
+def _registered_methods() -> dict[str, Recipe]:
+    """Methods that installed packages register."""
+    return {name: recipe for name, recipe in recipes().items() if name not in RECIPES}
 
 
 class Encoder:
@@ -39,10 +96,10 @@ class Encoder:
 
     def encode(self, value: Any, where: str) -> Any:
         """JSON for a value; ``where`` names it in messages and in the array file."""
-        if value is None or isinstance(value, bool | str):
+        if value is None or isinstance(value, bool | str):  # strings of NumPy too
             return value
         if isinstance(value, np.generic):
-            return self._scalar(value, where)
+            return {"$": "scalar", "array": self._array(np.asarray(value), where)}
         if isinstance(value, int):
             return value
         if isinstance(value, float):
@@ -51,9 +108,6 @@ class Encoder:
             return self._array(value, where)
         if isinstance(value, np.random.RandomState):
             return self._random_state(value, where)
-        return self._container(value, where)
-
-    def _container(self, value: Any, where: str) -> Any:
         if type(value) is list:
             return self._items(value, where)
         if type(value) is tuple:
@@ -90,11 +144,6 @@ class Encoder:
 
     def _map(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
         return {key: self.encode(value, f"{where}.{key}") for key, value in values.items()}
-
-    def _scalar(self, value: np.generic, where: str) -> Any:
-        if value.dtype.kind == "U":
-            return str(value)
-        return {"$": "scalar", "array": self._array(np.asarray(value), where)}
 
     def _array(self, value: Array, where: str) -> dict[str, Any]:
         if value.dtype.kind == "U":
@@ -201,15 +250,20 @@ class Decoder:
         return generator
 
     def _dataclass(self, node: Mapping[str, Any]) -> Any:
-        return find_class(node["class"], DATACLASSES)(**self._map(node["fields"]))
+        return import_class(DATACLASSES[node["class"]])(**self._map(node["fields"]))
 
     def _estimator(self, node: Mapping[str, Any]) -> Any:
-        estimator = find_class(node["class"], ESTIMATORS)(**self._map(node["params"]))
+        name = node["class"]
+        if name.startswith(METHOD):
+            cls = _registered_methods()[name.removeprefix(METHOD)].learner_class()
+        else:
+            cls = import_class(ESTIMATORS[name])
+        estimator: Any = cls(**self._map(node["params"]))
         vars(estimator).update(self._map(node["state"]))
         if hasattr(estimator, "_after_load"):
             estimator._after_load()
         return estimator
 
     def _index(self, node: Mapping[str, Any]) -> Any:
-        cls = find_class(node["class"], INDEXES)
+        cls: Any = import_class(INDEXES[node["class"]])
         return cls.from_state(node["n_bits"], self._map(node["state"]), thorough=self._thorough)

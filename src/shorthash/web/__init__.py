@@ -9,6 +9,6 @@ for _module in ("fastapi", "python_multipart", "orjson", "prometheus_client"):
     require_extra(_module, "web", "Serving a collection")
 
 from shorthash.web.app import create_app  # noqa: E402
-from shorthash.web.settings import Settings  # noqa: E402
+from shorthash.web.limits import Settings  # noqa: E402
 
 __all__ = ["Settings", "create_app"]

@@ -12,8 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import TypeAdapter
 
 from shorthash.images import AddReport, Bucket
-from shorthash.web.limits import DEADLINE
-from shorthash.web.metrics import CONTENT_TYPE
+from shorthash.web.limits import CONTENT_TYPE, DEADLINE
 from shorthash.web.schema import (
     Added,
     BucketList,

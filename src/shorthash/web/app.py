@@ -22,12 +22,10 @@ from shorthash._validation import check_count
 from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
 from shorthash.images import Collection
 from shorthash.web.api import Json, api_router
-from shorthash.web.limits import Limits, log
-from shorthash.web.metrics import Metrics
+from shorthash.web.limits import Limits, Metrics, Settings, log
 from shorthash.web.pages import router as page_router
 from shorthash.web.schema import broken_rule, keep_in_memory
 from shorthash.web.service import Service
-from shorthash.web.settings import Settings
 
 __all__ = ["create_app", "listen", "run"]
 

@@ -1,4 +1,4 @@
-"""The middleware around every request: limits of host, rate, size and time, security headers, and metrics.
+"""Settings of a server, its metrics, and the middleware that limits host, rate, size and time of every request.
 
 Starlette's ``TrustedHostMiddleware`` is not used: it would refuse every IP address that is not listed, and its answer
 does not say what to do.
@@ -10,20 +10,44 @@ import asyncio
 import ipaddress
 import logging
 import math
+import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shorthash.web.metrics import Metrics
-from shorthash.web.settings import Settings
+from shorthash._validation import check_count, check_weight
+from shorthash.errors import InvalidInput
 
-__all__ = ["DEADLINE", "HEADERS", "Body", "Limits", "RateLimit", "client_key", "is_known_host", "log"]
+__all__ = [
+    "CONTENT_TYPE",
+    "DEADLINE",
+    "HEADERS",
+    "MIB",
+    "Body",
+    "Limits",
+    "Metrics",
+    "RateLimit",
+    "Settings",
+    "client_key",
+    "is_known_host",
+    "is_loopback",
+    "log",
+]
+
+MIB = 1 << 20
+LOOPBACK = ("localhost",)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+WORK_SECONDS = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 
 DEADLINE = "shorthash.deadline"  # where routes find the asyncio.Timeout of their request
 UNLIMITED = ("/static/", "/thumbnails/", "/healthz")  # a page of results requests many of these at once
@@ -45,6 +69,120 @@ HEADERS: list[tuple[bytes, bytes]] = [
 NO_STORE = (b"cache-control", b"no-store")
 CLOSE = {"Connection": "close"}
 log = logging.getLogger("shorthash.web")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits of a server.
+
+    Attributes
+    ----------
+    token : what writers must send as ``Authorization: Bearer TOKEN``; None: nobody can write
+    hosts : names the server answers to; IP addresses are always accepted
+    max_body : bytes of a request's body
+    max_pixels : pixels of an image
+    max_images : images in one request
+    max_items : vectors in one request to add
+    max_k : neighbours in one answer
+    max_rerank : vectors that one search may compare
+    rate : requests per second of one client; 0: no limit
+    burst : requests that may come at once; None: twice the rate, and at least 20
+    timeout : seconds until a request is aborted
+    remembered : bytes of answers that are cached until the next write; 0: none
+    threads : searches and decodings that run at the same time
+
+    Examples
+    --------
+    >>> Settings(rate=5).burst_size, Settings().writable
+    (20.0, False)
+    """
+
+    token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = LOOPBACK
+    max_body: int = 32 * MIB
+    max_pixels: int = 40_000_000
+    max_images: int = 100
+    max_items: int = 10_000
+    max_k: int = 1000
+    max_rerank: int = 200_000
+    rate: float = 200.0
+    burst: int | None = None
+    timeout: float = 30.0
+    remembered: int = 64 * MIB
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+
+    def __post_init__(self) -> None:
+        for name in ("max_body", "max_pixels", "max_images", "max_items", "max_k", "max_rerank", "threads"):
+            check_count(getattr(self, name), name, "Settings")
+        check_count(self.remembered, "remembered", "Settings", low=0)
+        check_weight(self.rate, "rate", "Settings")
+        check_weight(self.timeout, "timeout", "Settings", positive=True)
+        if self.burst is not None:
+            check_count(self.burst, "burst", "Settings")
+        if self.token is not None and (not self.token.isascii() or not self.token.isprintable() or not self.token):
+            raise InvalidInput("The token must be printable ASCII and not empty; make one with: openssl rand -hex 32")
+
+    @property
+    def writable(self) -> bool:
+        """Whether there is a token to write with."""
+        return self.token is not None
+
+    @property
+    def burst_size(self) -> float:
+        """Number of requests that may come at once."""
+        return float(self.burst if self.burst is not None else max(2 * self.rate, 20))
+
+
+class Metrics:
+    """Counters of one application, in a registry of their own.
+
+    Attributes
+    ----------
+    search : histogram of seconds from a code to its neighbours
+    encode : histogram of seconds from vectors to codes; concurrent requests are encoded together
+    encoded : counter of vectors encoded
+    remembered : counter of searches answered from the cache
+    """
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter("shorthash_requests", "Requests.", ("method", "route", "status"), registry=registry)
+        self._seconds = Histogram(
+            "shorthash_request_seconds",
+            "Seconds from request to answer.",
+            ("route",),
+            registry=registry,
+            buckets=REQUEST_SECONDS,
+        )
+        self.search = Histogram(
+            "shorthash_search_seconds", "Seconds from code to neighbours.", registry=registry, buckets=WORK_SECONDS
+        )
+        self.encode = Histogram(
+            "shorthash_encode_seconds",
+            "Seconds from vectors to codes; concurrent requests are encoded together.",
+            registry=registry,
+            buckets=WORK_SECONDS,
+        )
+        self.encoded = Counter("shorthash_encoded_vectors", "Vectors of queries encoded.", registry=registry)
+        self.remembered = Counter(
+            "shorthash_remembered_answers", "Searches answered from the cache.", registry=registry
+        )
+        self._items = Gauge("shorthash_items", "Items in the collection.", registry=registry)
+        self._buckets = Gauge("shorthash_buckets", "Codes that occur in the collection.", registry=registry)
+        self._n_bits = Gauge("shorthash_code_bits", "Length of the codes.", registry=registry)
+
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request by its route template, so that the number of labels is bounded."""
+        method = method if method in METHODS else "other"
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def text(self, n_items: int, n_buckets: int, n_bits: int) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        self._items.set(n_items)
+        self._buckets.set(n_buckets)
+        self._n_bits.set(n_bits)
+        return generate_latest(self._registry)
 
 
 class Limits:
@@ -260,3 +398,19 @@ def is_known_host(header: str, names: frozenset[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host.lower() in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -26,7 +26,7 @@ from starlette.formparsers import MultiPartParser
 
 from shorthash.images import Collection
 from shorthash.store.items import LONGEST
-from shorthash.web.settings import Settings
+from shorthash.web.limits import Settings
 
 __all__ = [
     "Added",

@@ -19,8 +19,7 @@ from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images import AddReport, Collection, Found, Item
 from shorthash.images.collection import RERANK_RADIUS
 from shorthash.index.items import AnyIds
-from shorthash.web.metrics import Metrics
-from shorthash.web.settings import Settings
+from shorthash.web.limits import Metrics, Settings
 
 __all__ = ["AnswerCache", "Service", "as_bits", "item_value", "parse_id", "search_value"]
 
