@@ -31,8 +31,34 @@ class SearchResult:
         return len(self.ids)
 
 
+class _ByQuery:
+    """Flat arrays with the hits of the first query, then those of the second, ...; ``offsets`` separates them."""
+
+    offsets: NDArray[np.int64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of hits of every query, (n_queries,)."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[query] for query in range(len(self)))
+
+    def __getitem__(self, query: int) -> Any:
+        """The hits of one query."""
+        raise NotImplementedError
+
+    def _rows_of(self, query: int) -> slice:
+        """The range that one query owns; negative numbers count from the end."""
+        row = range(len(self))[query]
+        return slice(self.offsets[row], self.offsets[row + 1])
+
+
 @dataclass(frozen=True)
-class RadiusResult:
+class RadiusResult(_ByQuery):
     """All items within a radius of every query, in flat arrays, because queries differ in their number of items.
 
     Attributes
@@ -54,25 +80,14 @@ class RadiusResult:
     distances: Distances
     offsets: NDArray[np.int64]
 
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Number of hits of every query, (n_queries,)."""
-        return np.diff(self.offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
     def __getitem__(self, query: int) -> tuple[NDArray[Any], Distances]:
         """Ids and distances of one query, as views."""
-        rows = _rows_of(query, self.offsets)
+        rows = self._rows_of(query)
         return self.ids[rows], self.distances[rows]
-
-    def __iter__(self) -> Iterator[tuple[NDArray[Any], Distances]]:
-        return (self[query] for query in range(len(self)))
 
 
 @dataclass(frozen=True)
-class RerankResult:
+class RerankResult(_ByQuery):
     """The items with the best scores of every query, best first, in flat arrays, because a ball may hold fewer than k.
 
     Attributes
@@ -86,20 +101,14 @@ class RerankResult:
     scores: NDArray[np.float32]
     offsets: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
     def __getitem__(self, query: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Ids and scores of one query, as views."""
-        rows = _rows_of(query, self.offsets)
+        rows = self._rows_of(query)
         return self.ids[rows], self.scores[rows]
-
-    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        return (self[query] for query in range(len(self)))
 
 
 @dataclass(frozen=True)
-class BucketSlices:
+class BucketSlices(_ByQuery):
     """The occupied buckets within a radius of every query, as ranges of one shared array: nothing is copied.
 
     Attributes
@@ -127,21 +136,9 @@ class BucketSlices:
         """Where every slice ends in ``positions``, (n_slices,)."""
         return np.asarray(self.bounds[self.buckets.astype(np.int64) + 1])
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
     def __getitem__(self, query: int) -> list[tuple[int, NDArray[Any]]]:
         """(distance, positions) of every bucket of one query, as views, nearest first."""
-        rows = _rows_of(query, self.offsets)
+        rows = self._rows_of(query)
         buckets = self.buckets[rows].astype(np.int64)
         ranges = zip(self.distances[rows].tolist(), self.bounds[buckets], self.bounds[buckets + 1], strict=True)
         return [(distance, self.positions[start:stop]) for distance, start, stop in ranges]
-
-    def __iter__(self) -> Iterator[list[tuple[int, NDArray[Any]]]]:
-        return (self[query] for query in range(len(self)))
-
-
-def _rows_of(query: int, offsets: NDArray[np.int64]) -> slice:
-    """The range that one query owns; negative numbers count from the end."""
-    row = range(len(offsets) - 1)[query]
-    return slice(offsets[row], offsets[row + 1])
