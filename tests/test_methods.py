@@ -241,7 +241,7 @@ def test_every_hasher_of_the_room_is_public_and_has_a_name():
         for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
         if issubclass(member, BaseHasher) and member is not BaseHasher and not inspect.isabstract(member)
     }
-    assert {cls.__name__ for cls in learners} <= set(shorthash.learners.__all__)
+    assert {cls.__name__ for cls in learners} <= set(shorthash.__all__)
     complete = {c for c in learners if all(p.default is not p.empty for p in inspect.signature(c).parameters.values())}
     assert complete == {recipe.learner_class() for recipe in RECIPES.values()}
 

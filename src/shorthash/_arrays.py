@@ -15,17 +15,6 @@ from numpy.typing import NDArray
 
 from shorthash.errors import MissingExtra
 
-__all__ = [
-    "Beside",
-    "as_floats",
-    "capped_exp",
-    "first_not_finite",
-    "is_foreign",
-    "like",
-    "namespace",
-    "to_numpy",
-]
-
 FOREIGN = ("torch", "cupy")  # packages whose arrays are computed with where they are
 
 

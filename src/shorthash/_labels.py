@@ -19,9 +19,8 @@ from sklearn.utils.multiclass import type_of_target
 
 from shorthash._arrays import is_foreign, namespace, to_numpy
 from shorthash._types import Floats, Labels
+from shorthash._validation import check_same_length
 from shorthash.errors import InvalidInput
-
-__all__ = ["LabelGroups", "group_label_pair", "group_labels", "label_matrix", "shared_label"]
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,10 @@ def group_labels(
     if keep_device and _whole_numbers_elsewhere(y):
         distinct = namespace(y).unique_inverse(y)
         found = group_labels(to_numpy(distinct.values), owner=owner, classes=classes)
-        _check_count(len(distinct.inverse_indices), n_samples, owner)
+        check_same_length(n_samples, len(distinct.inverse_indices), owner)
         return replace(found, ids=distinct.inverse_indices)
     values = _as_label_array(y, owner)
-    _check_count(len(values), n_samples, owner)
+    check_same_length(n_samples, len(values), owner)
     if values.ndim == 1:
         return _group_classes(values, classes, owner)
     return _group_indicator(label_matrix(values, owner), classes, owner, drop_unlabelled, allow_unlabelled)
@@ -142,15 +141,6 @@ def shared_label(rows: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[
 def _whole_numbers_elsewhere(y: Any) -> bool:
     """Whether labels are whole numbers, one per sample, in an array that is not NumPy's."""
     return is_foreign(y) and len(y.shape) == 1 and bool(namespace(y).isdtype(y.dtype, "integral"))
-
-
-def _check_count(n_labels: int, n_samples: int | None, owner: str) -> None:
-    """Raise unless there are as many labels as samples."""
-    if n_samples is not None and n_labels != n_samples:
-        raise InvalidInput(
-            f"Found input variables with inconsistent numbers of samples: X of {owner} has {n_samples} rows and y has "
-            f"{n_labels}; give one label (or one indicator row) per feature row."
-        )
 
 
 def _as_label_array(y: ArrayLike | None, owner: str) -> NDArray[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import numbers
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,17 +13,6 @@ from numpy.typing import NDArray
 
 from shorthash._arrays import first_not_finite, is_foreign
 from shorthash.errors import InvalidInput, MissingExtra
-
-__all__ = [
-    "MAX_BITS",
-    "check_choice",
-    "check_count",
-    "check_finite",
-    "check_n_bits",
-    "check_same_length",
-    "check_weight",
-    "require_extra",
-]
 
 MAX_BITS = 64  # a code must fit one machine word
 
@@ -60,7 +49,7 @@ def check_weight(value: object, name: str, owner: str, *, positive: bool = False
 def check_choice(value: object, name: str, owner: str, choices: Collection[object]) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if isinstance(value, np.ndarray) or value not in choices:
-        allowed = _listing(choices)
+        allowed = ", ".join(repr(choice) for choice in choices)
         raise InvalidInput(f"The '{name}' parameter of {owner} must be one of {allowed}. Got {value!r} instead.")
 
 
@@ -83,13 +72,12 @@ def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.
         )
 
 
-def check_same_length(X: Any, y: Any, owner: str) -> None:
-    """Raise unless ``X`` and ``y`` have equally many rows."""
-    n_X, n_y = np.shape(X)[0], np.shape(y)[0]
-    if n_X != n_y:
+def check_same_length(n_rows: int | None, n_labels: int, owner: str) -> None:
+    """Raise unless there are as many labels as rows; None if the number of rows does not matter."""
+    if n_rows is not None and n_rows != n_labels:
         raise InvalidInput(
-            f"Found input variables with inconsistent numbers of samples: X of {owner} has {n_X} rows and y has {n_y}; "
-            "give one label (or one indicator row) per feature row."
+            f"Found input variables with inconsistent numbers of samples: X of {owner} has {n_rows} rows and y has "
+            f"{n_labels}; give one label (or one indicator row) per feature row."
         )
 
 
@@ -102,7 +90,3 @@ def require_extra(module: str, extra: str, purpose: str) -> ModuleType:
         raise MissingExtra(
             f"{purpose} needs {name}, which is not installed; install it with: pip install 'shorthash[{extra}]'"
         ) from error
-
-
-def _listing(choices: Iterable[object]) -> str:
-    return ", ".join(repr(choice) for choice in choices)

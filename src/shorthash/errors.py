@@ -24,23 +24,6 @@ Messages name the thing, the rule, the value and the way out, in one sentence.
 
 from __future__ import annotations
 
-__all__ = [
-    "AnchorWarning",
-    "CollisionWarning",
-    "DamagedFile",
-    "DataFileError",
-    "ForeignFile",
-    "GuardWarning",
-    "InvalidInput",
-    "MissingExtra",
-    "NewerVersion",
-    "PersistenceError",
-    "ShorthashError",
-    "ShorthashWarning",
-    "TieOrderWarning",
-    "UnreadableImage",
-]
-
 
 class ShorthashError(Exception):
     """Root of every error that shorthash raises on purpose."""

@@ -21,9 +21,6 @@ from shorthash._validation import check_choice
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.pipeline import HasherPipeline
 
-__all__ = ["RECIPES", "STEPS", "Recipe", "import_class", "make_hasher", "method_facts", "recipes"]
-
-
 KERNEL = "kernel__"  # prefix of parameters of the kernel, as in scikit-learn
 
 # what a preprocessing is made of; only the kernel has parameters to set

@@ -237,12 +237,12 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         values = validated(self._kernel, X, reset=False, keep_device=True)
         return Rows(values, "AnchorRBF")
 
-    def _check_labels(self, X: ArrayLike, y: ArrayLike | None) -> None:
+    def _check_labels(self, X: Any, y: Any) -> None:
         """Raise for wrong parameters or missing labels before anything is drawn or computed."""
         self._learner._check_params()
         if y is None:
             group_labels(None, owner=type(self._learner).__name__)
-        check_same_length(X, y, type(self._learner).__name__)
+        check_same_length(np.shape(X)[0], np.shape(y)[0], type(self._learner).__name__)
 
     def _fit_sums(self, kernel: AnchorRBF, learner: SumHasher, summed: Summed) -> Self:
         """Fit the learner to sums over uncentred features; their mean becomes the mean of the kernel."""

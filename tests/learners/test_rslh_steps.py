@@ -11,7 +11,7 @@ from shorthash.data.rows import Rows
 from shorthash.learners.rslh import onepass as rslh_onepass
 from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.rslh.onepass import solve_one_pass
-from shorthash.learners.rslh.persample import RowProducts, solve_per_sample
+from shorthash.learners.rslh.persample import solve_per_sample
 from shorthash.learners.rslh.steps import Problem, start, w_step
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import GroupStatistics
@@ -33,7 +33,7 @@ def solve(X, groups, weights, solver, seed=0):
     ridge = Ridge(problem.statistics.gram, weights.lam / weights.mu)
     if solver == "one-pass":
         return problem, solve_one_pass(problem, seed, ridge)
-    return problem, solve_per_sample(problem, seed, ridge, RowProducts(Rows(X, "test")), groups.ids)
+    return problem, solve_per_sample(problem, seed, ridge, Rows(X, "test"), groups.ids)
 
 
 VARIANTS = [

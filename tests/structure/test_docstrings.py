@@ -14,9 +14,8 @@ def public_members():
         if info.name.endswith("__main__"):
             continue
         module = importlib.import_module(info.name)
-        for name in getattr(module, "__all__", []):
-            member = getattr(module, name)
-            ours = getattr(member, "__module__", None) == info.name
+        for name, member in vars(module).items():
+            ours = getattr(member, "__module__", None) == info.name and not name.startswith("_")
             if ours and (inspect.isclass(member) or inspect.isfunction(member)):
                 yield f"{info.name}.{name}", member
 

@@ -27,13 +27,6 @@ def test_the_stub_lists_what_it_imports():
     assert imported == set(shorthash.__all__)
 
 
-def test_every_hasher_is_public():
-    from shorthash import learners
-
-    contracts = {"BaseHasher", "SumHasher", "SupervisedHasher"}
-    assert set(learners.__all__) - contracts <= set(shorthash.__all__)
-
-
 def test_the_promised_names():
     from shorthash import RSLH, AnchorRBF, BucketIndex, ScanIndex, evaluate, make_hasher
 

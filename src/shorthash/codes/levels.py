@@ -30,30 +30,11 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._labels import LabelGroups, group_label_pair
+from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Counts, Floats, PackedCodes
-from shorthash._validation import check_choice, check_same_length
+from shorthash._validation import check_choice
 from shorthash.codes.signs import as_packed, code_length
 from shorthash.errors import InvalidInput
-
-__all__ = [
-    "ENGINES",
-    "EVERYTHING",
-    "MAX_TABLE_BITS",
-    "LevelBlock",
-    "Queries",
-    "distinct_queries",
-    "expected_average_precision",
-    "grades_of",
-    "harmonic_gap",
-    "leave_one_out_map",
-    "level_blocks",
-    "level_counts",
-    "level_precision_sum",
-    "level_transform",
-    "popcount",
-    "precision_sums",
-]
 
 ENGINES = ("auto", "table", "count")
 
@@ -261,8 +242,7 @@ def leave_one_out_map(codes: ArrayLike, y: ArrayLike, n_bits: int | None = None)
     """
     n_bits = code_length(codes, n_bits, "leave_one_out_map")
     packed = as_packed(codes, n_bits)
-    check_same_length(packed, y, "leave_one_out_map")
-    groups, _ = group_label_pair(y, np.asarray(y)[:0], owner="leave_one_out_map")
+    groups = group_labels(y, owner="leave_one_out_map", n_samples=len(packed), allow_unlabelled=True)
     queries = distinct_queries(packed, groups)
     labelled = groups.rows.max(axis=1, initial=0)[queries.groups.ids]
     total, n_scored = 0.0, 0

@@ -12,8 +12,6 @@ from shorthash._types import Counts, Floats, Labels, PackedCodes
 from shorthash.codes.signs import as_codes, as_packed, code_length, pack
 from shorthash.errors import InvalidInput
 
-__all__ = ["CodeQuality", "Occupancy", "code_quality", "occupancy"]
-
 
 @dataclass(frozen=True)
 class CodeQuality:

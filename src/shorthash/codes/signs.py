@@ -19,23 +19,6 @@ from shorthash._types import Codes, Distances, PackedCodes
 from shorthash._validation import MAX_BITS, check_count, check_n_bits
 from shorthash.errors import InvalidInput
 
-__all__ = [
-    "as_codes",
-    "as_packed",
-    "ball_masks",
-    "ball_size",
-    "code_length",
-    "codes_within",
-    "from_bool",
-    "hamming_distances",
-    "pack",
-    "packed_dtype",
-    "ring_masks",
-    "sign",
-    "to_bool",
-    "unpack",
-]
-
 MAX_BALL = 1 << 24  # masks held at once: 128 MiB of 64-bit integers
 
 

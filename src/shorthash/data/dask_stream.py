@@ -18,8 +18,6 @@ from shorthash._validation import require_extra
 from shorthash.data.streams import Block, Stream
 from shorthash.errors import InvalidInput
 
-__all__ = ["DaskStream"]
-
 SPLIT_EVERY = 4  # values added up by one task; each is of the size d x d
 
 S = TypeVar("S")

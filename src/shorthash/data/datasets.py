@@ -28,20 +28,6 @@ from shorthash.data.files import ENDINGS, npz_array, read_features, read_labels
 from shorthash.data.splits import PerClassQueries, Protocol, RandomQueries
 from shorthash.errors import DataFileError, InvalidInput
 
-__all__ = [
-    "CATALOGUE",
-    "Dataset",
-    "Entry",
-    "Original",
-    "data_folders",
-    "dataset_facts",
-    "default_protocol",
-    "download",
-    "fetch",
-    "file_checksum",
-    "read_dataset",
-]
-
 CHUNK = 1 << 20  # bytes read from a server at once
 TIMEOUT = 30  # seconds without a single byte
 Progress = Callable[[str, int, int], None]

@@ -24,17 +24,6 @@ from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import DataFileError, InvalidInput
 
-__all__ = [
-    "ENDINGS",
-    "check_target",
-    "npz_array",
-    "read_codes",
-    "read_features",
-    "read_labels",
-    "replacing",
-    "write_codes",
-]
-
 ENDINGS = (".npy", ".npz", ".csv", ".parquet")
 LABEL_HEADERS = ("class", "id", "label", "labels", "name", "target", "y")  # a first line like these is a header
 

@@ -13,11 +13,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from shorthash._arrays import as_floats, is_foreign, like, to_numpy
-from shorthash._types import Features
+from shorthash._types import Features, Floats
 from shorthash._validation import check_finite
 from shorthash.errors import InvalidInput
-
-__all__ = ["BATCH_ROWS", "Rows", "validated"]
 
 BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: small beside d x d sums, large enough for BLAS
 DEVICE_BATCH_ROWS = 65_536  # small products leave most of a GPU idle
@@ -84,6 +82,17 @@ class Rows:
         """The rows where ``mask`` is true; nothing is copied."""
         chosen = np.flatnonzero(mask)
         return replace(self, kept=chosen if self.kept is None else self.kept[chosen])
+
+    def times(self, P: Floats) -> Floats:
+        """X P, (n, L), for P (d, L)."""
+        out = np.empty((len(self), P.shape[1]))
+        for part, batch in self:
+            out[part] = to_numpy(batch) @ P
+        return out
+
+    def transposed_times(self, A: NDArray[Any]) -> Floats:
+        """X'A, (d, L), for A (n, L)."""
+        return np.asarray(sum(to_numpy(batch).T.astype(np.float64) @ A[part] for part, batch in self))
 
     def check_varied(self) -> None:
         """Raise if all rows are equal; reads no further than the first row that differs."""

@@ -27,18 +27,6 @@ from shorthash._labels import group_labels
 from shorthash._validation import check_choice, check_count
 from shorthash.errors import InvalidInput
 
-__all__ = [
-    "PROTOCOLS",
-    "FewRows",
-    "OfficialTest",
-    "PerClassQueries",
-    "Protocol",
-    "RandomQueries",
-    "Split",
-    "UnseenClasses",
-    "protocol_from_dict",
-]
-
 Rows = NDArray[np.intp]
 
 

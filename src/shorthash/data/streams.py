@@ -35,8 +35,6 @@ from shorthash.data.files import read_features, read_labels
 from shorthash.data.rows import Rows
 from shorthash.errors import DataFileError, InvalidInput
 
-__all__ = ["BLOCK_ROWS", "ArrayStream", "BatchStream", "Block", "Stream", "TableStream", "as_stream", "known_stream"]
-
 BLOCK_ROWS = 65_536  # 16 batches of rows: adding up d x d sums once per block is cheap beside computing them
 CACHED_ROWS = 1024  # rows of a table transposed at once; 256 columns of float32 are 1 MiB
 TABLE_FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "feather"}

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from shorthash._validation import check_choice, check_count
 from shorthash.evaluation.metrics import DIVISORS, TIES
 
-__all__ = ["CONVENTIONS", "WITHOUT_RELEVANT", "Convention", "convention_rules"]
-
 WITHOUT_RELEVANT = ("drop", "zero")
 
 

@@ -23,16 +23,6 @@ from shorthash.errors import InvalidInput, TieOrderWarning
 from shorthash.evaluation.conventions import Convention
 from shorthash.evaluation.metrics import gains_by_grade, list_by_distance
 
-__all__ = [
-    "CodedItems",
-    "CountedQueries",
-    "count_by_codes",
-    "count_by_distances",
-    "gains_of",
-    "label_groups",
-    "order_follows_labels",
-]
-
 CHANCE_LIMIT = 6.0  # standard deviations: one random order in a billion has so many equal neighbours
 
 

@@ -25,25 +25,6 @@ from shorthash._types import Counts, Floats
 from shorthash._validation import check_choice
 from shorthash.codes.levels import EVERYTHING, level_precision_sum, popcount, precision_sums
 
-__all__ = [
-    "DIVISORS",
-    "GAINS",
-    "TIES",
-    "PRCurve",
-    "RadiusSums",
-    "Ranking",
-    "average_precision",
-    "gains_by_grade",
-    "ideal_ranking",
-    "list_by_distance",
-    "ndcg",
-    "pr_curve",
-    "precision",
-    "rank_by_levels",
-    "rank_items",
-    "recall",
-]
-
 TIES = ("expected", "stable", "best", "worst")
 GAINS = ("shared", "exponential", "binary")
 DIVISORS = ("all", "possible", "retrieved")

@@ -24,8 +24,6 @@ from shorthash.evaluation.conventions import Convention, convention_rules
 from shorthash.evaluation.counting import CodedItems, count_by_codes, count_by_distances, gains_of, label_groups
 from shorthash.evaluation.scores import Scores, score_queries
 
-__all__ = ["CodeHistogram", "evaluate_cells", "evaluate_distances", "evaluate_histogram", "evaluate_reranked"]
-
 METRICS = ("cosine", "dot", "euclidean")
 BELOW_ONE = 1 - 1e-9  # the part of a distance that vectors decide
 PIECE = 1 << 22  # items counted at once

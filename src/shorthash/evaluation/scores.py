@@ -36,17 +36,6 @@ from shorthash.evaluation.metrics import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BY_K",
-    "BY_QUERY",
-    "Scores",
-    "evaluate",
-    "evaluate_hasher",
-    "learned_codes",
-    "map_scorer",
-    "score_queries",
-]
-
 BY_RADIUS = ("map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
 BY_QUERY = ("map", "map_worst", "map_best", *BY_RADIUS)
 BY_K = ("precision_at_k", "recall_at_k", "map_at_k", "ndcg_at_k")

@@ -12,8 +12,6 @@ from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.scores import BY_QUERY, Scores
 
-__all__ = ["Comparison", "Summary", "compare_scores", "summarise"]
-
 EXACT_PAIRS = 14  # up to this many pairs all 2**n signs are tried: 16 384
 CHUNK = 1 << 22  # resampled values held at once: 32 MB
 

@@ -28,8 +28,6 @@ from shorthash._arrays import Beside
 from shorthash._rounding import SURE, Scored
 from shorthash._types import Floats
 
-__all__ = ["FusedScores", "remembered"]
-
 ROWS, ANCHORS, COLUMNS, WARPS, STAGES = 128, 128, 32, 8, 3  # tiles of 96 kB: fast on an H200, and fit older GPUs
 CAPABILITY = 8  # of a GPU whose matrix units and shared memory will do
 BATCH_NUMBERS = 1 << 26  # numbers of a batch of rows: 256 MiB of halves; fewer leave the GPU waiting for the next call

@@ -22,8 +22,6 @@ from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import AnchorWarning, InvalidInput
 
-__all__ = ["AnchorRBF", "Bias", "ExponentialMap", "RowSource"]
-
 SAMPLE_ROWS = 10_000  # rows on which the bandwidth is estimated
 
 

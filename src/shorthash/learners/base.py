@@ -28,8 +28,6 @@ from shorthash.data.streams import known_stream
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners.solvers import centred
 
-__all__ = ["BaseHasher", "MetaHasher", "SupervisedHasher", "UnsupervisedHasher"]
-
 
 class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A hasher with a linear hash function: ``code(x) = sign(x @ projection_ + intercept_)``.

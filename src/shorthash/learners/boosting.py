@@ -23,10 +23,7 @@ from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice
 from shorthash.data.rows import Rows
 from shorthash.learners.base import BaseHasher, MetaHasher
-from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge, centred, scatter
-
-__all__ = ["STRATEGIES", "BitBoost", "seeded_clone", "select_bits"]
 
 
 @dataclass(eq=False, repr=False)
@@ -121,7 +118,7 @@ class BitBoost(MetaHasher):
         chosen = select_bits(gram, sums, n_bits, self.strategy, rng, self.clustering)
         codes = np.ascontiguousarray(H[:, chosen])
         mean, rows = centred(rows)
-        P = Ridge(scatter(rows), self.ridge).solve(RowProducts(rows).transposed_times(codes))
+        P = Ridge(scatter(rows), self.ridge).solve(rows.transposed_times(codes))
         self.estimators_ = runs
         self.chosen_bits_ = chosen
         self.codes_ = codes

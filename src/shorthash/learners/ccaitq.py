@@ -19,11 +19,8 @@ from shorthash._types import Floats
 from shorthash._validation import MAX_BITS
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.itq import learn_rotation
-from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import centred
 from shorthash.learners.sums import GroupStatistics
-
-__all__ = ["CCAITQ"]
 
 
 @dataclass(eq=False, repr=False)
@@ -117,7 +114,7 @@ class CCAITQ(SupervisedHasher):
         mean, rows = centred(rows if groups.kept is None else rows.keep(groups.kept))
         W, correlations = _canonical_directions(GroupStatistics.of(rows, groups), n_bits, self.ridge)
         V = W * correlations
-        R, objective = learn_rotation(RowProducts(rows).times(V), self.max_iter, rng)
+        R, objective = learn_rotation(rows.times(V), self.max_iter, rng)
         self.n_dropped_ = n_dropped
         self.classes_ = groups.classes
         self.correlations_ = correlations

@@ -34,8 +34,6 @@ from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.solvers import polar_parts, similar_sums
 from shorthash.learners.sums import GroupStatistics
 
-__all__ = ["BLIND_STARTS", "annealed_codebook", "expected_confusion", "polar_codebook", "score_weights"]
-
 BLIND_STARTS = {"distinct": CODEBOOKS["random"], **{name: CODEBOOKS[name] for name in ("balanced", "separated")}}
 """Starts that know only how many codewords there are."""
 

@@ -11,8 +11,6 @@ from sklearn.utils.random import sample_without_replacement
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import from_bool
 
-__all__ = ["CODEBOOKS", "crowding", "n_distinct", "separation"]
-
 DRAWS = 200  # codebooks among which the best separated one is chosen
 MANY_DRAWS = 4000  # the same where draws need not be balanced, and are cheap
 DRAW_WORK = 2 * 10**7  # distances and words that many draws may cost; large codebooks get fewer draws

@@ -19,8 +19,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge
 
-__all__ = ["COSDISH"]
-
 TIE = 1e-5  # scores below it leave a bit as it was
 DIGITS = 9  # after the point, of coefficients of which the largest is 1
 

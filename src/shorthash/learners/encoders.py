@@ -55,8 +55,6 @@ from shorthash.learners.posteriors.models import fit_posteriors
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import GroupStatistics
 
-__all__ = ["ENCODERS", "CodewordHasher", "LogPosterior", "RidgeScores"]
-
 Encoder = Literal["linear", "soft", "nearest", "expected-ap"]
 ENCODERS = get_args(Encoder)
 """Encoders by name."""

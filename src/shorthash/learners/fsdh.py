@@ -15,8 +15,6 @@ from shorthash.learners.label_codes import LabelCodeHasher
 from shorthash.learners.solvers import LabelGram
 from shorthash.learners.sums import GroupStatistics
 
-__all__ = ["FSDH"]
-
 
 @dataclass(eq=False, repr=False)
 class FSDH(LabelCodeHasher):

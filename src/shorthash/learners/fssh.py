@@ -16,8 +16,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import LabelGram, Ridge, similar_sums
 
-__all__ = ["FSSH"]
-
 RANK_TOLERANCE = 1e-10  # eigenvalues of X'X below this share of the largest count as 0
 
 

@@ -19,8 +19,6 @@ from shorthash.data.rows import Rows
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import SumHasher
 
-__all__ = ["HCSDH", "hadamard_codewords"]
-
 
 @dataclass(eq=False, repr=False)
 class HCSDH(SumHasher):

@@ -17,10 +17,7 @@ from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 from shorthash.learners.pcarr import PCA_LIMIT
-from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import polar, principal_directions, random_rotation
-
-__all__ = ["PCAITQ", "learn_rotation"]
 
 
 @dataclass(eq=False, repr=False)
@@ -82,7 +79,7 @@ class PCAITQ(UnsupervisedHasher):
     def _learn(self, rows: Rows, mean: Floats, rng: np.random.RandomState) -> None:
         """Find the principal directions and the rotation."""
         V = principal_directions(rows, self.n_bits)
-        self.rotation_, self.objective_ = learn_rotation(RowProducts(rows).times(V), self.max_iter, rng)
+        self.rotation_, self.objective_ = learn_rotation(rows.times(V), self.max_iter, rng)
         self.n_iter_ = len(self.objective_)
         self._set_hyperplanes(mean, V @ self.rotation_)
 

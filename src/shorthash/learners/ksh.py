@@ -22,8 +22,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.solvers import centred, similar_sums
 
-__all__ = ["KSH"]
-
 HELD_GROUPS = 1024  # label sets up to which their pairwise similarity is held: 8 MB
 DOUBLINGS = 50  # of the Lipschitz guess, at most, as in the authors' code
 RANK_TOLERANCE = 1e-10  # directions with less than this share of the largest variance are left out

@@ -25,11 +25,8 @@ from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning
-from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import GroupStatistics, SumHasher
-
-__all__ = ["LabelCodeHasher", "LabelTerm"]
 
 
 class LabelTerm(Protocol):
@@ -58,7 +55,7 @@ class LabelCodeHasher(SumHasher):
         seen = self.statistics_
         run = self._run(seen, _BySet(seen, self.nu))
         if run.guard >= 1 and rows is not None and groups is not None:
-            run = self._run(seen, _BySample(seen, self.nu, RowProducts(rows), groups))
+            run = self._run(seen, _BySample(seen, self.nu, rows, groups))
         elif run.guard >= 1:
             warnings.warn(
                 f"{self._name} cannot prove from sums that samples with equal labels get equal codes (guard "
@@ -148,7 +145,7 @@ class _BySample:
 
     guard = float("nan")  # nothing is dropped
 
-    def __init__(self, seen: GroupStatistics, nu: float, X: RowProducts, groups: LabelGroups) -> None:
+    def __init__(self, seen: GroupStatistics, nu: float, X: Rows, groups: LabelGroups) -> None:
         self.nu = nu
         self.X = X
         self.ids = groups.ids

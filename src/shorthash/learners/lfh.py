@@ -20,8 +20,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge
 
-__all__ = ["LFH"]
-
 
 @dataclass(eq=False, repr=False)
 class LFH(SampleHasher):

@@ -13,8 +13,6 @@ from shorthash._types import Floats
 from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 
-__all__ = ["LSH"]
-
 
 @dataclass(eq=False, repr=False)
 class LSH(UnsupervisedHasher):

@@ -17,8 +17,6 @@ from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 from shorthash.learners.solvers import Ridge, scatter
 
-__all__ = ["MFH"]
-
 
 @dataclass(eq=False, repr=False)
 class MFH(UnsupervisedHasher):

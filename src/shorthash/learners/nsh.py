@@ -17,8 +17,6 @@ from shorthash.learners.label_codes import LabelCodeHasher
 from shorthash.learners.solvers import polar
 from shorthash.learners.sums import GroupStatistics
 
-__all__ = ["NSH"]
-
 
 @dataclass(eq=False, repr=False)
 class NSH(LabelCodeHasher):

@@ -17,8 +17,6 @@ from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 from shorthash.learners.solvers import principal_directions, random_rotation
 
-__all__ = ["PCARR", "PCA_LIMIT"]
-
 PCA_LIMIT = (
     "it has one principal direction per feature",
     "use fewer bits, or a method without that limit, such as LSH, SH or MFH",

@@ -18,8 +18,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import LabelGram, Ridge
 
-__all__ = ["POSH"]
-
 EPS = np.finfo(float).eps  # keeps the weight of a row of P that is 0 finite
 BLOCK_ROWS = 512  # rows whose distances to all anchors are held at once
 
@@ -154,7 +152,7 @@ def _affinity_gram(samples: Samples, n_anchors: int, n_neighbors: int, rng: np.r
     """X'A X = (X'Z) M (Z'X), (d, d)."""
     n = samples.n
     m = min(n_anchors, n)
-    anchors = samples.X.rows.take(np.asarray(sample_without_replacement(n, m, random_state=rng))).astype(np.float64)
+    anchors = samples.X.take(np.asarray(sample_without_replacement(n, m, random_state=rng))).astype(np.float64)
     nearest, squares = _nearest(samples, anchors, min(n_neighbors, m))
     width = float(np.sqrt(squares[:, -1]).mean())  # mean distance to the last of the neighbours
     weights = np.exp(-squares / width**2) if width > 0 else np.ones_like(squares)
@@ -164,7 +162,7 @@ def _affinity_gram(samples: Samples, n_anchors: int, n_neighbors: int, rng: np.r
     reached = np.asarray(Z.sum(axis=0))
     M = np.divide(1.0, reached, out=np.zeros(m), where=reached > 0)
     XtZ = np.zeros((len(samples.K), m))
-    for part, batch in samples.X.rows:
+    for part, batch in samples.X:
         XtZ += (Z[part].T @ batch).T
     return np.asarray((XtZ * M) @ XtZ.T)
 
@@ -174,7 +172,7 @@ def _nearest(samples: Samples, anchors: Floats, k: int) -> tuple[Any, Floats]:
     nearest = np.empty((samples.n, k), dtype=np.intp)
     squares = np.empty((samples.n, k))
     lengths = np.sum(anchors**2, axis=1)
-    for part, batch in samples.X.rows:
+    for part, batch in samples.X:
         for start in range(0, len(batch), BLOCK_ROWS):
             X = batch[start : start + BLOCK_ROWS].astype(np.float64)
             here = slice(part.start + start, part.start + start + len(X))

@@ -14,38 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
-from shorthash._arrays import to_numpy
 from shorthash._labels import LabelGroups
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.sums import GroupStatistics
-
-__all__ = ["Outcome", "RowProducts", "SampleHasher", "Samples"]
-
-
-@dataclass(frozen=True)
-class RowProducts:
-    """Products with X, whose rows are read in batches."""
-
-    rows: Rows
-
-    def times(self, P: Floats) -> Floats:
-        """X P, (n, L)."""
-        out = np.empty((len(self.rows), P.shape[1]))
-        for part, batch in self.rows:
-            out[part] = to_numpy(batch) @ P
-        return out
-
-    def transposed_times(self, A: NDArray[Any]) -> Floats:
-        """X'A, (d, L)."""
-        total: Floats | None = None
-        for part, batch in self.rows:
-            step = to_numpy(batch).T.astype(np.float64) @ A[part]
-            total = step if total is None else total + step
-        assert total is not None  # fit refuses empty input
-        return total
 
 
 @dataclass(frozen=True)
@@ -56,7 +30,7 @@ class Samples:
     of the label sets, Yg (u, c) their label rows, N (u,) their sizes, K = X'X, H (n, L) binary codes -1/+1.
     """
 
-    X: RowProducts
+    X: Rows
     statistics: GroupStatistics
     ids: NDArray[np.intp]  # (n,) the label set of every sample
     Et: Any  # (u, n) sparse
@@ -68,7 +42,7 @@ class Samples:
         n, u = groups.n_samples, len(groups.rows)
         Et = sparse.csr_array((np.ones(n), (groups.ids, np.arange(n))), shape=(u, n))
         Yg = sparse.csr_array(groups.rows.astype(np.float64))
-        return cls(RowProducts(rows), GroupStatistics.of(rows, groups), groups.ids, Et, Yg)
+        return cls(rows, GroupStatistics.of(rows, groups), groups.ids, Et, Yg)
 
     @property
     def n(self) -> int:

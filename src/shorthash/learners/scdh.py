@@ -17,8 +17,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge
 
-__all__ = ["SCDH"]
-
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest count as 0
 
 

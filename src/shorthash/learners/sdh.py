@@ -15,8 +15,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc
 
-__all__ = ["SDH"]
-
 
 @dataclass(eq=False, repr=False)
 class SDH(SampleHasher):

@@ -16,8 +16,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import MAX_SWEEPS, LabelGram, Ridge, dcc
 
-__all__ = ["SDHMLR"]
-
 
 @dataclass(eq=False, repr=False)
 class SDHMLR(SampleHasher):

@@ -18,8 +18,6 @@ from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 from shorthash.learners.solvers import principal_directions
 
-__all__ = ["SH"]
-
 EPS = float(np.finfo(np.float64).eps)  # margin of the box, as in the authors' code: no axis has width 0
 
 

@@ -19,20 +19,6 @@ from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 
-__all__ = [
-    "MAX_SWEEPS",
-    "LabelGram",
-    "Ridge",
-    "centred",
-    "dcc",
-    "polar",
-    "polar_parts",
-    "principal_directions",
-    "random_rotation",
-    "scatter",
-    "similar_sums",
-]
-
 EPS = float(np.finfo(np.float64).eps)
 MAX_SWEEPS = 10  # as in the SDH authors' code
 BLOCK_GROUPS = 2048  # rows of T held at once
@@ -107,19 +93,13 @@ def polar_parts(Q: Floats, tolerance: float) -> tuple[Floats, Floats]:
 
 def centred(rows: Rows) -> tuple[Floats, Rows]:
     """The mean row, (d,), and the rows with it subtracted, in float64."""
-    total: Floats | float = 0.0
-    for _, batch in rows:
-        total = total + batch.sum(axis=0, dtype=np.float64)
-    mean = np.asarray(total / len(rows))
+    mean = np.asarray(sum(batch.sum(axis=0, dtype=np.float64) for _, batch in rows) / len(rows))
     return mean, rows.through(lambda batch: batch.astype(np.float64) - mean)
 
 
 def scatter(rows: Rows) -> Floats:
     """X'X, (d, d); centre first, then sum: the other order loses digits where the mean is large."""
-    total: Floats | float = 0.0
-    for _, batch in rows:
-        total = total + batch.T @ batch
-    return np.asarray(total, dtype=np.float64)
+    return np.asarray(sum(batch.T @ batch for _, batch in rows), dtype=np.float64)
 
 
 def principal_directions(rows: Rows, n: int) -> Floats:

@@ -16,8 +16,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc
 
-__all__ = ["SSLH"]
-
 
 @dataclass(eq=False, repr=False)
 class SSLH(SampleHasher):

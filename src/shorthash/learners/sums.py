@@ -24,8 +24,6 @@ from shorthash.data.streams import Block, Stream, known_stream
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
 
-__all__ = ["BlockSums", "GroupStatistics", "SumHasher", "Summed"]
-
 ROUNDED_UP = 1 + 1e-5  # a norm summed in float32 stays an upper bound
 
 

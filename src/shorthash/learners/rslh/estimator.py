@@ -23,11 +23,8 @@ from shorthash.learners.boosting import select_bits
 from shorthash.learners.rslh.onepass import solve_one_pass
 from shorthash.learners.rslh.persample import solve_per_sample
 from shorthash.learners.rslh.steps import Convergence, Problem, Run
-from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import SumHasher
-
-__all__ = ["RSLH"]
 
 
 @dataclass(eq=False, repr=False)
@@ -158,10 +155,9 @@ class RSLH(SumHasher):
         """Solve from the statistics (and the rows, if they are available) and set every fitted attribute."""
         seen = self.statistics_
         problem = Problem.of(seen, self)
-        X = None if rows is None else RowProducts(rows)
-        runs, solver, rng = self._run_all(problem, X, groups)
+        runs, solver, rng = self._run_all(problem, rows, groups)
         chosen, codewords, H = self._choose(problem, runs, rng)
-        XtH = seen.sums @ codewords if H is None or X is None else X.transposed_times(H)
+        XtH = seen.sums @ codewords if H is None or rows is None else rows.transposed_times(H)
         codes = codewords[groups.ids] if groups is not None and H is None else H
         self._keep(Ridge(seen.gram, self.ridge).solve(XtH), codewords, codes)
         self.chosen_bits_ = chosen
@@ -173,7 +169,7 @@ class RSLH(SumHasher):
         return self
 
     def _run_all(
-        self, problem: Problem, X: RowProducts | None, groups: LabelGroups | None
+        self, problem: Problem, rows: Rows | None, groups: LabelGroups | None
     ) -> tuple[list[Run], str, np.random.RandomState]:
         """All runs by one solver: the one-pass solver, unless another is chosen or its guard fails."""
         solver: str = self.solver
@@ -181,22 +177,22 @@ class RSLH(SumHasher):
         seeds = rng.randint(np.iinfo(np.int32).max, size=1 if self.boosting is None else self.n_runs)
         p_ridge = Ridge(problem.statistics.gram, self.lam / self.mu) if self.mu > 0 else None
         runs: list[Run] = []
-        if solver == "one-pass" or X is None or groups is None:
+        if solver == "one-pass" or rows is None or groups is None:
             runs, solver = [solve_one_pass(problem, int(seed), p_ridge) for seed in seeds], "one-pass"
             worst = max(run.guard for run in runs)
             if worst < 1:
                 return runs, solver, rng
-            act = "falls back to the per-sample solver" if X is not None else "keeps the codes of the groups"
-            hint = "" if X is not None else " (the rows are gone; call fit on all of them with solver='per-sample')"
+            act = "falls back to the per-sample solver" if rows is not None else "keeps the codes of the groups"
+            hint = "" if rows is not None else " (the rows are gone; call fit on all of them with solver='per-sample')"
             warnings.warn(
                 f"The one-pass solver of RSLH cannot prove its codes for these weights (guard {worst:.3g}, should be "
                 f"below 1) and {act}{hint}; a smaller beta makes the proof possible.",
                 GuardWarning,
                 stacklevel=5,
             )
-        if X is None or groups is None:
+        if rows is None or groups is None:
             return runs, solver, rng
-        return [solve_per_sample(problem, int(s), p_ridge, X, groups.ids) for s in seeds], "per-sample", rng
+        return [solve_per_sample(problem, int(s), p_ridge, rows, groups.ids) for s in seeds], "per-sample", rng
 
     def _choose(
         self, problem: Problem, runs: list[Run], rng: np.random.RandomState

@@ -22,8 +22,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.rslh.steps import Problem, Run, objective, settled, start, w_step
 from shorthash.learners.solvers import Ridge
 
-__all__ = ["solve_one_pass"]
-
 EIGEN_TOLERANCE = 1e-10  # eigenvalues of Q'Q below this share of the largest count as 0
 
 

@@ -13,18 +13,14 @@ from scipy import sparse
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
+from shorthash.data.rows import Rows
 from shorthash.learners.rslh.steps import Problem, Run, objective, settled, start, w_step
-from shorthash.learners.samples import RowProducts
 from shorthash.learners.solvers import Ridge, polar_parts
-
-__all__ = ["solve_per_sample"]
 
 RANK_TOLERANCE = 1e-5  # singular values of Q below this share of the largest count as 0
 
 
-def solve_per_sample(
-    problem: Problem, seed: int, p_ridge: Ridge | None, X: RowProducts, group_of: NDArray[np.intp]
-) -> Run:
+def solve_per_sample(problem: Problem, seed: int, p_ridge: Ridge | None, X: Rows, group_of: NDArray[np.intp]) -> Run:
     """Alternate W -> B -> H -> P (authors' variant: B -> H -> W) until H stops changing."""
     weights = problem.weights
     C, W = start(problem, np.random.RandomState(seed))

@@ -41,8 +41,6 @@ from shorthash.learners.sums import GroupStatistics
 if TYPE_CHECKING:
     from shorthash.learners.rslh.estimator import RSLH
 
-__all__ = ["Convergence", "Problem", "Run", "Similarity", "objective", "settled", "start", "w_step"]
-
 FLAT = 1e-6  # relative decrease of the objective below which it counts as constant
 RANK_TOLERANCE = 1e-9  # singular values below this share of the first count as 0
 
