@@ -146,7 +146,7 @@ def test_mistakes_with_a_collection(run, fitted, made):
     for arguments, says in [
         (["search", path, "nothing.jpg"], "neither an image file nor the id"),
         (["search", path, 999], "neither an image file nor the id"),
-        (["remove", path, "x"], "whole numbers"),
+        (["remove", path, "x"], "The ids are integers. Got x instead"),
         (["fit", made / "photos", "-o", path], "never overwritten"),
     ]:
         answer = run("images", *arguments)

@@ -146,7 +146,7 @@ def test_export(run, place, tmp_path):
     assert import_index(tmp_path / "codes.parquet").ids.tolist() == list(range(60))
     again = run("index", "export", tmp_path / "codes.parquet", *place)
     assert (again.status, again.err.count("\n")) == (2, 1)
-    assert re.search(r"codes.parquet exists, so it is not overwritten; .*\(--replace on the command line\)", again.err)
+    assert re.search(r"codes.parquet exists, so it is not overwritten; .*give --replace", again.err)
     assert run("index", "export", tmp_path / "codes.parquet", *place, "--replace").status == 0
     (tmp_path / "s.db").write_bytes(b"")
     run("index", "build", "codes.npy", "--bits", 2, "--index", f"sqlite:///{tmp_path}/s.db")
@@ -185,10 +185,18 @@ def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):
         (["stats", "--index", "redis://b"], "must begin with one of"),
         (["build", "codes.npy", "--index", "new"], "are packed integers, which do not show their length"),
         (["remove", "--index", "index"], "Give either the ids to remove, or a file of them with --ids"),
-        (["remove", "a", "--index", "index"], "The ids of this index are integers. Got a instead"),
+        (["remove", "a", "--index", "index"], "The ids are integers. Got a instead"),
         (["search", "codes.npy", "--index", "index", "-k", "1", "--radius", "1"], "give -k or --radius, not both"),
         (["search", "codes.npy", "--index", "index", "--vectors", "X.npy"], "vectors are used with --rerank only"),
         (["search", "codes.npy", "--index", "index", "--rerank", "dot"], "give the --vectors of the queries"),
+        (
+            ["search", "codes.npy", "--index", "index", "--rerank", "dot", "--vectors", "X.npy"],
+            "--rerank dot needs items with vectors, and this one has none; add them with --vectors, or use --rerank",
+        ),
+        (
+            ["stats", "--index", "sqlite:///b"],
+            "There is no store at b; check the path, or make one with",
+        ),
         (["export", "codes.txt", "--index", "index"], "end in one of .faiss, .parquet"),
         ([], "Missing command"),
     ],

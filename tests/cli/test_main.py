@@ -180,7 +180,7 @@ BAD = {
         ["fit", "X.npy", "unlabelled.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
         (
             "The label matrix of RSLH has 1 all-zero rows (first: 7), but every sample needs at least one label; "
-            "drop those rows (a learner does so with drop_unlabelled=True)."
+            "drop those rows (a learner does so with --set drop_unlabelled=true)."
         ),
     ),
     "refused by scikit-learn": (
@@ -198,7 +198,7 @@ BAD = {
     "no model": (["info", "nothing"], "There is nothing at nothing; check the path."),
     "foreign folder": (
         ["info", "folder"],
-        "folder was not saved by shorthash: it holds no meta.json; give the folder that save() wrote.",
+        "folder was not saved by shorthash: it holds no meta.json; give the folder that shorthash wrote.",
     ),
     "k and radius": (
         ["search", "model", "X.npy", "X.npy", "-k", "3", "--radius", "1"],

@@ -249,7 +249,7 @@ def test_one_writer_at_a_time_and_readers_beside_it(vectors):
     script = "import sys; from shorthash.images import Collection; Collection(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", script, vectors.path], capture_output=True, text=True, check=False)
     assert "open for writing" in done.stderr
-    assert "readonly=True" in done.stderr
+    assert "read-only" in done.stderr
     with Collection(vectors.path, readonly=True) as reader:
         assert len(reader) == 120
         with pytest.raises(PersistenceError, match="opened read-only"):

@@ -167,23 +167,13 @@ def compare(
       shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
     """
     from shorthash.data.files import read_features, read_labels
-    from shorthash.lab.compare import (
-        DEFAULT_METHODS,
-        comparison_sentence,
-        comparison_table,
-        cost_table,
-        skipped_table,
-        write_comparison,
-    )
-    from shorthash.lab.compare import (
-        compare as compare_methods,
-    )
+    from shorthash.lab import compare as lab
     from shorthash.methods import recipes
 
     check_report("shorthash compare", out)
-    names = DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))
+    names = lab.DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))
     with output.progress() as step:
-        result = compare_methods(
+        result = lab.compare(
             read_features(features),
             read_labels(labels),
             lengths=parse_numbers(bits, "--bits"),
@@ -195,9 +185,13 @@ def compare(
             seed=seed,
             progress=step,
         )
-        page = write_comparison(result, out)
-    tables = [comparison_table(result), cost_table(result), *([skipped_table(result)] if result.skipped else [])]
-    notes = ["", comparison_sentence(result), f"page: {page}"]
+        page = lab.write_comparison(result, out)
+    tables = [
+        lab.comparison_table(result),
+        lab.cost_table(result),
+        *([lab.skipped_table(result)] if result.skipped else []),
+    ]
+    notes = ["", lab.comparison_sentence(result), f"page: {page}"]
     output.show({**result.to_dict(), "page": str(page)}, {}, tables, notes, as_json=as_json)
 
 

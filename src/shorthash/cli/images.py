@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Bits, Seed, Settings, argument, flag, group, option, parse_settings
+from shorthash.cli.options import AsJson, Bits, Seed, Settings, argument, flag, group, option, parse_ids, parse_settings
 
 if TYPE_CHECKING:
     from shorthash.images import AddReport, Collection, FitReport
@@ -241,14 +241,10 @@ def remove(
     Example:
       shorthash images remove photos.model 3 17
     """
-    from shorthash.errors import InvalidInput
     from shorthash.images import Collection
 
     with Collection(model) as collection:
-        integers = collection.ids.dtype.kind == "i"
-        if integers and not all(word.isdecimal() for word in ids):
-            raise InvalidInput(f"The ids of this collection are whole numbers. Got {' '.join(ids)} instead.")
-        collection.remove([int(word) for word in ids] if integers else ids)
+        collection.remove(parse_ids(ids, collection.ids))
         n_items = len(collection)
     output.show({"model": str(model), "n_removed": len(ids), "n_items": n_items}, as_json=as_json)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Neighbours, Show, argument, flag, group, option
+from shorthash.cli.options import AsJson, Neighbours, Show, argument, flag, group, option, parse_ids
 from shorthash.cli.search import (
     find_neighbours,
     hidden_queries,
@@ -135,12 +135,7 @@ def remove(
     if (ids is None) == (not given):
         raise InvalidInput("Give either the ids to remove, or a file of them with --ids.")
     with _open(index, collection, change=True) as items:
-        gone: Any = given if ids is None else read_labels(ids)
-        if ids is None and items.ids.dtype.kind != "U":
-            try:
-                gone = [int(word) for word in gone]
-            except ValueError as error:
-                raise InvalidInput(f"The ids of this index are integers. Got {' '.join(gone)} instead.") from error
+        gone = parse_ids(given or [], items.ids) if ids is None else read_labels(ids)
         items.remove(gone)
         data = _facts(index, items, n_removed=len(gone))
     output.show(data, as_json=as_json)

@@ -38,7 +38,7 @@ COMMANDS = {
 
 # parameter of the library -> the option that sets it, for error messages
 OPTIONS = {
-    "name": "--method",
+    "method": "--method",
     "n_bits": "--bits",
     "n_anchors": "--anchors",
     "metric": "--rerank",
@@ -52,6 +52,17 @@ OPTIONS = {
     **{word: word for word in ("METHOD", "NAME")},
 }
 PARAMETER = re.compile(r"^The '(\w+)' (?:parameter )?of [\w.]+(?:\('\w+'\))?(?= must)")
+
+# words in messages of the library -> words of the command line
+WORDS = {
+    r"pass n_bits=\.\.\. to make (one|it)": r"make \1 with shorthash index build",
+    r"metric='(\w+)'(?: of \w+)?": r"--rerank \1",
+    r"add\(codes, vectors=\.\.\.\)|vectors=\.\.\.": "--vectors",
+    r"collection=\.\.\.": "--collection",
+    r"pass replace=True": "give --replace",
+    r"drop_unlabelled=True": "--set drop_unlabelled=true",
+    r"that save\(\) wrote": "that shorthash wrote",
+}
 
 INTERRUPTED = 130  # exit status after Ctrl+C, as shells report it
 
@@ -138,7 +149,10 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, ShorthashError) or (isinstance(error, ValueError) and _raised_by_sklearn(error)):
-        return PARAMETER.sub(lambda found: OPTIONS.get(found[1], found[0]), str(error))
+        message = PARAMETER.sub(lambda found: OPTIONS.get(found[1], found[0]), str(error))
+        for pattern, words in WORDS.items():
+            message = re.sub(pattern, words, message)
+        return message
     return None
 
 

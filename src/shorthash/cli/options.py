@@ -96,6 +96,18 @@ def parse_numbers(text: str | None, option: str) -> list[int] | None:
         raise typer.BadParameter(f"{text!r} is not a list of whole numbers like 1,10,100", param_hint=option) from None
 
 
+def parse_ids(words: list[str], ids: Any) -> list[int] | list[str]:
+    """Ids given on the command line, as integers if ``ids``, the array of all ids, is of integers."""
+    from shorthash.errors import InvalidInput
+
+    if ids.dtype.kind == "U":
+        return words
+    try:
+        return [int(word) for word in words]
+    except ValueError:
+        raise InvalidInput(f"The ids are integers. Got {' '.join(words)} instead.") from None
+
+
 def _value(text: str) -> bool | int | float | str | None:
     words: dict[str, bool | None] = {"true": True, "false": False, "none": None}
     if text.lower() in words:

@@ -45,7 +45,7 @@ RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
 EXPLAINED = 5000  # items that explain_bits examines
 LOCKED = (
     "Another process (perhaps a server) has {} open for writing; write through it, stop it, or open the collection "
-    "with readonly=True."
+    "read-only."
 )
 
 
@@ -515,12 +515,12 @@ class Collection:
 
     def _new_ids(self, n: int) -> NDArray[np.int64]:
         if len(self) and self.ids.dtype.kind != "i":
-            raise InvalidInput("Items of a collection with string ids cannot be numbered; pass ids=[...] as strings.")
+            raise InvalidInput("Items of a collection with string ids cannot be numbered; give string ids.")
         return np.arange(self._next_id, self._next_id + n, dtype=np.int64)
 
     def _check_writable(self) -> None:
         if self.readonly:
-            raise PersistenceError(f"{self.path.name} was opened read-only; open it without readonly=True to write.")
+            raise PersistenceError(f"{self.path.name} was opened read-only; open it for writing.")
 
     def _item_vector(self, item: int | str) -> NDArray[np.float32]:
         vectors = self.vectors_of([item])

@@ -310,7 +310,7 @@ def make_features(
     if kind == "callable":
         raise InvalidInput(
             f"These features were computed by a function named {recipe.get('name')!r}, which cannot be stored in a "
-            "file; pass features=CallableFeatures(function, name) again."
+            "file; open the collection from Python with the same CallableFeatures."
         )
     raise InvalidInput(f"Image features of kind {kind!r} are not known; upgrade shorthash, or fit a new model.")
 

@@ -61,10 +61,7 @@ def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: 
     target = Path(path)
     write, _ = _format(target)
     if target.exists() and not replace:
-        raise PersistenceError(
-            f"{target} exists, so it is not overwritten; choose another name, or pass replace=True "
-            "(--replace on the command line)."
-        )
+        raise PersistenceError(f"{target} exists, so it is not overwritten; choose another name, or pass replace=True.")
     if target.is_file() and _is_store(target):
         raise PersistenceError(f"{target} is a store, so it is not overwritten; choose another name.")
     with replacing(target) as temporary:
