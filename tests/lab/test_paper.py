@@ -246,7 +246,7 @@ def test_every_part_of_the_docs_says_what_there_is(share):
 def test_the_report_has_printed_numbers_claims_and_errata(share, tmp_path):
     page = write_page(paper_report.paper_page(), tmp_path / "report")
     html = page.read_text(encoding="utf-8")
-    assert ("What is missing" in html) == (share != 1)
+    assert ("Missing runs" in html) == (share != 1)
     assert html.count(">printed</th>") > 10
     assert 'id="claims"' in html
     assert "eq. 16 (W)" in html

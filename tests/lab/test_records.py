@@ -105,8 +105,8 @@ def test_an_incomplete_line_is_skipped(tmp_path, kept):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "does not hold records of runs"),
-        ('{"schema": 1}', "does not hold records of runs"),
+        ("[]", "does not contain records of runs"),
+        ('{"schema": 1}', "does not contain records of runs"),
         ('{"schema": 2, "run": "a", "spec": {}}', "has schema 2, but this version reads 1"),
         ('{"schema": 1, "run": "a", "spec": {}}', "not of the run it is named after"),
     ],

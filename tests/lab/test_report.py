@@ -119,7 +119,7 @@ def test_a_whole_report(report, tmp_path):
     page = write_page(report, tmp_path / "report")
     html = page.read_text(encoding="utf-8")
     assert "not run" not in html
-    assert "What is missing" not in html
+    assert "Missing runs" not in html
     assert "What is &lt;seen&gt; here." in html
     for outside in ("http://", "https://", "<link", "@import", "src="):
         assert outside not in html.replace("http://www.w3.org", "")

@@ -81,7 +81,7 @@ def test_mistakes_are_told(read, change, message):
 
 
 def test_two_parts_of_one_name(read):
-    with pytest.raises(DataFileError, match="every part must have a name of its own"):
+    with pytest.raises(DataFileError, match="the names of the parts must be different"):
         read(SMALL + '[[parts]]\nname = "a"\n[[parts]]\nname = "a"\n')
 
 

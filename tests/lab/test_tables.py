@@ -4,9 +4,6 @@ import csv
 import io
 import math
 
-import pytest
-
-from shorthash.errors import InvalidInput
 from shorthash.lab.tables import (
     Cell,
     Column,
@@ -75,16 +72,6 @@ def test_a_table_without_rows():
     assert to_markdown(empty).count("\n") == 2
     assert to_csv(empty) == "method,mAP@H<=2,fit µs,bits\n"
     assert "\\midrule\n\\bottomrule" in to_latex(empty)
-
-
-def test_rows_must_fit_the_columns():
-    with pytest.raises(InvalidInput, match=r"Row 1 of a table must have 1 cells, as many as columns\. Got 2"):
-        Table((Column("x"),), ((1,), (1, 2)))
-
-
-def test_best_is_high_or_low():
-    with pytest.raises(InvalidInput, match="The 'best' parameter of Column must be one of 'high', 'low', None"):
-        Table((Column("x", best="highest"),), ())
 
 
 NAN = math.nan

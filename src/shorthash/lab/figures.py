@@ -1,7 +1,7 @@
 """Figures of scores, drawn with matplotlib in one style.
 
 Every function returns a ``matplotlib.figure.Figure``; :func:`save_figure` writes it to a file, :func:`to_svg` returns
-the text for a page. Colours can be distinguished by colour-blind readers, and no meaning rests on colour alone.
+the text for a page. Colours can be distinguished by colour-blind readers, and colour is never the only distinction.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ PALETTE = {  # name -> colour on white; a page may replace each of them for a da
 SERIES = [colour for name, colour in PALETTE.items() if name.startswith("series-")]
 MARKERS = "osD^vP"
 STROKES = ("-", "--", ":")
-WIDTH, HEIGHT = 4.4, 3.1  # inches: small, so that letters stay legible on a phone
-WIDE, TALL = 6.6, 4.2  # inches: room for a legend of many lines
+WIDTH, HEIGHT = 4.4, 3.1  # inches; small, so that text is legible on a phone
+WIDE, TALL = 6.6, 4.2  # inches; with space for a long legend
 NAMED_RADII = 3  # points of a precision-recall curve that are named
 SMALL: dict[str, Any] = {"fontsize": 8, "color": PALETTE["quiet"]}
 
@@ -105,7 +105,7 @@ def new_axes(x: str, y: str, title: str, *, width: float = WIDTH, height: float 
 
 
 def settled(figure: Figure) -> Figure:
-    """The figure with its layout computed once, so that writing it again gives the same file."""
+    """The figure with its layout computed, so that saving it twice gives the same file."""
     with figure_style():
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -131,7 +131,7 @@ def draw_scores_by_length(
     Parameters
     ----------
     curves : method -> code length -> (mean, standard deviation); a method without any is left out
-    title : what is drawn, usually the data set
+    title : title, usually the data set
     score : name of the score
     styles : method -> line properties of matplotlib, for methods that should not have those of :func:`line_style`
     """
@@ -193,7 +193,7 @@ def draw_heat_map(
     grid = np.asarray(values, dtype=np.float64)
     known = grid[~np.isnan(grid)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    if high - low < 0.02:  # a flat map needs a range, too
+    if high - low < 0.02:  # a constant map needs a range
         low, high = low - 0.01, high + 0.01
     with figure_style():
         size = {"width": max(4.4, 1.3 + 0.78 * len(columns)), "height": 1.2 + 0.42 * len(rows)}
@@ -232,7 +232,7 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
         centred: dict[str, Any] = {"textcoords": "offset points", "ha": "center", **SMALL}
         for position, mean, bottom, top in zip(x, means, low, high, strict=True):
             axes.annotate(f"{mean:.3f}", (position + 0.22, mean), va="center", fontsize=9)
-            if top - bottom > 0.1:  # room to name the ends
+            if top - bottom > 0.1:  # space to label the ends
                 axes.annotate(f"best {top:.2f}", (position, top), (0, 4), **centred)
                 axes.annotate(f"worst {bottom:.2f}", (position, bottom), (0, -4), va="top", **centred)
         axes.set_xticks(x, [str(length) for length in lengths])
@@ -255,7 +255,7 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
         for number, (name, curve) in enumerate(curves.items()):
             axes.plot(curve.recall, curve.precision, **line_style(number), label=name)
         lowest = min(float(curve.recall[0]) for curve in curves.values())
-        left = max(0.0, 1 - 1.5 * (1 - lowest)) if lowest > 0.5 else 0.0  # zoom in where recall starts high
+        left = max(0.0, 1 - 1.5 * (1 - lowest)) if lowest > 0.5 else 0.0  # zoom in if recall starts high
         margin = 0.04 * (1 - left)
         axes.set_xlim(left - margin, 1 + margin)
         axes.set_ylim(0, 1.12)
@@ -295,7 +295,7 @@ def _metadata(suffix: str) -> dict[str, Any]:
 
 
 def _length_axis(axes: Axes, lengths: list[int]) -> None:
-    """Code lengths on a logarithmic scale where they span more than two doublings, named where there is room."""
+    """Ticks at the code lengths, on a logarithmic scale if they span more than two doublings; labels that fit."""
     if not lengths:
         return
     at = np.asarray(lengths, dtype=np.float64)
@@ -313,7 +313,7 @@ def _length_axis(axes: Axes, lengths: list[int]) -> None:
 
 
 def _name_radii(axes: Axes, curve: PRCurve, width: float) -> None:
-    """Write the first radii at their points; points that touch share one label."""
+    """Label the first radii; points that are close share one label."""
     named: list[tuple[float, float, list[str]]] = []
     for radius, x, y in zip(curve.radius[:NAMED_RADII], curve.recall, curve.precision, strict=False):
         if named and abs(x - named[-1][0]) < 0.05 * width and abs(y - named[-1][1]) < 0.05:

@@ -1,9 +1,9 @@
 """Codes as maps: all codes of a length as a grid of buckets, and codes in the plane by t-SNE.
 
 On the grid, neighbours differ in one bit. In the plane, samples with equal codes are one point to t-SNE, which would
-draw them as an arbitrary blob or on top of each other. So codes are embedded, not samples, and samples are spread
-evenly over a disc around their code, whose area is their number; discs never overlap. Up to 6 bits all codes are
-embedded, used or not: then a code has the same place in every figure, and figures can be compared.
+draw them as an arbitrary cloud or on top of each other. So codes are embedded, not samples, and samples are spread
+evenly over a disc around their code, with an area proportional to their number; discs never overlap. Up to 6 bits all
+codes are embedded, used or not, so that a code has the same position in every figure.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["MAX_MAP_BITS", "draw_bucket_map", "draw_code_map", "place_codes", "s
 MAX_MAP_BITS = 12
 LABELLED_CELLS = 8  # a grid with at most this many columns has room for words in its cells
 SHOWN_SHARE = 0.1  # a class is named in a bucket if it makes up this share of it
-GOLDEN = np.pi * (3 - np.sqrt(5))  # the angle by which neighbours on a sunflower differ
-ROOM = 0.8  # of the largest discs that do not touch: names stand between them
+GOLDEN = np.pi * (3 - np.sqrt(5))  # the golden angle
+ROOM = 0.8  # share of the largest radius without overlap: leaves space for names
 SHAPES = "sD^vPX"  # of classes for which a second round of colours is needed
 SIDE = 270.0  # points along the side of the drawing
 DOTS = (1.2, 3.6)  # diameters in points: dots of a disc touch at most
@@ -102,7 +102,7 @@ def draw_code_map(codes: ArrayLike, classes: ArrayLike, *, title: str, seed: int
 
 
 def place_codes(codes: ArrayLike, seed: int = 0) -> NDArray[np.float64]:
-    """A place in the plane for every distinct code, by t-SNE of their Hamming distances, (n_codes, 2).
+    """A position in the plane for every distinct code, by t-SNE of their Hamming distances, (n_codes, 2).
 
     Parameters
     ----------
@@ -131,18 +131,18 @@ def _embed(signs: NDArray[np.int8], seed: int) -> NDArray[np.float64]:
         perplexity=min(PERPLEXITY, (len(real) - 1) / 3),
         random_state=seed,
     )
-    with threadpool_limits(limits=1):  # a handful of points: threads would only wait for each other
+    with threadpool_limits(limits=1):  # few points: threads would not help
         return np.asarray(tsne.fit_transform((real.shape[1] - real @ real.T) / 2), dtype=np.float64)
 
 
 def spread(
     centres: NDArray[np.float64], members: NDArray[np.intp], counts: NDArray[np.intp], seed: int = 0
 ) -> NDArray[np.float64]:
-    """A place for every sample: even over the disc of its code, discs as large as they can be without touching.
+    """A position for every sample: evenly spread over the disc of its code, discs as large as possible without overlap.
 
     Parameters
     ----------
-    centres : (n_codes, 2) places of the codes
+    centres : (n_codes, 2) positions of the codes
     members : (n_samples,) code of every sample
     counts : (n_codes,) samples of every code
     seed : of the order in a disc
@@ -158,7 +158,7 @@ def spread(
 
 
 def _scale(centres: NDArray[np.float64], counts: NDArray[np.intp]) -> float:
-    """Radius of a disc of one sample: the largest, but for some room, with which no two discs touch."""
+    """Radius of a disc of one sample, so that no two discs touch and there is some space between them."""
     roots = np.sqrt(counts)
     gaps = np.linalg.norm(centres[:, None] - centres[None], axis=2)
     pairs = np.triu_indices(len(centres), 1)
@@ -239,7 +239,7 @@ def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], 
 
 
 def _write_cell(axes: Axes, corner: tuple[int, int], name: str, count: int, colour: str, roomy: bool) -> None:
-    """What a bucket says: its classes above its number of items, or the classes alone where it is small."""
+    """The text of a bucket: its classes above its number of items, or its first class if the cell is small."""
     x, y = corner[0] + 0.5, corner[1] + 0.5
     centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
     if not roomy:

@@ -1,4 +1,4 @@
-"""One self-contained HTML page from a title, facts and sections; beside it the tables and figures as files."""
+"""Self-contained HTML pages of facts, tables and figures, with the tables and figures also as files."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Section:
     Attributes
     ----------
     name : anchor on the page; names of its files begin with it
-    title, caption, note : for the reader; a note is set in grey
+    title, caption, note : text; a note is shown in grey
     tables : title -> table; a title may be empty
     figures : name -> (figure, caption)
     html : HTML below the tables, inserted as it is
     look : "words" for tables of long text, "small" for small print, "" for numbers
-    folded : whether the tables are folded away until a click
-    csv, latex : contents of the files of these kinds, where they are not just the tables
+    folded : whether the tables are collapsed
+    csv, latex : contents of these files, if they are not the tables
     """
 
     name: str
@@ -67,13 +67,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything a page shows.
+    """The contents of a page.
 
     Attributes
     ----------
-    title, lede : what it is about
+    title, lede : heading and introduction
     sections : its parts, in order
-    facts : (value, label), the few numbers to remember
+    facts : (value, label), the main numbers
     footer : how it was made
     wide : whether it has wide tables and a list of its sections
     """
@@ -96,7 +96,7 @@ def write_page(page: Page, folder: str | Path, name: str = "index.html", *, file
     name : of the page
     files : whether tables and figures become files, too
     """
-    html = page_html(page)  # first: a missing extra leaves no empty folder behind
+    html = page_html(page)  # first, so that a missing extra leaves no empty folder
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     for section in page.sections if files else ():

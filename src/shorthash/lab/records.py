@@ -1,7 +1,7 @@
 """Records of runs on disk.
 
 While runs are done, every record is appended as a line of JSON to ``running.jsonl``; when an experiment is complete,
-its records move to one compressed table, ``<experiment>.jsonl.gz``, sorted by run. A run is stored once, in whatever
+its records move to one compressed table, ``<experiment>.jsonl.gz``, sorted by run. A run is stored once, in any
 table, and found by its name; records are never overwritten. Per-query scores are in ``side/<run>.npz`` beside the
 folder, their checksum in the record.
 """
@@ -34,7 +34,7 @@ Records = Mapping[str, Mapping[str, Any]]  # name of the run -> record
 
 
 def read_records(folder: str | Path) -> dict[str, dict[str, Any]]:
-    """All records of a folder by the name of their run, checked; empty where there is no folder.
+    """All records of a folder by the name of their run, checked; empty if the folder is missing.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def append_record(folder: str | Path, record: Mapping[str, Any], per_query: Mapp
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     side = None if per_query is None else _write_side(place, str(record["run"]), per_query)
-    # one write, between line breaks: several processes may append, and one killed half-way spoils only its own line
+    # one write between line breaks: several processes may append, and a killed one damages only its own line
     line = f"\n{json.dumps({**record, 'side_file': side}, allow_nan=False)}\n".encode()
     handle = os.open(place / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -91,7 +91,7 @@ def compact(folder: str | Path, tables: Mapping[str, Iterable[str]]) -> None:
 
 
 def remove(folder: str | Path, runs: Collection[str]) -> None:
-    """Remove the records of some runs, so that they are done again.
+    """Remove the records of some runs, so that they are repeated.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _read_log(place: Path) -> dict[str, dict[str, Any]]:
 
 def _checked(record: Any, file: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or not {"schema", "run", "spec"} <= set(record):
-        raise DataFileError(f"{file} does not hold records of runs; remove it, and run the experiment again.")
+        raise DataFileError(f"{file} does not contain records of runs; remove it, and run the experiment again.")
     if record["schema"] != SCHEMA:
         raise DataFileError(
             f"{file} has schema {record['schema']}, but this version reads {SCHEMA}; use the version that wrote it."

@@ -1,7 +1,7 @@
-"""A report from specifications and stored records: nothing is learned here.
+"""Reports from specifications and stored records; no model is fitted here.
 
-Records are looked up by the names of the runs that a part plans, and become grids, figures and tables. Whatever is
-missing leaves an empty place, and the report names the command that would run it.
+Records are looked up by the names of the planned runs, and become grids, figures and tables. Cells without a stored run
+say so, and the report shows the command that does the missing runs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
     "slug",
 ]
 
-METRICS = {  # in a record -> for the reader
+METRICS = {  # name in records -> name in tables
     "map": "mAP",
     "map_h2": "mAP@H<=2",
     "map_stable": "mAP, ties in database order",
@@ -85,7 +85,7 @@ Curve = tuple[float, list[float]]  # an objective at the starting point, and aft
 
 @dataclass(frozen=True)
 class PartStatus:
-    """How much of a part is stored, and the command that runs the rest."""
+    """How many runs of a part are stored, and the command that does the others."""
 
     title: str
     n_runs: int
@@ -114,7 +114,7 @@ class Results:
         return [part for part in every if part.report.get("kind", "table") in kinds]
 
     def part(self, name: str) -> Part | None:
-        """The part of this name; None where there is none."""
+        """The part of this name, or None."""
         every = [part for experiment in self.experiments.values() for part in experiment.parts]
         return next((part for part in every if part.name == name), None)
 
@@ -124,7 +124,7 @@ class Results:
         return {name: record for name, record in self.records.items() if name in planned}
 
     def status(self) -> list[PartStatus]:
-        """How much of every part is stored."""
+        """The status of every part."""
         found = []
         for path, experiment in self.experiments.items():
             beside = (path.parent / "results").resolve() == self.folder.resolve()
@@ -141,14 +141,14 @@ def collect(places: Sequence[str | Path], results: str | Path) -> Results:
     Parameters
     ----------
     places : .toml files and folders of them
-    results : folder of records; it need not exist
+    results : folder of records; it may be missing
     """
     experiments = {file: read_experiment(file) for file in find_experiments(places)}
     return Results(experiments, read_records(results), Path(results))
 
 
 def build_report(results: Results, styles: Styles | None = None) -> Page:
-    """Everything as a page.
+    """A page of all experiments.
 
     Parameters
     ----------
@@ -168,19 +168,19 @@ def build_report(results: Results, styles: Styles | None = None) -> Page:
     seconds = sum(record.get("seconds", {}).get("wall", 0.0) for record in shown.values())
     return Page(
         title="Experiments",
-        lede="Results of the stored runs; nothing was learned for this page.",
+        lede="Results of the stored runs.",
         sections=[*_missing(status), *sections, provenance(shown)],
         facts=[
             (f"{len(shown)} of {planned}", "runs are stored"),
             (f"{seconds / 60:.0f} min", "of computing in them"),
             (str(len({record["data"]["name"] for record in shown.values()})), "data sets"),
         ],
-        footer=f"Made by shorthash {shorthash.__version__} from stored records; nothing was learned for this page.",
+        footer=f"Made by shorthash {shorthash.__version__} from stored records.",
     )
 
 
 def build_section(part: Part, name: str, records: Records, styles: Styles | None = None) -> Section:
-    """A part of an experiment, drawn from what is stored.
+    """The section of one part of an experiment.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def collect_curves(part: Part, records: Records) -> dict[str, list[Curve]]:
 
 
 def provenance(records: Records) -> Section:
-    """Where the numbers come from: data, software and machines, and every run.
+    """Provenance: data sets, software and machines, and all runs.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def provenance(records: Records) -> Section:
 
 
 def slug(text: str) -> str:
-    """A name as it is written in file names.
+    """A name for file names.
 
     Examples
     --------
@@ -347,11 +347,11 @@ def _convergence(part: Part, name: str, records: Records) -> Section:
         figures[f"{name}-start"] = (draw_convergence(whole, first=0), text.format("starting point"))
     titles = ("data set", "runs", "iterations", "last, % of first", "last, % of starting point")
     table = make_table(titles, rows, text=("data set", "iterations"), digits=dict.fromkeys(titles[3:], 2))
-    return Section(name, "", tables={"how far it falls": table}, figures=figures, folded=True)
+    return Section(name, "", tables={"decrease of the objective": table}, figures=figures, folded=True)
 
 
 def _embedding(part: Part, name: str, records: Records) -> Section:
-    """Codes in the plane: of every method, the first seed that is stored."""
+    """Codes in the plane; for every method, the first stored seed."""
     samples: dict[str, Any] = {}
     for run in plan_part(part):
         title = f"{run.row}, {run.n_bits} bits"
@@ -380,7 +380,7 @@ OTHER_KINDS: dict[str, Callable[[Part, str, Records], Section]] = {
 
 
 def _missing(status: Sequence[PartStatus]) -> list[Section]:
-    """The commands that run what is missing, each once; nothing where nothing is missing."""
+    """A section with the commands that do the missing runs; none if all runs are stored."""
     counts: dict[str, list[int]] = {}
     for at in status:
         if at.n_missing:
@@ -388,8 +388,8 @@ def _missing(status: Sequence[PartStatus]) -> list[Section]:
             total[0], total[1] = total[0] + at.n_missing, total[1] + at.n_runs
     rows = ((command, *count) for command, count in counts.items())
     table = make_table(("command", "missing runs", "of"), rows, text=["command"])
-    caption = "Cells that say not run have no stored run. These commands run what is missing and nothing else."
-    return [Section("missing", "What is missing", caption, tables={"": table}, look="words")] if counts else []
+    caption = "Cells marked as not run have no stored record. These commands do the missing runs only."
+    return [Section("missing", "Missing runs", caption, tables={"": table}, look="words")] if counts else []
 
 
 def _cell(runs: Sequence[PlannedRun], records: Records, metric: str) -> Cell:
@@ -404,7 +404,7 @@ def _cell(runs: Sequence[PlannedRun], records: Records, metric: str) -> Cell:
 
 
 def _value(record: Mapping[str, Any], metric: str) -> float | None:
-    """One number of a record; None where it has no such number."""
+    """One number of a record, or None."""
     if metric in record.get("scores", {}):
         mean = record["scores"][metric]["mean"]
         return None if mean is None else float(mean)
@@ -418,7 +418,7 @@ def _metrics(part: Part) -> tuple[str, ...]:
 
 
 def _shown(metric: str) -> str:
-    """A metric for the reader.
+    """The name of a metric in tables.
 
     Examples
     --------

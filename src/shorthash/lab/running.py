@@ -1,4 +1,4 @@
-"""Experiments in, records out: processes do the runs that have no record yet."""
+"""Run experiments: worker processes do the runs that have no record."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def run_experiments(
     again: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> RunCounts:
-    """Do every run that has no record yet. It may be stopped at any time, in any way, and continues where it stopped.
+    """Do every run that has no record. It may be stopped or killed at any time, and continues where it stopped.
 
     Parameters
     ----------
-    experiments : what to do; a run that several plan is done once
+    experiments : specifications; a run that several plan is done once
     results : folder of the records
-    data_dir : folder to look for data in first
+    data_dir : folder of data sets that is searched first
     workers : processes of one thread each; default: one per core
-    again : methods whose runs are done again, in place of their records
+    again : methods whose runs are repeated and whose records are replaced
     progress : called with (what, done, total, seconds left) after every group of runs
     """
     n_workers = check_count(os.cpu_count() or 1 if workers is None else workers, "workers", "run_experiments")
@@ -96,7 +96,7 @@ def _do_groups(
     n_workers: int,
     progress: Progress | None,
 ) -> None:
-    """Give the groups to processes: first those that share work, then costs, each in a process of its own."""
+    """Distribute the groups over processes: first those that share work, then costs, each in a separate process."""
     begin = time.perf_counter()
     total, total_weight = sum(map(len, groups)), sum(map(group_weight, groups))
     done, done_weight = 0, 0.0
@@ -131,7 +131,7 @@ def _do_groups(
 
 
 def _start_worker() -> None:
-    """Set up a worker process: one thread, and it ends with Ctrl-C and with the process that started it."""
+    """Set up a worker process: one thread; it ends with Ctrl-C and with its parent process."""
     import numba
     from threadpoolctl import threadpool_limits
 
@@ -152,7 +152,7 @@ _last: dict[str, Dataset] = {}
 
 
 def _read(name: str, data_dir: str | Path | None) -> Dataset:
-    """The data set; the last one is kept, as the next group often uses the same."""
+    """The data set; the last one is cached, since the next group often uses the same."""
     if name not in _last:
         _last.clear()
         _last[name] = read_dataset(name, data_dir)

@@ -1,4 +1,4 @@
-"""One split of one data set, and what several runs on it share: kernel maps, sums over rows, class posteriors.
+"""One split of a data set, and what the runs on it share: kernel features, sums over rows, class posteriors.
 
 ``make_hasher`` gives kernel and learner the same seed, so a kernel fitted once is the one that every method would have
 fitted itself, sums over its rows are the same for all learners of sums, and posteriors do not depend on the code
@@ -46,8 +46,8 @@ class FittedRun:
     ----------
     hasher : the pipeline
     query, database : codes
-    fit_seconds : what a fit alone would take: its own seconds and those of all it shares
-    encode_seconds : the same for encoding queries and database
+    fit_seconds : time of a fit without sharing: its own and that of everything it shares
+    encode_seconds : the same for encoding the queries and the database
     """
 
     hasher: HasherPipeline
@@ -114,7 +114,7 @@ class SharedSplit:
         return FittedRun(made, query, database, fitted - begin + saved, time.process_time() - fitted)
 
     def _posterior(self, spec: RunSpec) -> tuple[Any, float]:
-        """A learner fitted with these settings and the cheapest codes, and its seconds."""
+        """A learner fitted with these settings and the fastest codes, and the time of the fit."""
         settings = {name: value for name, value in spec.settings.items() if name not in ("codebook", "refine")}
         key = canonical([spec.method, settings, spec.seed])
         if key not in self._posteriors:
@@ -150,7 +150,7 @@ class SharedSplit:
         return FittedRun(made, query, database, fitted - begin + saved, encoded - fitted + held.encode_seconds)
 
     def _summed(self, learner: SumHasher, held: _Kernel) -> Summed:
-        """Sums over the uncentred features of the training rows, added up once."""
+        """Sums over the uncentred features of the training rows, computed once."""
         groups = group_labels(self.y_train, owner=type(learner).__name__, drop_unlabelled=learner.drop_unlabelled)
         rows = Rows(held.train, "AnchorRBF")
         kept = rows if groups.kept is None else rows.keep(groups.kept)

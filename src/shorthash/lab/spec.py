@@ -4,12 +4,12 @@ A file is one part, or has several under ``[[parts]]``. A part::
 
     name = "table1"              # in a file of one part this is the experiment's name, too
     title = "Retrieval quality"
-    task = "scores"              # what a run does, see TASKS
+    task = "scores"              # one of TASKS
     seeds = 5                    # 0 to 4, or a list
     [[datasets]]
     name = "cifar10"             # of the catalogue, or the path of a file or folder
     bits = [4, 6, 8, 10]
-    protocol = {n_train = 1000}  # optional: what differs from the data set's own protocol
+    protocol = {n_train = 1000}  # optional: changes to the default protocol of the data set
     [[methods]]
     name = "RSLH-B"              # label of the row
     method = "rslh"              # a method of the library
@@ -19,11 +19,11 @@ A file is one part, or has several under ``[[parts]]``. A part::
     # methods = ["sh", "sdh"] is short for methods without settings under their own names
     [grid]                       # optional: every combination of these settings
     alpha = [0.1, 1, 10]
-    [report]                     # how the report shows it; nothing here changes a run
+    [report]                     # how the report shows it; this does not affect runs
     kind = "table"
     metrics = ["map", "map_h2"]
 
-A run is identified by the hash of everything that decides its outcome (:class:`RunSpec`), so a run that several
+A run is identified by the hash of everything that determines its result (:class:`RunSpec`), so a run that several
 experiments plan is done once.
 """
 
@@ -70,9 +70,9 @@ __all__ = [
 
 TASKS = ("scores", "conventions", "reranking", "validation", "cost", "convergence", "embedding")
 KINDS = ("table", "lines", "heatmap", "convergence", "embedding", "cost")
-SMOKE = "smoke"  # a quick test of everything; in a folder of experiments it is left out
+SMOKE = "smoke"  # a quick test; not included when a folder of experiments is read
 KERNEL = "kernel__"  # prefix of settings of the kernel
-SLOW = {"auto": 8.0, "eaph": 8.0}  # how long a run of a method takes, roughly; 1 for all others
+SLOW = {"auto": 8.0, "eaph": 8.0}  # approximate duration of a run of a method; 1 for all others
 _PART_KEYS = ("name", "title", "task", "seeds", "datasets", "methods", "grid", "report")
 _DATASET_KEYS = ("name", "bits", "protocol", "title")
 _METHOD_KEYS = ("name", "method", "settings", "encoder", "on")
@@ -80,7 +80,7 @@ _METHOD_KEYS = ("name", "method", "settings", "encoder", "on")
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A data set, its code lengths, and what differs from its own protocol."""
+    """A data set, its code lengths, and changes to its default protocol."""
 
     name: str
     bits: tuple[int, ...]
@@ -90,7 +90,7 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method under the label of its row; ``on`` holds further settings by data set."""
+    """A method, the label of its row, and settings; ``on`` holds additional settings by data set."""
 
     name: str
     method: str
@@ -115,7 +115,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A specification file: its name, a title for the reader, and one or more parts."""
+    """A specification file: name, title, and one or more parts."""
 
     name: str
     title: str
@@ -124,13 +124,13 @@ class Experiment:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """All that decides the outcome of a run.
+    """Everything that determines the result of a run.
 
     Attributes
     ----------
     task : one of ``TASKS``
     dataset : name or path
-    protocol : of the split, its seed included
+    protocol : of the split, with its seed
     seed : of the method; the same as that of the split
     method, n_bits : a method and a code length
     settings, front_end : parameters of the learner, and of the kernel, that differ from the defaults of the method
@@ -159,7 +159,7 @@ class RunSpec:
         settings: Mapping[str, Any] | None = None,
         encoder: str = "",
     ) -> Self:
-        """A run in its one spelling: settings that equal the defaults of the method are left out.
+        """The canonical form of a run: settings that equal the defaults of the method are omitted.
 
         Parameters
         ----------
@@ -189,12 +189,12 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run, and its place in an experiment.
+    """A run, and its position in an experiment.
 
     Attributes
     ----------
-    part, row, dataset, n_bits, seed : its place; ``dataset`` is the name in the specification
-    point : the values of the grid, where there is one
+    part, row, dataset, n_bits, seed : its position; ``dataset`` is the name in the specification
+    point : the values of the grid, if there is one
     spec : the run
     name : of the run, and of its record
     """
@@ -230,7 +230,7 @@ def read_experiment(path: str | Path) -> Experiment:
 
 
 def find_experiments(places: Sequence[str | Path]) -> list[Path]:
-    """Specification files: those named, and all in the folders named, tables first, without ``smoke.toml``.
+    """Specification files: the given files, and those in the given folders, tables first, without ``smoke.toml``.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def group_runs(specs: Iterable[RunSpec]) -> list[tuple[RunSpec, ...]]:
 
 
 def group_weight(runs: Iterable[RunSpec]) -> float:
-    """How long some runs take, roughly, in runs of an ordinary method."""
+    """Approximate duration of some runs, in units of a run of a typical method."""
     return sum(SLOW.get(run.method, 1.0) for run in runs)
 
 
@@ -293,13 +293,13 @@ def run_name(spec: Mapping[str, Any]) -> str:
 
 
 def canonical(value: Any) -> str:
-    """JSON in one spelling: keys sorted, whole numbers without a point, no spaces."""
+    """Canonical JSON: sorted keys, whole numbers without a decimal point, no spaces."""
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 @functools.cache
 def known_recipes() -> Mapping[str, Recipe]:
-    """Every method by name; looked up once, as planning needs it thousands of times."""
+    """Every method by name, cached: planning looks them up thousands of times."""
     return recipes()
 
 
@@ -312,7 +312,7 @@ def _experiment(values: dict[str, Any], stem: str) -> Experiment:
     parts = tuple(_part({**shared, **part}) for part in values["parts"])
     names = [part.name for part in parts]
     if len(set(names)) < len(names):
-        raise InvalidInput(f"every part must have a name of its own. Got {', '.join(names)} instead; rename some.")
+        raise InvalidInput(f"the names of the parts must be different. Got {', '.join(names)} instead; rename some.")
     return Experiment(name, title, parts)
 
 
@@ -367,7 +367,7 @@ def _seeds(value: Any, owner: str) -> tuple[int, ...]:
 
 
 def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML has no null; the word "none" stands for it."""
+    """Settings with "none" as None, since TOML has no null."""
     return {key: None if value == "none" else value for key, value in settings.items()}
 
 
@@ -391,7 +391,7 @@ def _planned(
 
 
 def _shared_work(spec: RunSpec) -> str:
-    """What a run shares with others: the kernel map, the posteriors, or (cost) nothing, so that it is alone."""
+    """What a run shares with others: kernel features, posteriors, or (cost) nothing."""
     if spec.task == "cost":
         return spec.name
     recipe = known_recipes()[spec.method]
@@ -401,12 +401,12 @@ def _shared_work(spec: RunSpec) -> str:
 
 
 def _order(run: RunSpec) -> tuple[Any, ...]:
-    """Methods together, lengths ascending, so that the order of a group does not depend on the experiments."""
+    """By method and length, so that the order in a group does not depend on the experiments."""
     return run.method, canonical(run.settings), run.encoder, run.n_bits, run.task
 
 
 def _differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs from the defaults; unknown names are kept, so that making the hasher rejects them."""
+    """Settings that differ from the defaults; unknown names are kept, and ``make_hasher`` rejects them."""
     missing = object()
     return {key: value for key, value in given.items() if defaults.get(key, missing) != value}
 

@@ -1,7 +1,6 @@
 """Tables as text (markdown, LaTeX, CSV), and grids of results: methods by data sets and code lengths.
 
-A :class:`Table` is columns and rows of values. A :class:`ResultGrid` holds plain values, whoever measured or printed
-them, and becomes tables.
+A :class:`Table` is columns and rows of values. A :class:`ResultGrid` holds measured or printed scores.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ import math
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from shorthash._validation import check_choice
-from shorthash.errors import InvalidInput
+from typing import Any, Literal
 
 __all__ = [
     "NOT_RUN",
@@ -66,15 +62,15 @@ class Column:
 
     Attributes
     ----------
-    title : its head
-    digits : decimals of its floats; None leaves values as they are
+    title : its header
+    digits : decimals of its floats; None prints values unchanged
     best : "high" or "low": which values are marked as best and second; None marks none
-    text : whether it holds words, which are aligned left; numbers are aligned right
+    text : whether it contains text, which is aligned left; numbers are aligned right
     """
 
     title: str
     digits: int | None = None
-    best: str | None = None
+    best: Literal["high", "low"] | None = None
     text: bool = False
 
     def show(self, value: object) -> str:
@@ -107,15 +103,6 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
-
-    def __post_init__(self) -> None:
-        for number, row in enumerate(self.rows):
-            if len(row) != len(self.columns):
-                raise InvalidInput(
-                    f"Row {number} of a table must have {len(self.columns)} cells, as many as columns. Got {len(row)}."
-                )
-        for column in self.columns:
-            check_choice(column.best, "best", "Column", ["high", "low", None])
 
     @property
     def titles(self) -> list[str]:
@@ -252,7 +239,7 @@ def to_json(value: Any) -> str:
 
 
 def escape_latex(text: str) -> str:
-    r"""Text that LaTeX prints as it is.
+    r"""Text with the special characters of LaTeX escaped.
 
     Examples
     --------
@@ -270,7 +257,7 @@ class Cell:
     ----------
     mean, std : over the seeds; nan where nothing was run, and std also where one seed was
     n_seeds, n_planned : seeds that were run, and that the experiment plans
-    undefined : whether the method is not defined here: it was tried and has no number
+    undefined : whether the method is not defined for this code length
 
     Examples
     --------
@@ -298,14 +285,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class ResultGrid:
-    """What every row scored on every data set at every length.
+    """Scores of every row (method) on every data set at every code length.
 
     Attributes
     ----------
-    title : what the table is
+    title : title of the table
     rows : methods, in the order of the table
     columns : (data set, bits), in the order of the table
-    metrics : metric -> (row, data set, bits) -> cell; what is not planned has no cell
+    metrics : metric -> (row, data set, bits) -> cell; runs that are not planned have no cell
     """
 
     title: str
@@ -323,7 +310,7 @@ class ResultGrid:
         return tuple(bits for name, bits in self.columns if name == dataset)
 
     def cell(self, metric: str, row: str, dataset: str, bits: int) -> Cell | None:
-        """The cell at a place; None where nothing is planned."""
+        """One cell; None if the run is not planned."""
         return self.metrics.get(metric, {}).get((row, dataset, bits))
 
     def values(self, metric: str, dataset: str, bits: int) -> dict[str, float]:
@@ -332,7 +319,9 @@ class ResultGrid:
         return {row: cell.mean for row, cell in cells.items() if cell is not None and not math.isnan(cell.mean)}
 
 
-def mean_table(grid: ResultGrid, metric: str, dataset: str, *, digits: int = 4, best: str = "high") -> Table:
+def mean_table(
+    grid: ResultGrid, metric: str, dataset: str, *, digits: int = 4, best: Literal["high", "low"] = "high"
+) -> Table:
     """Means and standard deviations of one data set: a row per method, a column per length, best marked.
 
     Parameters
@@ -340,7 +329,7 @@ def mean_table(grid: ResultGrid, metric: str, dataset: str, *, digits: int = 4, 
     grid : the results
     metric, dataset : which of them
     digits : decimals
-    best : "high" or "low", whichever is better
+    best : "high" or "low", the better direction
     """
     lengths = grid.lengths(dataset)
     columns = (Column("method", text=True), *(Column(f"{bits} bits", digits, best) for bits in lengths))
@@ -349,7 +338,7 @@ def mean_table(grid: ResultGrid, metric: str, dataset: str, *, digits: int = 4, 
 
 
 def metric_table(grid: ResultGrid, dataset: str, digits: Mapping[str, int]) -> Table:
-    """All metrics of one data set side by side, less being better: for costs.
+    """All metrics of one data set side by side, lower is better: for costs.
 
     Parameters
     ----------
@@ -366,7 +355,7 @@ def metric_table(grid: ResultGrid, dataset: str, digits: Mapping[str, int]) -> T
 
 
 def grid_table(grid: ResultGrid) -> Table:
-    """Every number of a grid in a row of its own, for a CSV file."""
+    """One row per number of a grid, for a CSV file."""
     titles = ("metric", "method", "dataset", "bits", "mean", "std", "seeds")
     rows = tuple(
         (metric, row, dataset, bits, cell.mean, cell.std, cell.n_seeds)

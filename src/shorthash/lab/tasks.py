@@ -1,13 +1,13 @@
-"""What a run does, by task, and the record that comes of it.
+"""The tasks of runs, and their records.
 
 ==================  ===================================================================================================
 ``scores``          fit, encode queries and database, score
 ``conventions``     the same codes under every tie order and under every convention of published code
 ``reranking``       items at equal distance ordered by posteriors or features; cells in the order of ``relevance``
 ``validation``      three folds of the training rows: each is encoded by a model of the other two, and scored in itself
-``cost``            time and memory of one fit from raw rows, in a process of its own
+``cost``            time and memory of one fit from raw rows, in a separate process
 ``convergence``     the objective by iteration
-``embedding``       codes of up to 1 000 queries, to be drawn
+``embedding``       codes of up to 1 000 queries, for a figure
 ==================  ===================================================================================================
 """
 
@@ -57,13 +57,13 @@ LONGEST_CURVE = 100  # iterations kept of an objective
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 KEPT = ("map", "map_h2", "precision_at_100", "precision_at_5000")  # scores whose per-query values are stored
 
-PerQuery = Mapping[str, NDArray[Any]] | None
 
+def make_record(
+    spec: RunSpec, split: SharedSplit, found: Dataset
+) -> tuple[dict[str, Any], Mapping[str, NDArray[Any]] | None]:
+    """Do a run; return its record, and its per-query scores or None.
 
-def make_record(spec: RunSpec, split: SharedSplit, found: Dataset) -> tuple[dict[str, Any], PerQuery]:
-    """Do a run; returns its record and its per-query scores, None for tasks without.
-
-    Where a method is not defined for a code length, the record says so (``undefined``) instead of scores.
+    If a method is not defined for a code length, the record has the reason (``undefined``) in place of scores.
 
     Parameters
     ----------
@@ -72,16 +72,12 @@ def make_record(spec: RunSpec, split: SharedSplit, found: Dataset) -> tuple[dict
     found : the data set as it was read
     """
     wall = time.perf_counter()
-    with contextlib.suppress(OSError):  # start the peak memory from here, where the system can do that
+    with contextlib.suppress(OSError):  # reset the peak memory, if the system can
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    per_query: PerQuery = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # collisions, anchors, iterations: they show in the numbers
+        warnings.simplefilter("ignore")  # collisions, anchors, iterations: their effect is in the scores
         try:
-            if spec.task == "scores":
-                body, per_query = _score(spec, split)
-            else:
-                body = OTHER_TASKS[spec.task](spec, split)
+            body = FUNCTIONS[spec.task](spec, split)
         except InvalidInput as error:
             if not _too_long(spec, split):
                 raise
@@ -102,6 +98,7 @@ def make_record(spec: RunSpec, split: SharedSplit, found: Dataset) -> tuple[dict
         **_provenance(),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    per_query = record.pop("per_query", None)
     record.setdefault("seconds", {})["wall"] = rounded(time.perf_counter() - wall)
     return record, per_query
 
@@ -142,7 +139,7 @@ def measure(
 
 
 def summary(values: Floats) -> dict[str, Any]:
-    """Mean, standard deviation and quartiles over the queries that count.
+    """Mean, standard deviation and quartiles over the queries, nan ignored.
 
     Examples
     --------
@@ -158,7 +155,7 @@ def summary(values: Floats) -> dict[str, Any]:
 
 
 def rounded(value: float, digits: int = DIGITS) -> float:
-    """A number with this many significant digits."""
+    """A number rounded to some significant digits."""
     return float(f"{value:.{digits}g}")
 
 
@@ -169,7 +166,7 @@ def pack_sample(codes: Codes, classes: ArrayLike, seed: int = 0) -> dict[str, An
     ----------
     codes : (n, n_bits) signs
     classes : (n,) class labels
-    seed : which items are drawn, where there are more
+    seed : of the sample, if there are more items
 
     Examples
     --------
@@ -196,7 +193,7 @@ def unpack_sample(sample: Mapping[str, Any]) -> tuple[Codes, Labels]:
     return sign(bits[:, :n_bits].astype(np.float64) - 0.5), names[ids]
 
 
-def _score(spec: RunSpec, split: SharedSplit) -> tuple[dict[str, Any], PerQuery]:
+def _score(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     fitted = split.run(spec)
     begin = time.process_time()
     scores, per_query = measure(fitted.query, split.y_query, fitted.database, split.y_database, spec.seed)
@@ -208,7 +205,8 @@ def _score(spec: RunSpec, split: SharedSplit) -> tuple[dict[str, Any], PerQuery]
         "scores": scores,
         "codes": codes,  # distinct ones of the training rows: as learned, and as encoded
         "seconds": {name: rounded(value) for name, value in seconds.items()},
-    }, per_query
+        "per_query": per_query,
+    }
 
 
 def _conventions(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
@@ -263,7 +261,7 @@ def _rerank(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
 
 
 def _validate(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
-    """Scores that may be used to choose settings: no query and no database row is read."""
+    """Scores for choosing settings: only training rows are read."""
     X, y = split.X_train, split.y_train
     fold = _balanced_folds(group_labels(y, owner="validation").ids, FOLDS, spec.seed)
     values = []
@@ -283,7 +281,7 @@ def _balanced_folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[n
 
 
 def _cost(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
-    """Seconds and memory of one fit from raw rows, nothing shared."""
+    """Seconds and memory of one fit from raw rows, without sharing."""
     before = _memory("VmRSS")
     begin = time.process_time()
     make_run_hasher(spec).fit(split.X_train, split.y_train)
@@ -309,7 +307,8 @@ def _embed(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     return {"sample": sample, "seconds": {"fit": rounded(fitted.fit_seconds)}}
 
 
-OTHER_TASKS: dict[str, Callable[[RunSpec, SharedSplit], dict[str, Any]]] = {
+FUNCTIONS: dict[str, Callable[[RunSpec, SharedSplit], dict[str, Any]]] = {
+    "scores": _score,
     "conventions": _conventions,
     "reranking": _rerank,
     "validation": _validate,
@@ -320,7 +319,7 @@ OTHER_TASKS: dict[str, Callable[[RunSpec, SharedSplit], dict[str, Any]]] = {
 
 
 def _too_long(spec: RunSpec, split: SharedSplit) -> bool:
-    """Whether the method cannot learn this many bits from such rows."""
+    """Whether the code length exceeds what the method can learn from these rows."""
     hasher = make_run_hasher(spec)
     learner, n_features = hasher[-1], split.X_train.shape[1]
     if not isinstance(learner, BaseHasher) or isinstance(hasher[0], AnchorRBF):
@@ -355,7 +354,7 @@ def _provenance() -> dict[str, Any]:
 
 
 def _memory(key: str) -> float:
-    """Memory of this process in MiB: "VmRSS" now, "VmHWM" at its peak; systems without either know only the peak."""
+    """Memory of this process in MiB: "VmRSS" now, "VmHWM" at its peak; the peak where there is no /proc."""
     with contextlib.suppress(OSError):
         found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.M)
         if found:
