@@ -60,11 +60,16 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
     def fit_stream(self, stream: Stream, *, keep_kernel: bool = False) -> Self:
         """``fit`` on a stream: one reading to draw anchors from the whole of it, one to add up the sums.
 
+        A learner alone reads the stream as it needs to: EAPH some 20 times.
+
         Parameters
         ----------
         stream : rows with labels
         keep_kernel : use the anchors and bandwidth of the fitted kernel
         """
+        if len(self.steps) == 1 and hasattr(self._learner, "fit_stream"):
+            self._learner.fit_stream(stream)
+            return self
         kernel, learner = self._streaming_copies("Fitting a stream")
         learner._check_params()
         if keep_kernel:
@@ -84,6 +89,9 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         The kernel is fitted at the first call, on the rows of that call, and its anchors stay: give a first batch that
         is representative of the whole, or fit the kernel beforehand (``pipeline[0].fit(sample)``).
         """
+        if len(self.steps) == 1 and hasattr(self._learner, "partial_fit"):
+            self._learner.partial_fit(X, y, classes)
+            return self
         kernel, learner = self._streaming_copies("partial_fit")
         self._check_labels(X, y)
         rows = self._rows(X) if hasattr(kernel, "anchors_") else kernel.fit_anchors(X)

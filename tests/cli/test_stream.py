@@ -52,9 +52,11 @@ def test_fit_a_folder(run, shards, files):
     )
 
 
-def test_the_default_method_of_a_folder_learns_from_sums(run, shards, files):
-    answer = json.loads(run("fit", "shards", "--label", "animal", "-o", "default", "--bits", "2", "--json").out)
-    assert (answer["method"], answer["n_rows"]) == ("sumeaph", 60)
+def test_the_default_method_of_a_folder(run, shards, files):
+    command = ["fit", "shards", "--label", "animal", "-o", "default", "--bits", "2", "--json"]
+    answer = json.loads(run(*command).out)
+    assert (answer["method"], answer["n_rows"]) == ("auto", 60)
+    assert json.loads(run(*command, "--checkpoint", "sums").out)["method"] == "sumeaph"
 
 
 def test_fit_files(run, files):

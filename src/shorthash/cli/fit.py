@@ -24,7 +24,7 @@ from shorthash.cli.options import (
 )
 
 METHOD = "auto"  # the default method
-STREAM_METHOD = "sumeaph"  # the default among the methods that can learn from a stream
+STREAM_METHOD = "sumeaph"  # the default among the methods that learn from sums
 
 
 def fit(
@@ -34,7 +34,7 @@ def fit(
     bits: Bits = 8,
     method: Annotated[
         str | None,
-        option("--method", "NAME", "Method; see shorthash methods.", f"{METHOD}; {STREAM_METHOD} with --stream"),
+        option("--method", "NAME", "Method; see shorthash methods.", f"{METHOD}; {STREAM_METHOD} with --checkpoint"),
     ] = None,
     preset: Preset = "paper",
     anchors: Annotated[
@@ -55,8 +55,9 @@ def fit(
 
     LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. An
     existing model at MODEL is replaced; other files are not. With --stream, rows are read in blocks, and FEATURES may
-    also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods sumeaph,
-    rslh, nsh and hcsdh can learn from a stream. A folder, --label and --checkpoint imply --stream.
+    also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods auto,
+    sumeaph, rslh, nsh and hcsdh can learn from a stream: auto reads it about 20 times, the others once or twice. A
+    folder, --label and --checkpoint imply --stream.
 
     \b
     Examples:
@@ -71,7 +72,7 @@ def fit(
     from shorthash.scale import as_stream, fit_stream
 
     streaming = stream or bool(label) or checkpoint is not None or features.is_dir()
-    name = method or (STREAM_METHOD if streaming else METHOD)
+    name = method or (STREAM_METHOD if checkpoint is not None else METHOD)
     parameters = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
     _check_method(name, parameters, labels=labels is not None or bool(label))
     hasher = make_hasher(name, bits, preset=preset, random_state=seed, **parameters)

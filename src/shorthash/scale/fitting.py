@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from shorthash.data.streams import Stream, as_stream
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.kernels.rbf import AnchorRBF
+from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.sums import BlockSums, GroupStatistics, SumHasher
 from shorthash.methods import RECIPES
 from shorthash.persistence.files import is_save, read_save, write_file
@@ -103,7 +104,8 @@ def fit_stream(
 
     Parameters
     ----------
-    hasher : a pipeline of kernel and learner of sums, as ``make_hasher("rslh")`` gives, or such a learner alone
+    hasher : ``make_hasher("auto")``; or a pipeline of kernel and learner of sums, as ``make_hasher("rslh")`` gives, or
+        such a learner alone
     source : a Parquet or Arrow file or folder, a .npy file, an array or memory map, batches (X, y), a Dask collection
     y : the labels, or a file of them, if the source does not contain them
     label : the column, or columns, of a table that hold the labels
@@ -126,6 +128,15 @@ def fit_stream(
     500
     """
     stream = as_stream(source, y, label=label)
+    last = getattr(hasher, "steps", [("", hasher)])[-1][1]
+    if isinstance(last, EAPH) and len(getattr(hasher, "steps", [last])) == 1:
+        if checkpoint is not None:
+            raise InvalidInput(
+                "The method auto (EAPH) reads a stream repeatedly and takes no checkpoint; leave the checkpoint out, "
+                "or use the method sumeaph, which learns from sums."
+            )
+        last.fit_stream(stream, progress)
+        return hasher
     kernel, learner = _steps(hasher)
     learner._check_params()
     if kernel is not None and not keep_kernel:

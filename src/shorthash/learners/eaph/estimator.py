@@ -9,6 +9,7 @@ docs/paper/eaph.md.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -19,12 +20,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
+from shorthash._arrays import is_foreign, like, to_numpy
 from shorthash._labels import LabelGroups, group_labels, shared_label
 from shorthash._rounding import Rounded, Scored, best_table_word, softmax
-from shorthash._types import Codes, Floats, PackedCodes
-from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
+from shorthash._types import Codes, Floats, Labels, PackedCodes
+from shorthash._validation import check_choice, check_count, check_finite, check_n_bits, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
+from shorthash.data.streams import ArrayStream, Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
@@ -33,7 +36,9 @@ from shorthash.learners.eaph.encoding import extend, extension, likeliest_words,
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
-from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
+from shorthash.learners.posteriors.models import POSTERIORS, Classified, fit_posteriors
+from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed
+from shorthash.learners.sums import BlockSums, GroupStatistics
 
 __all__ = ["EAPH"]
 
@@ -161,7 +166,7 @@ class EAPH(SupervisedHasher):
         self.drop_unlabelled = drop_unlabelled
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn posteriors, codebook and table.
 
         Parameters
@@ -170,28 +175,99 @@ class EAPH(SupervisedHasher):
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
         self._check_params()
-        rows = self._training_rows(X)
-        check_finite(rows.X, "EAPH")
-        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
+        stream = known_stream(X, y)
+        if stream is not None:
+            return self.fit_stream(stream)
+        values = validated(self, X, reset=True, min_samples=2, keep_device=True)
+        if len(values) > FOLDED_ROWS and self._streams():
+            check_same_length(values, y, "EAPH")
+            return self.fit_stream(ArrayStream(values, y))
+        values = to_numpy(values)
+        Rows(values, "EAPH").check_varied()
+        check_finite(values, "EAPH")
+        groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
         if not isinstance(self.posterior, str) and not groups.single:
             raise InvalidInput(
                 "A classifier as posterior of EAPH needs one label per row, but y has rows with several; use "
                 "posterior='combo', 'logistic' or 'ridge'."
             )
         self._warn_of_collisions(len(groups.classes))
-        values = rows.X if groups.kept is None else rows.X[groups.kept]
-        kept = np.asarray(values, dtype=np.float32)
-        rng = check_random_state(self.random_state)
-        self._seed = int(rng.randint(np.iinfo(np.int32).max))
-        self.classes_, self.label_sets_ = groups.classes, groups.rows
-        self.n_dropped_ = len(rows) - len(kept)
-        self.__dict__.pop("kept_rows_", None)
+        kept = np.asarray(values if groups.kept is None else values[groups.kept], dtype=np.float32)
+        rng = self._begin(groups.classes, groups.rows)
+        self.n_dropped_ = len(values) - len(kept)
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
         self._rows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
         folds = draw_folds(groups.ids, rng)
         self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
         self._path = self._candidates(kept, groups, folds)
         return self.update_codes()
+
+    def fit_stream(self, stream: Stream, progress: Callable[[str, int, int], None] | None = None) -> Self:
+        """Learn from rows that need not fit in memory; what ``fit`` does with more than 20 000 rows.
+
+        The stream is read some 20 times; memory does not grow with the rows.
+
+        Parameters
+        ----------
+        stream : rows with labels, as ``shorthash.scale.as_stream`` gives
+        progress : called with (what is being done, rows done, rows in all or 0)
+        """
+        self._check_params()
+        if len(stream) <= FOLDED_ROWS:
+            blocks = [(to_numpy(block.X), None if block.y is None else to_numpy(block.y)) for block in stream.blocks()]
+            X, y = zip(*blocks, strict=True)
+            return self.fit(np.concatenate(X), None if y[0] is None else np.concatenate(y))
+        if not self._streams():
+            raise InvalidInput(
+                f"posterior={self.posterior!r} of EAPH needs all rows in memory; use posterior='auto' or 'logistic', "
+                "with expect_new_classes=False, for a stream."
+            )
+        report = progress or (lambda _what, _done, _total: None)
+        report("adding up rows", 0, len(stream))
+        seen = stream.total(BlockSums("EAPH", None, self.drop_unlabelled), GroupStatistics.join)
+        self._check_sums(seen)
+        self.n_features_in_ = stream.n_columns
+        rng = self._begin(seen.classes, seen.rows)
+        self.n_dropped_ = len(stream) - seen.n_samples
+        labelling = Labelling("EAPH", seen.classes, seen.rows)
+        report("drawing a sample", 0, len(stream))
+        sample = draw_sample(stream, seen, labelling, rng)
+        some = slice(0, KEPT_ROWS)
+        order = np.random.RandomState(self._seed).permutation(len(sample.ids))[some]
+        drawn = np.linspace(0, len(order) / seen.n_samples, len(order), endpoint=False)
+        self._rows = KeptRows(sample.X[order], seen.rows[sample.ids[order]], drawn, seen.n_samples, KEPT_ROWS)
+        fitted, whole = fit_streamed(stream, seen, labelling, sample, report)
+        self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
+        known = replace(fitted, oof=with_lone_rows(fitted.oof, self.label_set_ids_))
+        name = f"logistic, penalty {whole.penalty:.2g}"
+        self._path = [Candidate(name, known, whole.predict(sample.X[sample.held]))]
+        report("designing codes", 0, 0)
+        return self.update_codes()
+
+    def _streams(self) -> bool:
+        """Whether the posteriors can be learned from a stream."""
+        return (
+            not self.expect_new_classes and isinstance(self.posterior, str) and self.posterior in ("auto", "logistic")
+        )
+
+    def _begin(self, classes: Labels, label_sets: NDArray[np.uint8]) -> np.random.RandomState:
+        """Forget what was learned before; a source of random numbers."""
+        rng: np.random.RandomState = check_random_state(self.random_state)
+        self._seed = int(rng.randint(np.iinfo(np.int32).max))
+        self.classes_, self.label_sets_ = classes, label_sets
+        self.__dict__.pop("kept_rows_", None)
+        return rng
+
+    def _check_sums(self, seen: GroupStatistics) -> None:
+        """The checks of rows in memory, on sums."""
+        if len(seen.rows) < 2:
+            self._training_groups(np.repeat(seen.classes[seen.rows[0].astype(bool)][:1], 2), 2)
+        if not np.diag(seen.centred(seen.mean()).gram).max() > 0:
+            raise InvalidInput(
+                f"All {seen.n_samples} rows of X of EAPH are equal (constant features), so there is nothing to learn "
+                "from; check how the features were made."
+            )
+        self._warn_of_collisions(len(seen.classes))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn the posteriors from more rows; codes given out so far keep their meaning.
@@ -349,7 +425,10 @@ class EAPH(SupervisedHasher):
     def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores of the bits: the sign is the bit, the magnitude what the best code with the other bit would lose."""
         P = softmax(self.posterior_.logits(X, exact=exact))
-        return best_table_word(P, self.table_, self._codebook(), exact=exact)
+        if not is_foreign(P.values):
+            return best_table_word(P, self.table_, self._codebook(), exact=exact)
+        found = best_table_word(Scored(*map(to_numpy, P)), self.table_, self._codebook(), exact=exact)
+        return Scored(like(found.values, P.values), like(found.bound, P.values))
 
     def _signs(self, X: Rounded, *, exact: bool) -> Scored:
         """Signs of the best code, which is found without the gains of all others."""
@@ -390,6 +469,10 @@ class EAPH(SupervisedHasher):
         check_is_fitted(self)
         values = validated(self, X, reset=False)
         return [self.posterior_.predict(batch) for _, batch in Rows(values, "EAPH")]
+
+    @property
+    def _on_device(self) -> bool:
+        return not isinstance(self.posterior_, Classified)
 
     def _codebook(self) -> Codes:
         return unpack(self.cells_, self.n_features_out_)

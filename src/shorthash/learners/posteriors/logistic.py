@@ -40,7 +40,16 @@ from shorthash.learners.posteriors.folds import (
 )
 from shorthash.learners.posteriors.prototypes import class_means, within_covariance
 
-__all__ = ["LogLinear", "Step", "fit_logistic", "logistic_path", "minimise"]
+__all__ = [
+    "LogLinear",
+    "Step",
+    "best_step",
+    "fit_logistic",
+    "is_one_hot",
+    "logistic_path",
+    "minimise",
+    "objective_terms",
+]
 
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order until the OOF log-loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
@@ -70,7 +79,7 @@ class LogLinear(PosteriorModel):
     def logits(self, X: Rounded, *, exact: bool) -> Scored:
         """Logits of the label sets, (n, u)."""
         Z = self._mapped(X, exact=exact)
-        if _one_hot(self.label_rows):
+        if is_one_hot(self.label_rows):
             S = linear(Z, self.weights, self.bias, exact=exact)
         else:
             by_class = linear(Z, self.weights, 0.0, exact=exact)
@@ -98,7 +107,7 @@ class LogLinear(PosteriorModel):
     def scores(self, Z: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits of scaled rows in float32, for learning; the temperature is left out."""
         S = Z @ self.weights.astype(np.float32)
-        if not _one_hot(self.label_rows):
+        if not is_one_hot(self.label_rows):
             S = S @ self.label_rows.T.astype(np.float32)
         S += self.bias.astype(np.float32)
         return np.asarray(S)
@@ -126,6 +135,17 @@ def fit_logistic(
     return [step.finished(X, ids, Yg) for step in steps[best : best + 1 + weaker]]
 
 
+def best_step(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Step:
+    """The penalty of least out-of-fold log-loss: from strong to weak, until the loss rises."""
+    best: Step | None = None
+    for step in logistic_path(X, ids, Yg, folds):
+        if best is not None and step.loss >= best.loss:
+            break
+        best = step
+    assert best is not None
+    return best
+
+
 @dataclass(frozen=True)
 class Step:
     """One penalty: what it gives out of fold, and what a fit on all rows needs to know."""
@@ -135,6 +155,7 @@ class Step:
     pull: float  # scale of the class means towards which weights are drawn
     oof: Posteriors
     loss: float
+    model: LogLinear  # of the first fold
 
     def finished(self, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
         """The model of this penalty, learned from all rows."""
@@ -173,7 +194,7 @@ def logistic_path(
     S = np.empty((len(labels), len(Yg)), dtype=np.float32)
     for (_, _, places), (target, _, held) in zip(parts, found, strict=True):
         S[places] = target.scores(held)
-    pull = calibrate(S, labels)[0] if _one_hot(Yg) else 1.0
+    pull = calibrate(S, labels)[0] if is_one_hot(Yg) else 1.0
     targets = [replace(target, weights=pull * target.weights) for target, _, _ in found]
     models = targets
     tolerance = PATH_TOLERANCE if tolerance is None else tolerance
@@ -187,7 +208,7 @@ def logistic_path(
         for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
             S[places] = model.scores(held)
         temperature, loss = calibrate(S, labels)
-        yield Step(penalty, temperature, pull, softmax(temperature * S), loss)
+        yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models[0])
 
 
 def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> LogLinear:
@@ -198,25 +219,32 @@ def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> LogLin
     whitening = (vectors / np.sqrt(values)) @ vectors.T
     d, c = X.shape[1], Yg.shape[1]
     model = LogLinear(center, 1.0, np.zeros((d, c)), np.zeros(len(Yg)), Yg, 1.0, 0.0, whitening)
-    if not _one_hot(Yg):
+    if not is_one_hot(Yg):
         return replace(model, bias=np.log((counts + 0.5) / len(ids)))
     directions, _ = class_means(model.scaled(X), ids, len(Yg))
     length = np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), SMALLEST)
     return replace(model, weights=(directions / length).T)
 
 
-def _one_hot(Yg: NDArray[np.uint8]) -> bool:
+def is_one_hot(Yg: NDArray[np.uint8]) -> bool:
+    """Whether label sets are the classes, in their order."""
     return Yg.shape[0] == Yg.shape[1] and bool(np.array_equal(Yg, np.eye(len(Yg), dtype=np.uint8)))
+
+
+def objective_terms(target: LogLinear) -> tuple[Floats, Floats]:
+    """Penalty of every weight and bias, and the values that they are drawn towards."""
+    size, u = target.weights.size, len(target.bias)
+    penalty = np.concatenate([np.full(size, target.penalty), np.full(u, BIAS_PENALTY * target.penalty)])
+    return penalty, np.concatenate([target.weights.ravel(), target.bias])
 
 
 def minimise(
     Z: NDArray[np.float32], ids: NDArray[np.intp], start: LogLinear, target: LogLinear, tolerance: float
 ) -> LogLinear:
     """The model of least mean log-loss + penalty / 2 (||W - W0||^2 + 0.1 ||b - b0||^2), from a start; L-BFGS."""
-    n, rows, single = len(ids), np.arange(len(ids)), _one_hot(target.label_rows)
+    n, rows, single = len(ids), np.arange(len(ids)), is_one_hot(target.label_rows)
     label_rows, shape, size = target.label_rows.astype(np.float32), target.weights.shape, target.weights.size
-    penalty = np.concatenate([np.full(size, start.penalty), np.full(len(label_rows), BIAS_PENALTY * start.penalty)])
-    anchor = np.concatenate([target.weights.ravel(), target.bias])
+    penalty, anchor = objective_terms(replace(target, penalty=start.penalty))
 
     def loss(v: Floats) -> tuple[float, Floats]:
         S = replace(target, weights=v[:size].reshape(shape), bias=v[size:]).scores(Z)

@@ -21,7 +21,7 @@ from shorthash._rounding import Rounded, Scored, linear, normalised, shifted_pro
 from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, PosteriorModel, calibrate, in_threads, softmax
 
-__all__ = ["Prototypes", "class_means", "fit_prototypes", "within_covariance"]
+__all__ = ["Prototypes", "class_means", "fit_prototypes", "shrunk", "within_covariance"]
 
 SHRINKAGE = 0.5  # of the covariance within label sets
 
@@ -75,9 +75,13 @@ def class_means(X: Features, ids: NDArray[np.intp], u: int) -> tuple[Floats, NDA
 
 
 def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats) -> Floats:
-    """Covariance within label sets, half of it shrunk to a multiple of the identity, (d, d)."""
+    """Covariance within label sets, shrunk, (d, d)."""
     R = X - means[ids]
-    within = R.T @ R / len(X)
+    return shrunk(R.T @ R / len(X))
+
+
+def shrunk(within: Floats) -> Floats:
+    """Half of a covariance and half a multiple of the identity."""
     scale = max(float(np.trace(within)) / len(within), SMALLEST)
     return np.asarray((1 - SHRINKAGE) * within + SHRINKAGE * scale * np.eye(len(within)))
 

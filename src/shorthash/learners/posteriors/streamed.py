@@ -1,0 +1,374 @@
+r"""Logistic posteriors of any number of rows: the model of logistic.py, learned by reading a stream repeatedly.
+
+Nothing but the passes grows with the number of rows. A sample of the rows is kept: one part of it is held out, for the
+temperature and the posteriors that codes are designed with; the other chooses the penalty, which is then scaled to the
+number of rows (a prior of fixed strength), and gives the start. The weights minimise the same log-loss as in memory,
+added up in float64 over the blocks of the stream, by L-BFGS; every evaluation is one pass. Arrays of torch or CuPy are
+summed up where they are.
+
+Legend: V (d, d) whitening, W (d, c) weights, A = V W, r = sqrt(d) / |V'(x - m)|, S = r (x - m) A + b logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from shorthash._arrays import is_foreign, like, namespace, to_numpy
+from shorthash._labels import group_labels
+from shorthash._types import Floats, Labels
+from shorthash.data.rows import BATCH_ROWS, Rows
+from shorthash.data.streams import Block, Stream
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, calibrate, in_threads, softmax
+from shorthash.learners.posteriors.logistic import LogLinear, Step, best_step, is_one_hot, objective_terms
+from shorthash.learners.posteriors.prototypes import shrunk
+from shorthash.learners.sums import GroupStatistics
+
+__all__ = ["Labelling", "Sample", "draw_sample", "fit_streamed"]
+
+HELD_OUT = 16_384  # rows of the sample that are held out
+PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
+SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
+FEWEST = 4  # rows of a label set in the sample, if there are so many
+MOST_PASSES = 40
+TOLERANCE = 1e-5  # relative gain below which L-BFGS stops
+REFIT = 0.02  # share of the rows held out from which on they are learned from in the end
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """How labels of a block become numbers of label sets.
+
+    Attributes
+    ----------
+    owner : who learns; named in error messages
+    classes : (c,) all classes
+    rows : (u, c) all label sets
+    """
+
+    owner: str
+    classes: Labels
+    rows: NDArray[np.uint8]
+
+    def __call__(self, block: Block) -> tuple[Any, Any, NDArray[np.int64]]:
+        """Rows that have a label, their label sets, and their numbers."""
+        groups = group_labels(
+            block.y,
+            owner=self.owner,
+            n_samples=len(block.X),
+            classes=self.classes,
+            drop_unlabelled=True,
+            keep_device=is_foreign(block.X),
+        )
+        if is_one_hot(self.rows):
+            places = groups.rows.argmax(axis=1)
+        else:
+            known = {row.tobytes(): number for number, row in enumerate(self.rows)}
+            places = np.array([known[row.tobytes()] for row in groups.rows])
+        ids = like(places, groups.ids)[groups.ids]
+        numbers = block.first + np.arange(len(block.X))
+        if groups.kept is None:
+            return block.X, ids, numbers
+        return block.X[groups.kept], ids, numbers[groups.kept]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a stream, in the order of their numbers.
+
+    Attributes
+    ----------
+    numbers : (m,) of the rows
+    X : (m, d) the rows
+    ids : (m,) their label sets
+    held : (m,) bool, those that are held out
+    """
+
+    numbers: NDArray[np.int64]
+    X: NDArray[np.float32]
+    ids: NDArray[np.intp]
+    held: NDArray[np.bool_]
+
+
+def draw_sample(
+    stream: Stream, statistics: GroupStatistics, labelling: Labelling, rng: np.random.RandomState
+) -> Sample:
+    """A uniform sample, with a few rows more of label sets that would hardly be in it."""
+    n, u = len(stream), len(statistics.counts)
+    wanted = min(n, HELD_OUT + PATH_ROWS + PATH_ROWS_PER_SET * u, SAMPLE_FLOATS // stream.n_columns)
+    numbers = np.sort(rng.choice(n, size=wanted, replace=False)) if n < 1 << 24 else _many(n, wanted, rng)
+    rare = statistics.counts * (wanted / n) < FEWEST
+    found = stream.total(_Picking(labelling, numbers, np.flatnonzero(rare)), _joined)
+    order = np.argsort(found.numbers, kind="stable")
+    chosen = order[_first_of_each(found.ids[order], np.isin(found.numbers[order], numbers))]
+    ids = found.ids[chosen]
+    held = np.zeros(len(ids), dtype=bool)
+    spread = np.lexsort((rng.random_sample(len(ids)), ids))  # label sets side by side, rows in random order
+    n_held = min(HELD_OUT, len(ids) // 4)
+    held[spread[(np.arange(n_held) * len(ids)) // n_held]] = True
+    return Sample(found.numbers[chosen], found.X[chosen], ids, held)
+
+
+def _many(n: int, wanted: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """So many different numbers below n, ascending, without a list of all."""
+    drawn = np.unique(rng.randint(n, size=wanted + wanted // 4, dtype=np.int64))
+    return np.sort(rng.permutation(drawn)[:wanted])
+
+
+def _first_of_each(ids: NDArray[np.intp], picked: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Rows that were picked, and the first others of every label set that has fewer than ``FEWEST`` of them."""
+    missing = np.maximum(FEWEST - np.bincount(ids[picked], minlength=ids.max() + 1), 0)
+    others = np.flatnonzero(~picked)
+    order = others[np.argsort(ids[others], kind="stable")]
+    counts = np.bincount(ids[others], minlength=len(missing))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(np.concatenate([np.flatnonzero(picked), order[place < missing[ids[order]]]]))
+
+
+@dataclass(frozen=True)
+class _Picking:
+    """Rows of a block that are in the sample, and some rows of every rare label set."""
+
+    labelling: Labelling
+    numbers: NDArray[np.int64]  # ascending
+    rare: NDArray[np.intp]
+
+    def __call__(self, block: Block) -> Sample:
+        X, ids, numbers = self.labelling(block)
+        ids = to_numpy(ids)
+        picked = np.isin(numbers, self.numbers, assume_unique=True)
+        others = np.flatnonzero(~picked & np.isin(ids, self.rare))
+        candidates = np.concatenate([np.flatnonzero(picked), others[_first(ids[others])]])
+        candidates.sort()
+        rows = to_numpy(Rows(X, self.labelling.owner, first=block.first).take(candidates)).astype(np.float32)
+        return Sample(numbers[candidates], rows, ids[candidates], np.zeros(len(candidates), dtype=bool))
+
+
+def _first(ids: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which entries are among the first ``FEWEST`` of their kind."""
+    order = np.argsort(ids, kind="stable")
+    counts = np.bincount(ids) if len(ids) else np.zeros(0, dtype=np.intp)
+    place = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.zeros(len(ids), dtype=bool)
+    found[order[place < FEWEST]] = True
+    return found
+
+
+def _joined(one: Sample, two: Sample) -> Sample:
+    return Sample(*(np.concatenate([getattr(s, name) for s in (one, two)]) for name in ("numbers", "X", "ids", "held")))
+
+
+def fit_streamed(
+    stream: Stream, statistics: GroupStatistics, labelling: Labelling, sample: Sample, progress: Progress
+) -> tuple[Fitted, LogLinear]:
+    """The model of all rows, with posteriors of those held out by a model that did not see them."""
+    Yg, held = labelling.rows, sample.held
+    step = best_step(sample.X, sample.ids, Yg, Folds(np.where(held, 0, -1), np.flatnonzero(held)))
+    passes = Passes(stream, labelling, np.sort(sample.numbers[held]), _space(statistics, Yg), progress)
+    model = passes.fitted(step, step.model.weights, (~held).sum())
+    S = model.scores(model.scaled(sample.X[held]))
+    temperature, loss = calibrate(S, sample.ids[held])
+    model = replace(model, temperature=temperature)
+    fitted = Fitted(model, softmax(temperature * S), loss)
+    if held.sum() < REFIT * statistics.counts.sum():
+        return fitted, model
+    passes = replace(passes, held=np.empty(0, dtype=np.int64))
+    whole = replace(passes.fitted(step, model.weights, (~held).sum()), temperature=temperature)
+    return replace(fitted, model=whole), whole
+
+
+def _space(statistics: GroupStatistics, Yg: NDArray[np.uint8]) -> LogLinear:
+    """Centre and whitening of all rows, from their sums; weights and biases still 0."""
+    N, n = statistics.counts, statistics.counts.sum()
+    means = statistics.sums / N  # (d, u)
+    center = means.mean(axis=1)
+    moved = statistics.centred(center)
+    within = (moved.gram - (moved.sums / N) @ moved.sums.T) / n
+    values, vectors = np.linalg.eigh(shrunk((within + within.T) / 2))
+    whitening = (vectors / np.sqrt(values)) @ vectors.T
+    d, (u, c) = len(center), Yg.shape
+    bias = np.zeros(u) if is_one_hot(Yg) else np.log((N + 0.5) / n)
+    return LogLinear(center, 1.0, np.zeros((d, c)), bias, Yg, 1.0, 0.0, whitening)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A stream that is read again and again.
+
+    Attributes
+    ----------
+    stream : the rows and their labels
+    labelling : what turns labels into label sets
+    held : numbers of the rows that are left out, ascending
+    space : centre, whitening and label sets
+    progress : called at every block
+    lengths : r of the rows of every block, kept from the first pass on
+    """
+
+    stream: Stream
+    labelling: Labelling
+    held: NDArray[np.int64]
+    space: LogLinear
+    progress: Progress
+    lengths: Lengths = field(default_factory=lambda: Lengths())
+
+    def fitted(self, step: Step, start: Floats, n_chosen: int) -> LogLinear:
+        """The model of least log-loss, with the penalty of a smaller number of rows scaled to all."""
+        space, totals = self.space, self._total(_Directions(self))
+        target = space
+        if is_one_hot(space.label_rows):
+            length = np.maximum(np.linalg.norm(totals.slope, axis=0), SMALLEST)
+            target = replace(space, weights=step.pull * totals.slope / length)
+        target = replace(target, penalty=step.penalty * n_chosen / totals.n)
+        penalty, anchor = objective_terms(target)
+        shape, size = target.weights.shape, target.weights.size
+        V = target.whitening
+        assert V is not None
+
+        def loss(v: Floats) -> tuple[float, Floats]:
+            A = V @ v[:size].reshape(shape)
+            found = self._total(_Slope(self, A.astype(np.float32), v[size:].astype(np.float32)))
+            away = v - anchor
+            slope = np.concatenate([(V @ found.slope).ravel(), found.bias])
+            return found.value / found.n + np.sum(penalty * away**2) / 2, slope / found.n + penalty * away
+
+        options: Any = {"maxiter": MOST_PASSES, "maxfun": MOST_PASSES, "maxcor": 10, "gtol": 1e-6, "ftol": TOLERANCE}
+        first = np.concatenate([start.ravel(), target.bias])
+        found = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
+        return replace(target, weights=found[:size].reshape(shape), bias=found[size:])
+
+    def _total(self, part: Callable[[Block], Sums]) -> Sums:
+        if self.stream.distributed:
+            return self.stream.total(part, Sums.plus)
+        n = self.stream.known_length or 0
+
+        def reported(block: Block) -> Sums:
+            self.progress("learning posteriors", block.first, n)
+            return part(block)
+
+        return self.stream.total(reported, Sums.plus)
+
+    def rows(self, block: Block) -> tuple[Any, Any, Any]:
+        """Rows of a block that are learned from, less the centre, as float32; their r; and their label sets."""
+        X, ids, numbers = self.labelling(block)
+        left = ~np.isin(numbers, self.held, assume_unique=True)
+        if not left.all():
+            places = like(np.flatnonzero(left), ids) if is_foreign(ids) else left
+            X, ids = X[places], ids[places]
+        xp = namespace(X)
+        assert self.space.whitening is not None
+        D = xp.astype(X, xp.float32) - like(self.space.center.astype(np.float32), X)
+        key = (block.first, len(self.held))
+        r = self.lengths.known.get(key)
+        if r is None:
+            V = like(self.space.whitening.astype(np.float32), X)
+            squares = [xp.sum((D[i : i + BATCH_ROWS] @ V) ** 2, axis=1) for i in range(0, len(D), BATCH_ROWS)]
+            r = D.shape[1] ** 0.5 / xp.sqrt(xp.clip(xp.concat(squares), SMALLEST**2, None))
+            self.lengths.known[key] = r
+        return D, r, ids
+
+
+class Lengths:
+    """What is known of every block; a copy that is sent to another process knows nothing."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int], Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"known": {}}
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows: of the log-loss, of its slope by A and b, and of 1."""
+
+    value: float
+    slope: Floats  # (d, c)
+    bias: Floats  # (u,)
+    n: int
+
+    def plus(self, other: Sums) -> Sums:
+        """The sums of both."""
+        return Sums(self.value + other.value, self.slope + other.slope, self.bias + other.bias, self.n + other.n)
+
+
+@dataclass(frozen=True)
+class _Directions:
+    """Sums of the normalised whitened rows of every label set, as ``slope``."""
+
+    passes: Passes
+
+    def __call__(self, block: Block) -> Sums:
+        space = self.passes.space
+        D, r, ids = self.passes.rows(block)
+        d, u = D.shape[1], len(space.label_rows)
+        if not is_one_hot(space.label_rows):
+            return Sums(0.0, np.zeros((d, 1)), np.zeros(u), len(D))
+        xp = namespace(D)
+        assert space.whitening is not None
+        if is_foreign(D):
+            weighted = xp.zeros((u, d), dtype=xp.float64, device=D.device)
+            weighted.index_add_(0, ids, xp.astype(D * r[:, None], xp.float64))
+            return Sums(0.0, space.whitening @ to_numpy(weighted).T, np.zeros(u), len(D))
+        order = np.argsort(ids, kind="stable")
+        filled = np.unique(ids)
+        starts = np.searchsorted(ids[order], filled)
+        sums = np.zeros((u, d))
+        sums[filled] = np.add.reduceat((D * r[:, None])[order], starts, axis=0, dtype=np.float64)
+        return Sums(0.0, space.whitening @ sums.T, np.zeros(u), len(D))
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """Log-loss of a block and its slope, at A and b."""
+
+    passes: Passes
+    A: NDArray[np.float32]
+    b: NDArray[np.float32]
+
+    def __call__(self, block: Block) -> Sums:
+        D, r, ids = self.passes.rows(block)
+        size = len(D) if is_foreign(D) else BATCH_ROWS
+        A, b = like(self.A, D), like(self.b, D)
+        Yg = self.passes.space.label_rows
+        L = None if is_one_hot(Yg) else like(Yg.astype(np.float32), D)
+
+        def batch(start: int) -> Sums:
+            part = slice(start, start + size)
+            return _batch_sums(D[part], r[part], ids[part], A, b, L)
+
+        starts = range(0, len(D), size)
+        parts = [batch(start) for start in starts] if is_foreign(D) else in_threads(batch, starts)
+        total = parts[0]
+        for more in parts[1:]:
+            total = total.plus(more)
+        return total
+
+
+def _batch_sums(D: Any, r: Any, ids: Any, A: Any, b: Any, L: Any) -> Sums:
+    """Sums of a batch, computed in float32, added up in float64; L (u, c) label sets, None if they are the classes."""
+    xp = namespace(D)
+    S = (D @ A) * r[:, None]
+    if L is not None:
+        S = S @ L.T
+    S += b
+    S -= xp.max(S, axis=1, keepdims=True)
+    rows = xp.arange(len(D), device=D.device) if is_foreign(D) else np.arange(len(D))
+    own = xp.sum(S[rows, ids], dtype=xp.float64)
+    S = xp.exp(S) if is_foreign(S) else np.exp(S, out=S)
+    total = xp.sum(S, axis=1)
+    value = xp.sum(xp.log(total), dtype=xp.float64) - own
+    S /= total[:, None]
+    S[rows, ids] -= 1
+    bias = xp.sum(S, axis=0, dtype=xp.float64)
+    G = S if L is None else S @ L
+    G *= r[:, None]
+    slope = xp.astype(D.T @ G, xp.float64)
+    return Sums(float(value), to_numpy(slope), to_numpy(bias), len(D))

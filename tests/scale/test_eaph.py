@@ -1,0 +1,173 @@
+"""EAPH on more rows than it holds in memory: any kind of stream gives what an array gives."""
+
+import numpy as np
+import pytest
+
+from shorthash import make_hasher
+from shorthash.data import streams
+from shorthash.errors import InvalidInput
+from shorthash.learners.eaph import estimator
+from shorthash.learners.posteriors import streamed
+from shorthash.learners.posteriors.folds import Folds
+from shorthash.learners.posteriors.logistic import best_step, minimise
+from shorthash.learners.sums import BlockSums, GroupStatistics
+from shorthash.scale import ArrayStream, BatchStream, fit_stream
+
+N_CLASSES = 12
+DIFFERENT = 5  # rows of 1 200 whose code may differ where blocks are cut in another way
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Everything large at a thousand rows."""
+    monkeypatch.setattr(estimator, "FOLDED_ROWS", 500)
+    monkeypatch.setattr(streamed, "HELD_OUT", 200)
+    monkeypatch.setattr(streamed, "PATH_ROWS", 300)
+    monkeypatch.setattr(streams, "BLOCK_ROWS", 400)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    y = rng.integers(N_CLASSES, size=1200)
+    X = rng.normal(size=(N_CLASSES, 8))[y] + rng.normal(size=(1200, 8))
+    return X.astype(np.float32), y
+
+
+def hasher(**parameters):
+    return make_hasher("auto", 5, random_state=0, **parameters)
+
+
+def batches(X, y, size=170):
+    return lambda: ((X[i : i + size], y[i : i + size]) for i in range(0, len(X), size))
+
+
+def assert_alike(one, two, X):
+    differ = (one.transform(X) != two.transform(X)).any(axis=1).sum()
+    assert differ <= DIFFERENT
+    assert np.array_equal(one[-1].codewords_, two[-1].codewords_)
+
+
+def test_streams_give_what_an_array_gives(rows, tmp_path):
+    X, y = rows
+    whole = hasher().fit(X, y)
+    assert 100 < len(whole[-1].oof_rows_) <= 200
+    assert whole.score(X, y) > hasher().fit(X[:200], y[:200]).score(X, y)  # more rows are worth something
+    assert_alike(whole, hasher().fit(ArrayStream(X, y)), X)
+    assert_alike(whole, fit_stream(hasher(), BatchStream(batches(X, y))), X)
+    np.save(tmp_path / "X.npy", X)
+    assert_alike(whole, fit_stream(hasher(), tmp_path / "X.npy", y), X)
+
+
+def test_a_parquet_file(rows, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    X, y = rows
+    names = np.array([f"class {k:02}" for k in range(N_CLASSES)])[y]
+    table = pyarrow.table({**{f"x{j}": X[:, j] for j in range(X.shape[1])}, "label": names})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=333)
+    found = fit_stream(hasher(), tmp_path / "rows.parquet", label="label")
+    assert_alike(hasher().fit(X, names), found, X)
+
+
+def test_a_dask_array(rows):
+    array = pytest.importorskip("dask.array")
+    X, y = rows
+    found = hasher().fit(array.from_array(X, chunks=(350, 8)), array.from_array(y, chunks=350))
+    assert_alike(hasher().fit(X, y), found, X)
+
+
+def test_tensors(rows):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    X, y = rows
+    whole, found = hasher().fit(X, y), hasher().fit(torch.asarray(X.copy()), torch.asarray(y.copy()))
+    assert_alike(whole, found, X)
+    codes = found.transform(torch.asarray(X.copy()))
+    assert isinstance(codes, torch.Tensor)
+    assert np.array_equal(codes.numpy(), found.transform(X))
+    assert np.allclose(found.project(torch.asarray(X[:50].copy())), found.project(X[:50]))
+
+
+def test_a_short_stream_is_read_into_memory(rows):
+    X, y = rows
+    found = fit_stream(hasher(), BatchStream(batches(X[:400], y[:400])))
+    assert np.array_equal(found[-1].table_, hasher().fit(X[:400], y[:400])[-1].table_)
+
+
+def test_several_labels_and_rows_without_any(rows):
+    X, y = rows
+    Y = np.eye(N_CLASSES, dtype=int)[y]
+    Y[:300, 0] = 1
+    Y[::10] = 0
+    some = Y.any(axis=1)
+    found = hasher(drop_unlabelled=True).fit(X, Y)
+    assert found[-1].n_dropped_ == 120
+    assert len(found[-1].label_sets_) == 2 * N_CLASSES - 1
+    alone = hasher(posterior="ridge").fit(X[some], Y[some])
+    assert found.score(X[some], Y[some]) > alone.score(X[some], Y[some]) - 0.05
+    with pytest.raises(InvalidInput, match="all-zero rows"):
+        hasher().fit(X, Y)
+
+
+def test_rare_classes_are_in_the_sample(rows):
+    X, y = rows
+    y = np.where(np.arange(len(y)) < 1190, y % 3, 7)
+    y[:2] = 9
+    stream = ArrayStream(X, y)
+    seen = stream.total(BlockSums("test"), GroupStatistics.join)
+    labelling = streamed.Labelling("test", seen.classes, seen.rows)
+    sample = streamed.draw_sample(stream, seen, labelling, np.random.RandomState(0))
+    assert np.bincount(sample.ids)[-2:].tolist() >= [streamed.FEWEST, 2]
+    assert np.array_equal(sample.X, X[sample.numbers])
+    assert np.array_equal(seen.classes[sample.ids], y[sample.numbers])
+    assert (np.diff(sample.numbers) > 0).all()
+
+
+def test_passes_minimise_the_loss_of_rows_in_memory(rows):
+    X, y = rows
+    stream = ArrayStream(X, y)
+    seen = stream.total(BlockSums("test"), GroupStatistics.join)
+    labelling = streamed.Labelling("test", seen.classes, seen.rows)
+    held = np.arange(0, 1200, 6)
+    left = np.setdiff1d(np.arange(1200), held)
+    step = best_step(X, y, seen.rows, Folds(np.where(np.isin(np.arange(1200), held), 0, -1), held))
+    space = streamed._space(seen, seen.rows)
+    passes = streamed.Passes(stream, labelling, held, space, lambda *_: None)
+    model = passes.fitted(step, step.model.weights, len(left))
+    assert model.penalty == step.penalty
+    Z = space.scaled(X[left])
+    sums = np.stack([Z[y[left] == k].sum(axis=0, dtype=np.float64) for k in range(N_CLASSES)], axis=1)
+    target = streamed.replace(space, weights=step.pull * sums / np.linalg.norm(sums, axis=0), penalty=step.penalty)
+    expected = minimise(Z, y[left], target, target, 1e-9)
+    assert np.allclose(model.scores(Z), expected.scores(Z), atol=0.05 * np.abs(expected.scores(Z)).max())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"posterior": "ridge"}, "needs all rows in memory; use posterior='auto'"),
+        ({"expect_new_classes": True}, "needs all rows in memory"),
+    ],
+)
+def test_posteriors_that_need_all_rows(rows, change, message):
+    with pytest.raises(InvalidInput, match=message):
+        fit_stream(hasher(**change), BatchStream(batches(*rows)))
+
+
+def test_bad_streams(rows, tmp_path):
+    X, y = rows
+    with pytest.raises(InvalidInput, match="takes no checkpoint"):
+        fit_stream(hasher(), X, y, checkpoint=tmp_path / "sums")
+    with pytest.raises(InvalidInput, match="one class only"):
+        fit_stream(hasher(), X, np.zeros(len(X)))
+    with pytest.raises(InvalidInput, match="rows of X of EAPH are equal"):
+        fit_stream(hasher(), np.ones_like(X), y)
+    with pytest.raises(InvalidInput, match="learns from labels"):
+        fit_stream(hasher(), X)
+    X = X.copy()
+    X[700, 3] = np.nan
+    with pytest.raises(ValueError, match="row 700, column 3"):
+        fit_stream(hasher(), X, y)
+    once = ((X[i : i + 100], y[i : i + 100]) for i in range(0, 600, 100))
+    with pytest.raises(InvalidInput, match="only once"):
+        fit_stream(hasher(), once)
