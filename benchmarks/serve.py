@@ -134,7 +134,7 @@ def started(kind: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], st
     command = [sys.executable, "-c", BARE % ANSWER, str(port)]
     if kind != "http":
         command = [sys.executable, "-m", "shorthash", "serve", str(folder), "--readonly", "--rate", "0"]
-        command += ["--port", str(port), *(["--remember", "0"] if kind == "searched" else [])]
+        command += ["--port", str(port), *(["--cache-size", "0"] if kind == "searched" else [])]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True) as process:
         try:
             wait_for(f"http://127.0.0.1:{port}/healthz", process)

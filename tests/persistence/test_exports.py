@@ -192,5 +192,5 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(ending, tmp_path):
     done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout.startswith(f"Cannot write {path}: ")
-    assert done.stdout.endswith("; choose a folder with room that you may write to.\n")
+    assert done.stdout.endswith("; choose a writable folder with enough space.\n")
     assert list(tmp_path.iterdir()) == []

@@ -68,7 +68,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_old_state(act, tmp_path):
     assert done.stderr == ""
     message, state = done.stdout.splitlines()
     assert message.startswith("Cannot write")
-    assert "nothing was changed; make room" in message or "choose a folder with room" in message
+    assert "nothing was changed; free disk space" in message or "choose a writable folder with enough space" in message
     assert state == "1000 [[5]]"
     with SQLiteStore(path) as store:
         assert store.ids.tolist() == list(range(1000))
@@ -140,7 +140,7 @@ def test_a_damaged_side_file_is_noticed(tmp_path):
         with pytest.raises(DamagedFile, match=r"is damaged: it has"):
             store.items([1])
     side_file.unlink()
-    with SQLiteStore(path) as store, pytest.raises(PersistenceError, match=r"Cannot read .*No such file"):
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="is missing: restore it"):
         store.rerank(packed([1]), [[1.0, 2.0]], 1, radius=1)
 
 

@@ -84,7 +84,7 @@ def test_a_lost_connection_is_made_again():
     store = PostgresStore(postgres_url(), 12, collection=fresh()).add(packed([1]))
     with PostgresStore(postgres_url(), 12, collection=fresh()) as other, other._connection.statements() as run:
         run("SELECT pg_terminate_backend(?)", [store._connection.raw.info.backend_pid])
-    with pytest.raises(PersistenceError, match=r"PostgreSQL refused: .*; nothing was changed; check the server"):
+    with pytest.raises(PersistenceError, match=r"PostgreSQL reports: .*; nothing was changed; check the server"):
         store.add(packed([2]))
     assert store.add(packed([3])).codes.tolist() == [1, 3]
     store.close()
@@ -102,7 +102,7 @@ def test_ids_of_another_type_are_read_by_a_store_that_has_read_often():
 
 
 def test_passwords_are_not_shown():
-    with pytest.raises(PersistenceError, match="PostgreSQL refused") as caught:
+    with pytest.raises(PersistenceError, match="PostgreSQL reports") as caught:
         PostgresStore("postgresql://me:secret@127.0.0.1:1/none", 12)
     assert "secret" not in str(caught.value)
 

@@ -207,7 +207,7 @@ def test_an_empty_collection_answers(row_hasher, rows, tmp_path):
 
 
 def test_searches_and_writes_at_once_end_in_one_state(vectors, rows):
-    """Readers see no item half there, and remembered answers are never older than an acknowledged write."""
+    """Readers see no item half there, and cached answers are never older than an acknowledged write."""
     import threading
 
     X, problems, stop = rows[0], [], threading.Event()

@@ -90,7 +90,7 @@ def test_mistakes_are_one_line(folder, tmp_path, capsys):
         ([str(folder), "--port", "99999"], "'port' parameter of serve must be an int in the range [0, 65535]"),
         ([str(folder), "--rate", "-1"], "rate"),
         ([str(folder), "--max-body", "0"], "max_body"),
-        ([str(folder), "--remember", "-1"], "remembered"),
+        ([str(folder), "--cache-size", "-1"], "cache_bytes"),
     ):
         with pytest.raises(SystemExit, match="2"):
             main(["serve", *options])

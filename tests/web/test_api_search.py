@@ -77,7 +77,7 @@ def test_a_vector_has_one_code_alone_and_among_others(vectors, rows, monkeypatch
     expected = pack(vectors.encode(X)).tolist()
     encode, sizes = vectors.encode, []
     monkeypatch.setattr(vectors, "encode", lambda batch: sizes.append(len(batch)) or encode(batch))
-    service = Service(vectors, Settings(remembered=0), Metrics())
+    service = Service(vectors, Settings(cache_bytes=0), Metrics())
 
     async def code(row):
         return (await service.search(1, None, False, vector=row))["query"]["code"]
@@ -128,7 +128,7 @@ def test_by_image(api, pictures):
 def test_a_write_clears_the_cache_of_answers(vector_api, rows):
     ask = {"vector": rows[0][0].tolist(), "k": 1000}
     assert [vector_api.post("/search", json=ask).json()["count"] for _ in range(2)] == [120, 120]
-    assert "shorthash_remembered_answers_total 1.0" in vector_api.get("/metrics").text
+    assert "shorthash_cached_answers_total 1.0" in vector_api.get("/metrics").text
     item = {"vector": rows[0][0].tolist(), "name": "new"}
     [new] = vector_api.post("/items", json={"items": [item]}, headers=allowed()).json()["added"]
     assert vector_api.post("/search", json=ask).json()["count"] == 121

@@ -299,7 +299,7 @@ def serve(
     max_body: Annotated[float, option("--max-body", "MIB", "Largest request.")] = 32,
     max_pixels: Annotated[int, option("--max-pixels", "N", "Largest image, in pixels.")] = 40_000_000,
     rate: Annotated[float, option("--rate", "N", "Requests per second of a client; 0: no limit.")] = 200,
-    remember: Annotated[int, option("--remember", "MIB", "Size of the cache of answers.")] = 64,
+    cache_size: Annotated[int, option("--cache-size", "MIB", "Size of the cache of answers.")] = 64,
     timeout: Annotated[float, option("--timeout", "SECONDS", "Longest time for a request.")] = 30,
 ) -> None:
     """Serve a search page and an HTTP API; Ctrl+C stops.
@@ -326,7 +326,7 @@ def serve(
         max_body=int(max_body * (1 << 20)),
         max_pixels=max_pixels,
         rate=rate,
-        remembered=remember << 20 if remember >= 0 else remember,
+        cache_bytes=cache_size << 20 if cache_size >= 0 else cache_size,
         timeout=timeout,
     )
     writable = settings.writable and not readonly

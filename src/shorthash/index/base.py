@@ -144,8 +144,8 @@ class HammingIndex(ABC):
         ----------
         codes : the queries, signs of shape (n_queries, n_bits) or packed integers of shape (n_queries,)
         k : number of items to find, at least 1
-        ties : order inside equal distance, which also decides who is cut off: "id", "insertion", "shuffle", "any" or
-            "scores"
+        ties : order inside equal distance, which also decides which items are cut off: "id", "insertion", "shuffle",
+            "any" or "scores"
         seed : seed of ``ties="shuffle"``
         where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
         vectors : of the queries, for ``ties="scores"``: (n_queries, dimension), or (n_queries, n_bits) real scores for
@@ -158,7 +158,7 @@ class HammingIndex(ABC):
         if ties != "scores" or not len(queries):
             return self._search(queries, k, "any" if ties == "scores" else ties, seed, where)
         given = _query_vectors(vectors, len(queries), metric, owner)
-        found = _best(self._scored(queries, given, metric, where, k=k), k, by_distance=True)
+        found = _best(self._scored(queries, given, metric, where, k, self.n_bits), k, by_distance=True)
         return SearchResult(np.stack([ids for ids, _, _ in found]), np.stack([d for _, d, _ in found]))
 
     def within(
@@ -190,7 +190,7 @@ class HammingIndex(ABC):
         if ties != "scores" or not len(queries):
             return self._within(queries, radius, "any" if ties == "scores" else ties, seed, where)
         given = _query_vectors(vectors, len(queries), metric, owner)
-        found = _best(self._scored(queries, given, metric, where, radius=radius), None, by_distance=True)
+        found = _best(self._scored(queries, given, metric, where, None, radius), None, by_distance=True)
         ids, distances = np.concatenate([i for i, _, _ in found]), np.concatenate([d for _, d, _ in found])
         return RadiusResult(ids, distances, _offsets(found))
 
@@ -274,21 +274,14 @@ class HammingIndex(ABC):
 
     @abstractmethod
     def _scored(
-        self,
-        queries: PackedCodes,
-        vectors: Vectors,
-        metric: str,
-        where: Where | None,
-        *,
-        k: int | None = None,
-        radius: int = 0,
+        self, queries: PackedCodes, vectors: Vectors, metric: str, where: Where | None, k: int | None, radius: int
     ) -> list[Scored]:
-        """Items of every query with their scores: those within ``radius``, or all up to the distance of the k-th."""
+        """Items of every query and their scores: up to the distance of the k-th or, if k is None, within ``radius``."""
 
     def _rerank(
         self, queries: PackedCodes, vectors: Vectors, k: int, radius: int, metric: str, where: Where | None
     ) -> list[Scored]:
-        return _best(self._scored(queries, vectors, metric, where, radius=radius), k, by_distance=False)
+        return _best(self._scored(queries, vectors, metric, where, None, radius), k, by_distance=False)
 
     def _check_columns(self, vectors: Vectors, metric: str, dimension: int | None) -> None:
         """Raise unless vectors of queries fit the metric and the ``dimension`` of the items (None: they have none)."""
@@ -505,14 +498,7 @@ class MemoryIndex(HammingIndex):
             )
 
     def _scored(
-        self,
-        queries: PackedCodes,
-        vectors: Vectors,
-        metric: str,
-        where: Where | None,
-        *,
-        k: int | None = None,
-        radius: int = 0,
+        self, queries: PackedCodes, vectors: Vectors, metric: str, where: Where | None, k: int | None, radius: int
     ) -> list[Scored]:
         view = self._frozen(len(queries))
         if len(view):

@@ -178,7 +178,7 @@ def tie_order(
 
 
 def shuffle_keys(ids: AnyIds, seed: int) -> NDArray[np.uint64]:
-    """Pseudo-random keys that depend only on id and seed, so that every index shuffles alike.
+    """Pseudo-random keys that depend only on id and seed, so that every index shuffles in the same order.
 
     Examples
     --------
@@ -276,7 +276,7 @@ class VectorRows:
 
     @classmethod
     def of(cls, rows: Vectors) -> VectorRows:
-        """Rows that nobody else changes."""
+        """Rows that are not changed by other code."""
         return cls(rows, rows[:0], len(rows), len(rows))
 
     @property

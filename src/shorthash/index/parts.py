@@ -15,7 +15,7 @@ widths   (m,) uint64, and has so many bits
 bounds   (m, 2**b + 1) the codes whose part j is v are ``order[j, bounds[j, v]:bounds[j, v + 1]]``
 order    (m, u) places in ``keys``
 masks    the ball around zero over b bits, by distance; ``masks[:rings[t + 1]]`` have at most t set bits
-reach    (m,) how far a code may be from the query in part j to be found there; -1: part j is not looked at
+reach    (m,) how far a code may be from the query in part j to be found there; -1: part j is skipped
 =======  ==========================================================================================================
 """
 

@@ -38,7 +38,7 @@ class _ByQuery:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Number of hits of every query, (n_queries,)."""
+        """Number of hits (or buckets) of every query, (n_queries,)."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:

@@ -96,7 +96,7 @@ def _write_faiss(index: HammingIndex, path: Path) -> None:
     mapped = faiss.IndexBinaryIDMap(flat)
     if len(index):
         mapped.add_with_ids(codes_to_bytes(index.codes, index.n_bits), np.ascontiguousarray(index.ids))
-    path.write_bytes(faiss.serialize_index_binary(mapped).data)  # faiss.write_index_binary may overlook a full disk
+    path.write_bytes(faiss.serialize_index_binary(mapped).data)  # faiss.write_index_binary ignores a full disk
 
 
 def _read_faiss(path: Path) -> Contents:

@@ -259,7 +259,7 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         kept = "; what was saved there before is unchanged" if existed else ""
         raise PersistenceError(
-            f"Cannot write {path}: {error.strerror or error}{kept}; choose a folder with room that you may write to."
+            f"Cannot write {path}: {error.strerror or error}{kept}; choose a writable folder with enough space."
         ) from error
 
 

@@ -437,14 +437,7 @@ class Store(HammingIndex):
         return np.array(counts, dtype=np.int64)
 
     def _scored(
-        self,
-        queries: PackedCodes,
-        vectors: Vectors,
-        metric: str,
-        where: StoreWhere | None,
-        *,
-        k: int | None = None,
-        radius: int = 0,
+        self, queries: PackedCodes, vectors: Vectors, metric: str, where: StoreWhere | None, k: int | None, radius: int
     ) -> list[Scored]:
         with self._opened() as session:
             dimension = session.collection.dimension or None

@@ -23,25 +23,8 @@ from shorthash.index.items import AnyIds, Vectors
 from shorthash.index.results import SearchResult
 from shorthash.store.base import Store
 from shorthash.store.example_sql import check_name, integer_type
-from shorthash.store.items import (
-    Scalar,
-    StoreWhere,
-    as_ids_array,
-    ball_codes,
-    distances_of,
-    search_result,
-    to_signed,
-)
-from shorthash.store.sql import (
-    CATALOGUE,
-    ORDERS,
-    Clause,
-    CollectionInfo,
-    Connection,
-    Session,
-    Version,
-    check_free,
-)
+from shorthash.store.items import Scalar, StoreWhere, as_ids_array, ball_codes, distances_of, search_result, to_signed
+from shorthash.store.sql import CATALOGUE, ORDERS, Clause, CollectionInfo, Connection, Session, Version, check_free
 from shorthash.store.sqlite import SQLiteStore
 
 __all__ = ["PostgresStore", "open_store"]
@@ -107,7 +90,7 @@ class PostgresStore(Store):
         super().__init__(PostgresConnection(url), n_bits, collection, version)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
-        """Often the first ring is enough; one statement needs no transaction around it."""
+        """Try the first ring alone: it is often enough, and one statement needs no transaction."""
         if len(queries) == 1 and where is None and ties != "shuffle":
             with self._version_explained(), self._connection.statements():
                 rows = self._session().probe(to_signed(queries).tolist(), [], ORDERS.get(ties, ""), k)
@@ -144,7 +127,7 @@ class PostgresStore(Store):
 
 
 class PostgresConnection(Connection):
-    """A connection to a PostgreSQL server; a lost connection is made again by the next call."""
+    """A connection to a PostgreSQL server; a lost connection is opened again by the next call."""
 
     def __init__(self, url: str) -> None:
         self._psycopg = require_extra("psycopg", "postgres", "PostgresStore")
@@ -197,7 +180,7 @@ class PostgresConnection(Connection):
         except self._psycopg.Error as error:
             reason = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
             raise PersistenceError(
-                f"PostgreSQL refused: {reason}; nothing was changed; check the server, the URL and your rights."
+                f"PostgreSQL reports: {reason}; nothing was changed; check the server, the URL and your permissions."
             ) from error
 
 
@@ -274,7 +257,7 @@ class PostgresSession(Session):
         return vectors
 
     def create(self, version: Version) -> CollectionInfo:
-        """Make the tables of a new collection, unless another process was faster."""
+        """Make the tables of a new collection, unless another process has made them."""
         self.run("SELECT pg_advisory_xact_lock(?)", [LOCK])
         for statement in CATALOGUE:
             self.run(statement)

@@ -47,16 +47,7 @@ from shorthash.store.items import (
     ring_codes,
 )
 
-__all__ = [
-    "CATALOGUE",
-    "ORDERS",
-    "Clause",
-    "CollectionInfo",
-    "Connection",
-    "Session",
-    "Version",
-    "check_free",
-]
+__all__ = ["CATALOGUE", "ORDERS", "Clause", "CollectionInfo", "Connection", "Session", "Version", "check_free"]
 
 Clause = tuple[str, list[Any]]
 """A condition and its parameters."""
@@ -218,7 +209,7 @@ class Session(ABC):
 
     owner = "Store"  # the class that errors name
     begin_reading = begin_writing = "BEGIN"
-    locking = ""  # appended to a SELECT to keep other writers out
+    locking = ""  # appended to a SELECT to lock out other writers
 
     def __init__(self, connection: Connection, name: str, version: Version | None, *, writing: bool = False) -> None:
         self.connection = connection
@@ -270,7 +261,7 @@ class Session(ABC):
 
     @abstractmethod
     def create(self, version: Version) -> CollectionInfo:
-        """Make the tables of a new collection, unless another process was faster."""
+        """Make the tables of a new collection, unless another process has made them."""
 
     @abstractmethod
     def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:

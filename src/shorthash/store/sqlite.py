@@ -16,20 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
-from shorthash.index.items import AnyIds
+from shorthash.index.items import AnyIds, find_ids
 from shorthash.persistence.files import read_file, write_file
 from shorthash.store.base import Store
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import Scalar, as_json_list
-from shorthash.store.sql import (
-    CATALOGUE,
-    Clause,
-    CollectionInfo,
-    Connection,
-    Session,
-    Version,
-    check_free,
-)
+from shorthash.store.sql import CATALOGUE, Clause, CollectionInfo, Connection, Session, Version, check_free
 
 __all__ = ["SQLiteStore"]
 
@@ -52,7 +44,7 @@ class SQLiteStore(Store):
 
     Parameters
     ----------
-    path : the file, made if there is none; ":memory:" for a store that is gone when its process ends
+    path : the file, created if it does not exist; ":memory:" for a store that is deleted when its process ends
     n_bits : length of the codes; needed for a new collection, checked for one that exists
     collection : name of the collection (and of its table)
     version : which codes to open; None opens the current ones, and a new collection begins with "v1"
@@ -183,7 +175,7 @@ def _explanation(error: sqlite3.DatabaseError, path: str) -> PersistenceError:
             "changed, so try again."
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return PersistenceError(f"Cannot write to {path}: {error}; nothing was changed; make room on the disk.")
+        return PersistenceError(f"Cannot write to {path}: {error}; nothing was changed; free disk space.")
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
         return PersistenceError(
             f"Cannot open or write {path}: {error}; nothing was changed; choose a folder that exists and that you may "
@@ -246,7 +238,7 @@ class SQLiteSession(Session):
         return vectors
 
     def create(self, version: Version) -> CollectionInfo:
-        """Make the tables of a new collection, unless another process was faster."""
+        """Make the tables of a new collection, unless another process has made them."""
         name, known = self._name, self.find()
         if known is not None:
             return known
@@ -336,10 +328,8 @@ class SideFile:
 
     def read(self, slots: NDArray[np.int64], into: NDArray[np.float32]) -> None:
         """Copy the vectors of this file into their rows of ``into``."""
-        if not len(self._slots):
-            return
-        place = np.minimum(np.searchsorted(self._slots, slots), len(self._slots) - 1)
-        found = np.flatnonzero(self._slots[place] == slots)
+        place = find_ids(slots, self._slots, None)
+        found = np.flatnonzero(place >= 0)
         into[found] = self._vectors[self._rows[place[found]]]
 
     @staticmethod

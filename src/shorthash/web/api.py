@@ -62,13 +62,13 @@ class Json(JSONResponse):
 
 
 def check_writer(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
-    """Raise unless the request has the token; all comparisons take the same time."""
+    """Raise unless the request has the token; the comparison takes constant time."""
     service: Service = request.app.state.service
     if service.collection.readonly:
         raise HTTPException(403, "This collection is served read-only; restart the server without --readonly to write.")
     if service.settings.token is None:
         raise HTTPException(
-            403, "Nobody can write, since the server has no token; restart it with --token or SHORTHASH_TOKEN."
+            403, "Writing is disabled, since the server has no token; restart it with --token or SHORTHASH_TOKEN."
         )
     sent = "" if given is None else given.credentials
     if not hmac.compare_digest(sent.encode(), service.settings.token.encode()):

@@ -106,7 +106,10 @@ async def _failed(request: Request, error: Any) -> Json:
         return Json({"detail": sentence}, 422)
     if isinstance(error, MissingExtra):
         log.error("%s", sentence)
-        return Json({"detail": "The server lacks a package that this needs; its log says which."}, 503)
+        return Json(
+            {"detail": "A package that this needs is not installed on the server; see its log."},
+            503,
+        )
     log.error("a request failed", exc_info=error)
     return Json({"detail": "The collection could not be read or written; the server's log has the details."}, 500)
 

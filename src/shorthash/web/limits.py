@@ -52,7 +52,7 @@ WORK_SECONDS = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0
 DEADLINE = "shorthash.deadline"  # where routes find the asyncio.Timeout of their request
 UNLIMITED = ("/static/", "/thumbnails/", "/healthz")  # a page of results requests many of these at once
 BODIES = 8  # bodies of the largest size that may be in memory at once
-CLIENTS = 10_000  # clients whose rates are known; the one not seen for longest is forgotten first
+CLIENTS = 10_000  # clients whose rates are known; the one not seen for longest is dropped first
 CONTENT_POLICY = (
     "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -77,7 +77,7 @@ class Settings:
 
     Attributes
     ----------
-    token : what writers must send as ``Authorization: Bearer TOKEN``; None: nobody can write
+    token : what writers must send as ``Authorization: Bearer TOKEN``; None: writing is disabled
     hosts : names the server answers to; IP addresses are always accepted
     max_body : bytes of a request's body
     max_pixels : pixels of an image
@@ -88,7 +88,7 @@ class Settings:
     rate : requests per second of one client; 0: no limit
     burst : requests that may come at once; None: twice the rate, and at least 20
     timeout : seconds until a request is aborted
-    remembered : bytes of answers that are cached until the next write; 0: none
+    cache_bytes : bytes of answers that are cached until the next write; 0: none
     threads : searches and decodings that run at the same time
 
     Examples
@@ -108,13 +108,13 @@ class Settings:
     rate: float = 200.0
     burst: int | None = None
     timeout: float = 30.0
-    remembered: int = 64 * MIB
+    cache_bytes: int = 64 * MIB
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_pixels", "max_images", "max_items", "max_k", "max_rerank", "threads"):
             check_count(getattr(self, name), name, "Settings")
-        check_count(self.remembered, "remembered", "Settings", low=0)
+        check_count(self.cache_bytes, "cache_bytes", "Settings", low=0)
         check_weight(self.rate, "rate", "Settings")
         check_weight(self.timeout, "timeout", "Settings", positive=True)
         if self.burst is not None:
@@ -141,7 +141,7 @@ class Metrics:
     search : histogram of seconds from a code to its neighbours
     encode : histogram of seconds from vectors to codes; concurrent requests are encoded together
     encoded : counter of vectors encoded
-    remembered : counter of searches answered from the cache
+    cached : counter of searches answered from the cache
     """
 
     def __init__(self) -> None:
@@ -164,9 +164,7 @@ class Metrics:
             buckets=WORK_SECONDS,
         )
         self.encoded = Counter("shorthash_encoded_vectors", "Vectors of queries encoded.", registry=registry)
-        self.remembered = Counter(
-            "shorthash_remembered_answers", "Searches answered from the cache.", registry=registry
-        )
+        self.cached = Counter("shorthash_cached_answers", "Searches answered from the cache.", registry=registry)
         self._items = Gauge("shorthash_items", "Items in the collection.", registry=registry)
         self._buckets = Gauge("shorthash_buckets", "Codes that occur in the collection.", registry=registry)
         self._n_bits = Gauge("shorthash_code_bits", "Length of the codes.", registry=registry)

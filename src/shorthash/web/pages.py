@@ -52,7 +52,7 @@ environment = jinja2.Environment(
 async def static(name: str, request: Request) -> Response:
     """Style and scripts."""
     answer = await files.get_response(name, request.scope)
-    answer.headers["Cache-Control"] = "no-cache"  # the browser asks again, and gets 304 if unchanged
+    answer.headers["Cache-Control"] = "no-cache"  # the browser revalidates, and gets 304 if unchanged
     return answer
 
 
@@ -135,7 +135,7 @@ def _root(request: Request) -> str:
 
 
 def _search(request: Request, query: PageQuery) -> dict[str, Any]:
-    """What the address asks for: neighbours of an item or of a code, or samples."""
+    """What the address requests: neighbours of an item or of a code, or samples."""
     service, root = _service(request), _root(request)
     collection = service.collection
     if query.id:

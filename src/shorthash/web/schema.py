@@ -11,15 +11,7 @@ from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import orjson
 from fastapi import HTTPException, Request
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartParser
@@ -242,17 +234,13 @@ class RequestModels(NamedTuple):
 
 def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestModels:
     """Models with the limits of one collection: length of vectors, range of codes, numbers of items."""
-    return RequestModels(*_search_models(n_features, n_bits, settings), *_add_models(n_features, settings))
-
-
-def _search_models(n_features: int, n_bits: int, settings: Settings) -> tuple[type[BaseModel], type[BaseModel]]:
     features = Field(min_length=n_features, max_length=n_features, description=f"{n_features} features.")
     largest, pattern = (1 << n_bits) - 1, f"^[01]{{{n_bits}}}$"
 
     class Options(_Exact):
         k: StrictInt = Field(K, ge=1, le=settings.max_k, description="How many neighbours to find.")
         radius: StrictInt | None = Field(
-            None, ge=0, le=n_bits, description="Largest Hamming distance; null: no limit, and 2 if re-ranked."
+            None, ge=0, le=n_bits, description="Largest Hamming distance; null: no limit, or 2 if re-ranked."
         )
         rerank: StrictBool = Field(False, description="Order by cosine: the best k of all items within the radius.")
 
@@ -277,12 +265,6 @@ def _search_models(n_features: int, n_bits: int, settings: Settings) -> tuple[ty
                 raise ValueError("Re-ranking compares vectors, and a code has none; search by vector, id or image")
             return self
 
-    return Options, Search
-
-
-def _add_models(n_features: int, settings: Settings) -> tuple[type[BaseModel], type[BaseModel]]:
-    features = Field(min_length=n_features, max_length=n_features, description=f"{n_features} features.")
-
     class Item(_Exact):
         vector: Annotated[list[Number], features]
         id: Key | Nothing = Field(None, description="New. Either all items have one, or none, and they are numbered.")
@@ -303,7 +285,7 @@ def _add_models(n_features: int, settings: Settings) -> tuple[type[BaseModel], t
                 raise ValueError("The ids of new items must be different, and all integers or all strings")
             return self
 
-    return Item, Add
+    return RequestModels(Options, Search, Item, Add)
 
 
 def request_bodies(models: RequestModels, collection: Collection, settings: Settings) -> tuple[Json, Json]:

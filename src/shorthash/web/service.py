@@ -44,7 +44,7 @@ class Service:
 
     def __init__(self, collection: Collection, settings: Settings, metrics: Metrics) -> None:
         self.collection, self.settings, self.metrics = collection, settings, metrics
-        self.answers = AnswerCache(settings.remembered)
+        self.answers = AnswerCache(settings.cache_bytes)
         self._waiting: list[tuple[Vector, asyncio.Future[int]]] = []  # vectors to encode
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-search")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="shorthash-write")
@@ -56,7 +56,7 @@ class Service:
         self._threads.shutdown(cancel_futures=True)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do something in a thread."""
+        """Run a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def write(self, deadline: asyncio.Timeout | None, work: Callable[[], T]) -> T:
@@ -70,7 +70,7 @@ class Service:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._writer, work)
             finally:
-                self.answers = AnswerCache(self.settings.remembered)
+                self.answers = AnswerCache(self.settings.cache_bytes)
 
     async def search(
         self,
@@ -102,7 +102,7 @@ class Service:
         key = None if item is not None or rerank else (code, k, radius)
         answer = cache.get(key)
         if answer is not None:
-            self.metrics.remembered.inc()
+            self.metrics.cached.inc()
         else:
             query: dict[str, Any] = {"code": code}
             if item is not None:
