@@ -131,6 +131,7 @@ def test_info_of_a_collection(run, fitted):
         (["add", "model", "x.jpg"], "There is no file or folder x.jpg"),
         (["add", "model", "x.jpg", "--label", "a", "--labels", "b"], "give --label or --labels, not both"),
         (["remove", "model", "3"], "is not a collection of shorthash"),
+        (["fit", ".", "-o", "new", "--cache", "c", "--no-cache"], "give --cache or --no-cache, not both"),
     ],
 )
 def test_mistakes_are_one_line(run, arguments, says):

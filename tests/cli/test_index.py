@@ -184,6 +184,11 @@ def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):
         (["stats", "--index", "sqlite:///b", "--check"], "--check is for an index in a file"),
         (["stats", "--index", "redis://b"], "must begin with one of"),
         (["build", "codes.npy", "--index", "new"], "are packed integers, which do not show their length"),
+        (["build", "X.npy", "--index", "new", "--model", "model", "--bits", "2"], "leave out --bits"),
+        (
+            ["add", "index", "--index", "index", "--ids", "ids.npy"],
+            "ROWS is an index; leave out --model",
+        ),
         (["remove", "--index", "index"], "Give either the ids to remove, or a file of them with --ids"),
         (["remove", "a", "--index", "index"], "The ids are integers. Got a instead"),
         (["search", "codes.npy", "--index", "index", "-k", "1", "--radius", "1"], "give -k or --radius, not both"),

@@ -223,8 +223,8 @@ BAD = {
     "length of the codes of a model": (
         ["evaluate", "--model", "model", "--bits", "4", "--query", "X.npy", "--query-labels", "names.npy"],
         (
-            "Invalid value for --bits: the model sets the length of its codes; --bits is for --codes (see shorthash "
-            "evaluate --help)"
+            "Invalid value for --bits: a model sets the length of its codes; leave out --bits (see shorthash evaluate "
+            "--help)"
         ),
     ),
     "database without labels": (

@@ -9,7 +9,7 @@ import typer
 
 from shorthash.cli import output
 from shorthash.cli.options import AsJson, Features, Radius, Seed, argument, flag, option, parse_numbers
-from shorthash.cli.search import load_model, read_codes
+from shorthash.cli.search import check_bits, load_model, read_codes
 
 if TYPE_CHECKING:
     from shorthash.evaluation.scores import Scores
@@ -58,8 +58,7 @@ def evaluate(
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
     if codes == (model is not None):
         raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
-    if bits is not None and not codes:
-        raise typer.BadParameter("the model sets the length of its codes; --bits is for --codes", param_hint="--bits")
+    check_bits(bits, model)
     hasher = None if model is None else load_model(model)
     with output.progress() as step:
         query_codes = read_codes(query, hasher, step, bits)

@@ -266,6 +266,8 @@ def _cache_file(cache: Path | None, no_cache: bool) -> Path | None:
     """The file that features are cached in, or None."""
     from shorthash.images.features import default_cache
 
+    if cache is not None and no_cache:
+        raise typer.BadParameter("give --cache or --no-cache, not both", param_hint="--cache")
     return None if no_cache else cache or default_cache()
 
 

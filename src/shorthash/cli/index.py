@@ -17,6 +17,7 @@ import typer
 from shorthash.cli import output
 from shorthash.cli.options import AsJson, Neighbours, Show, argument, flag, group, option, parse_ids
 from shorthash.cli.search import (
+    check_bits,
     find_neighbours,
     hidden_queries,
     load_model,
@@ -106,9 +107,11 @@ def add(
     with _open(index, collection, change=True) as items:
         before = len(items)
         if rows.is_file() and is_save(rows):
+            if any(given is not None for given in (model, bits, ids, vectors)):
+                raise typer.BadParameter("ROWS is an index; leave out --model, --bits, --ids and --vectors")
             items.merge(_load_index(rows))
         else:
-            codes, given = _read_rows(rows, model, bits or items.n_bits, ids, vectors)
+            codes, given = _read_rows(rows, model, bits, ids, vectors, items.n_bits)
             items.add(codes, **given)
         data = _facts(index, items, n_added=len(items) - before)
     output.show(data, as_json=as_json)
@@ -327,13 +330,14 @@ def _load_index(path: Path, *, mmap: bool = False) -> Any:
 
 
 def _read_rows(
-    rows: Path, model: Path | None, bits: int | None, ids: Path | None, vectors: Path | None
+    rows: Path, model: Path | None, bits: int | None, ids: Path | None, vectors: Path | None, n_bits: int | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """Codes as signs, and the ids and vectors that were given."""
+    """Codes as signs, and the ids and vectors that were given; ``n_bits`` is the length in the index."""
     from shorthash.data.files import read_features, read_labels
 
+    check_bits(bits, model)
     with output.progress() as step:
-        codes = read_codes(rows, None if model is None else load_model(model), step, bits)
+        codes = read_codes(rows, None if model is None else load_model(model), step, bits or n_bits)
     given: dict[str, Any] = {"ids": None if ids is None else read_labels(ids)}
     if vectors is not None:
         given["vectors"] = read_features(vectors)

@@ -71,6 +71,12 @@ def encode(
     output.show({**data, "seconds": round(seconds, 3)}, as_json=as_json)
 
 
+def check_bits(bits: int | None, model: Path | None) -> None:
+    """Raise if both a code length and a model are given."""
+    if bits is not None and model is not None:
+        raise typer.BadParameter("a model sets the length of its codes; leave out --bits", param_hint="--bits")
+
+
 def load_model(path: Path) -> Any:
     """Load a fitted model; an index, or a part of a model, is an error."""
     from shorthash.errors import InvalidInput
