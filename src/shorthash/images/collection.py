@@ -515,7 +515,7 @@ class Collection:
 
     def _new_ids(self, n: int) -> NDArray[np.int64]:
         if len(self) and self.ids.dtype.kind != "i":
-            raise InvalidInput("Items of a collection with string ids cannot be numbered; give string ids.")
+            raise InvalidInput("Items of a collection with string ids cannot be numbered; give ids that are strings.")
         return np.arange(self._next_id, self._next_id + n, dtype=np.int64)
 
     def _check_writable(self) -> None:
