@@ -38,8 +38,6 @@ from shorthash.index.items import AnyIds, as_ids, check_unique
 from shorthash.persistence import load, save
 from shorthash.persistence.files import locked, replacing, temporary_path
 
-__all__ = ["RERANK_RADIUS", "THUMBNAIL", "Collection"]
-
 THUMBNAIL = 256  # longest side, pixels
 RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
 EXPLAINED = 5000  # items that explain_bits examines

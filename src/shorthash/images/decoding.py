@@ -31,8 +31,6 @@ from shorthash.images.features import FeatureCache, ImageFeatures
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["MAX_PIXELS", "Extracted", "Place", "Source", "content_hash", "decode", "extract", "to_jpeg"]
-
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # no format whose decoder runs another program
 MAX_PIXELS = 80_000_000  # 240 MB as RGB; Pillow itself starts to warn at 89 million
 LONGEST_SIDE = 65_500

@@ -28,19 +28,6 @@ from shorthash.images.gist import DIMENSION, gist, grey_square
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "CallableFeatures",
-    "EfficientNetLite0",
-    "FeatureCache",
-    "GistFeatures",
-    "ImageFeatures",
-    "OnnxFeatures",
-    "default_cache",
-    "make_features",
-    "middle_square",
-    "recipe_key",
-]
-
 SIZE = 224  # pixels along a side of what a network takes, if it does not say otherwise
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what most published models expect
 ONNX_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}

@@ -26,17 +26,6 @@ from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, 
 from shorthash.methods import make_hasher, recipes
 from shorthash.persistence.files import temporary_path
 
-__all__ = [
-    "FitReport",
-    "as_targets",
-    "fit_images",
-    "held_out",
-    "image_files",
-    "labels_by_folder",
-    "labels_by_table",
-    "named_images",
-]
-
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".mpo", ".ppm", ".pgm", ".pbm")
 SUPERVISED, UNSUPERVISED = "auto", "pcaitq"  # the methods with and without labels, if none is named
 MOST_QUERIES = 1000
@@ -199,21 +188,21 @@ def named_images(
         files = image_files([path])
         names = [file.relative_to(path).as_posix() if path.is_dir() else file.name for file in files]
         sources += zip(names, files, strict=True)
-        labels += labels_by_folder(names)
+        labels += _labels_by_folder(names)
     unmatched: list[str] = []
     if table is not None and sources:
         labels, unmatched = labels_by_table(table, [name for name, _ in sources])
     return sources, labels if label is None else [label] * len(sources), unmatched
 
 
-def labels_by_folder(names: Sequence[str]) -> list[str | None]:
+def _labels_by_folder(names: Sequence[str]) -> list[str | None]:
     """The first folder of every name as its label; None for all if an image is in no folder, or all are in one.
 
     Examples
     --------
-    >>> labels_by_folder(["cats/1.jpg", "dogs/old/2.jpg"])
+    >>> _labels_by_folder(["cats/1.jpg", "dogs/old/2.jpg"])
     ['cats', 'dogs']
-    >>> labels_by_folder(["cats/1.jpg", "2.jpg"])
+    >>> _labels_by_folder(["cats/1.jpg", "2.jpg"])
     [None, None]
     """
     parts = [Path(name).parts for name in names]
@@ -254,12 +243,12 @@ def labels_by_table(path: str | os.PathLike[str], names: Sequence[str]) -> tuple
     return labels, unmatched
 
 
-def as_targets(labels: Sequence[str]) -> NDArray[Any]:
+def _as_targets(labels: Sequence[str]) -> NDArray[Any]:
     """Labels in the form that learners take: (n,) classes, or an indicator matrix if an image has several.
 
     Examples
     --------
-    >>> as_targets(["cat", "dog"]).tolist(), as_targets(["cat;dog", "dog"]).tolist()
+    >>> _as_targets(["cat", "dog"]).tolist(), _as_targets(["cat;dog", "dog"]).tolist()
     (['cat', 'dog'], [[1, 1], [0, 1]])
     """
     sets = [split_label(label) for label in labels]
@@ -307,7 +296,7 @@ def _training_set(
     X = np.stack([row for row, _ in distinct.values()])
     known = [label for _, label in distinct.values()]
     rows = np.flatnonzero([label is not None for label in known])
-    return X, as_targets([label for label in known if label is not None]) if len(rows) else None, rows
+    return X, _as_targets([label for label in known if label is not None]) if len(rows) else None, rows
 
 
 def _fit(

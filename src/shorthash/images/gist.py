@@ -22,8 +22,6 @@ from shorthash.errors import InvalidInput
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["gist", "grey_square"]
-
 ORIENTATIONS = 8
 SCALES = 4
 BLOCKS = 4  # blocks along a side

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from shorthash._types import Distances, Floats, PackedCodes
 from shorthash.index.items import AnyIds
 
-__all__ = ["AddReport", "BitExplanation", "Bucket", "Found", "Item", "Label", "explain_bits", "split_label"]
-
 Label = int | str | None
 """A class; several classes of one item are joined by ';'. None: no label."""
 

@@ -36,21 +36,6 @@ from shorthash.persistence.files import replacing, sync_folder
 from shorthash.store.items import as_ids_array, as_json_list, from_signed
 from shorthash.store.sqlite import SQLiteStore
 
-__all__ = [
-    "ENCODER",
-    "ITEMS",
-    "THUMBNAILS",
-    "ItemIndex",
-    "ItemStore",
-    "ItemTable",
-    "check_new_folder",
-    "is_collection",
-    "move_folder",
-    "read_meta",
-    "write_meta",
-    "write_thumbnail",
-]
-
 META, ENCODER, ITEMS, THUMBNAILS = "meta.json", "encoder", "items.sqlite", "thumbnails"
 FORMAT, FORMAT_VERSION = "shorthash-collection", 1
 LARGEST_META = 1 << 20

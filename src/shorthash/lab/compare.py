@@ -33,21 +33,6 @@ from shorthash.lab.spec import RunSpec, group_runs
 from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_json
 from shorthash.methods import recipes
 
-__all__ = [
-    "DEFAULT_METHODS",
-    "MethodComparison",
-    "MethodScore",
-    "Skipped",
-    "compare",
-    "comparison_page",
-    "comparison_sentence",
-    "comparison_table",
-    "cost_table",
-    "default_lengths",
-    "skipped_table",
-    "write_comparison",
-]
-
 # the ten of the RSLH paper, the baseline that any of them should beat, and the recommended one
 DEFAULT_METHODS = (
     *("sh", "pcaitq", "pcarr", "mfh", "sdh", "nsh", "fssh", "sslh", "sdhmlr", "rslh"),

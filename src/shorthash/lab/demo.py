@@ -33,8 +33,6 @@ from shorthash.lab.spec import RunSpec
 from shorthash.lab.tables import Column, Table, attribute_table
 from shorthash.methods import recipes
 
-__all__ = ["DemoResult", "LengthRun", "Retrieval", "demo_page", "demo_table", "run_demo", "write_demo"]
-
 LENGTHS = (4, 6, 8, 10)
 SHOWN = 10  # neighbours shown per query
 HARDEST = 2  # queries shown beside one per class

@@ -26,22 +26,6 @@ if TYPE_CHECKING:
 
     from shorthash.evaluation.metrics import PRCurve
 
-__all__ = [
-    "PALETTE",
-    "SERIES",
-    "draw_convergence",
-    "draw_heat_map",
-    "draw_pr_curve",
-    "draw_scores_by_length",
-    "draw_tie_bounds",
-    "figure_style",
-    "line_style",
-    "new_axes",
-    "save_figure",
-    "settled",
-    "to_svg",
-]
-
 PALETTE = {  # name -> colour on white; a page may replace each of them for a dark background
     "ink": "#1b2430",
     "quiet": "#5c6b7a",

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MAX_MAP_BITS", "draw_bucket_map", "draw_code_map", "place_codes", "spread"]
-
 MAX_MAP_BITS = 12
 LABELLED_CELLS = 8  # a grid with at most this many columns has room for words in its cells
 SHOWN_SHARE = 0.1  # a class is named in a bucket if it makes up this share of it

@@ -20,8 +20,6 @@ from shorthash.lab.tables import NOT_RUN, Table, to_csv, to_latex, to_markdown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "Section", "image_uri", "page_html", "render", "write_page", "write_text"]
-
 
 @dataclass(frozen=True)
 class Section:

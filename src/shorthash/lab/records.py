@@ -25,8 +25,6 @@ from shorthash.errors import DataFileError
 from shorthash.lab.spec import run_name
 from shorthash.persistence.files import locked
 
-__all__ = ["SCHEMA", "Records", "append_record", "compact", "read_records", "remove", "side_folder", "writing"]
-
 SCHEMA = 1
 LOG = "running.jsonl"
 TABLE = ".jsonl.gz"

@@ -45,20 +45,6 @@ from shorthash.lab.tables import (
 )
 from shorthash.lab.tasks import unpack_sample
 
-__all__ = [
-    "METRICS",
-    "PartStatus",
-    "Results",
-    "build_report",
-    "build_section",
-    "collect",
-    "collect_curves",
-    "collect_grid",
-    "collect_maps",
-    "provenance",
-    "slug",
-]
-
 METRICS = {  # name in records -> name in tables
     "map": "mAP",
     "map_h2": "mAP@H<=2",
@@ -266,12 +252,12 @@ def provenance(records: Records) -> Section:
     return Section("provenance", "Provenance", tables=tables, look="small", folded=True)
 
 
-def slug(text: str) -> str:
+def _slug(text: str) -> str:
     """A name for file names.
 
     Examples
     --------
-    >>> slug("mAP@H<=2"), slug("CIFAR-10")
+    >>> _slug("mAP@H<=2"), _slug("CIFAR-10")
     ('map-h2', 'cifar-10')
     """
     words = text.lower().replace("<=", "").replace("@", " ")
@@ -307,7 +293,7 @@ def _lines(part: Part, name: str, records: Records, styles: Styles | None) -> Se
                     curves[row][bits] = (cell.mean, cell.std)
             if any(curves.values()):
                 figure = draw_scores_by_length(curves, title=dataset, score=metric, styles=styles)
-                figures[f"{name}-{slug(dataset)}-{slug(metric)}"] = (figure, f"{dataset}: {metric} by code length.")
+                figures[f"{name}-{_slug(dataset)}-{_slug(metric)}"] = (figure, f"{dataset}: {metric} by code length.")
     csv, latex = to_csv(grid_table(grid)), grid_latex(grid, digits=3)
     return Section(name, "", tables=tables, figures=figures, folded=True, csv=csv, latex=latex)
 
@@ -322,7 +308,7 @@ def _heat_maps(part: Part, name: str, records: Records) -> Section:
         long += [(title, rows[i], columns[j], float(value)) for (i, j), value in np.ndenumerate(values)]
         if len(known):
             figure = draw_heat_map(values, rows, columns, title=f"{title}: {score}", names=names)
-            figures[f"{name}-{slug(title)}"] = (figure, f"{title}: {score} by {names[0]} and {names[1]}.")
+            figures[f"{name}-{_slug(title)}"] = (figure, f"{title}: {score} by {names[0]} and {names[1]}.")
     heads = [f"{which} {score}" for which in ("lowest", "median", "highest")]
     table = make_table(("data set", *heads), spreads, text=["data set"], digits=dict.fromkeys(heads, 3))
     every = make_table(("data set", *names, score), long)
@@ -365,7 +351,7 @@ def _embedding(part: Part, name: str, records: Records) -> Section:
         codes, classes = unpack_sample(sample)
         rows.append((title, len(codes), len(np.unique(codes, axis=0))))
         text = f"{title}: every dot is a sample, every disc a code, labelled with its bits and its main classes."
-        figures[f"{name}-{slug(title)}"] = (draw_code_map(codes, classes, title=title), text)
+        figures[f"{name}-{_slug(title)}"] = (draw_code_map(codes, classes, title=title), text)
     table = make_table(("method", "samples", "distinct codes"), rows, text=["method"])
     return Section(name, "", tables={"codes in use": table}, figures=figures, folded=True)
 

@@ -21,9 +21,6 @@ from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import Experiment, RunSpec, group_runs, group_weight, unique_runs
 from shorthash.lab.tasks import make_record
 
-__all__ = ["RunCounts", "do_group", "run_experiments"]
-
-
 Progress = Callable[[str, int, int, float], None]  # what is done, runs done, runs in all, seconds left
 
 

@@ -33,8 +33,6 @@ from shorthash.learners.sums import GroupStatistics, SumHasher, Summed
 from shorthash.methods import make_hasher
 from shorthash.pipeline import HasherPipeline
 
-__all__ = ["FittedRun", "SharedSplit", "make_run_hasher"]
-
 Maps = NDArray[np.float64]
 
 

@@ -49,25 +49,6 @@ from shorthash.errors import DataFileError, InvalidInput
 from shorthash.learners.encoders import ENCODERS
 from shorthash.methods import STEPS, Recipe, import_class, recipes
 
-__all__ = [
-    "KINDS",
-    "TASKS",
-    "DatasetSpec",
-    "Experiment",
-    "MethodSpec",
-    "Part",
-    "PlannedRun",
-    "RunSpec",
-    "canonical",
-    "find_experiments",
-    "group_runs",
-    "group_weight",
-    "plan_part",
-    "read_experiment",
-    "run_name",
-    "unique_runs",
-]
-
 TASKS = ("scores", "conventions", "reranking", "validation", "cost", "convergence", "embedding")
 KINDS = ("table", "lines", "heatmap", "convergence", "embedding", "cost")
 SMOKE = "smoke"  # a quick test; not included when a folder of experiments is read
@@ -168,7 +149,7 @@ class RunSpec:
         """
         given = dict(settings or {})
         front_end = {key.removeprefix(KERNEL): given.pop(key) for key in list(given) if key.startswith(KERNEL)}
-        recipe = known_recipes()[method]
+        recipe = _known_recipes()[method]
         learner = {**_defaults(recipe.learner_class()), **recipe.settings}
         kernel = {**_defaults(import_class(STEPS["kernel"])), **recipe.kernel}
         changed = _differing(given, learner), _differing(front_end, kernel)
@@ -298,7 +279,7 @@ def canonical(value: Any) -> str:
 
 
 @functools.cache
-def known_recipes() -> Mapping[str, Recipe]:
+def _known_recipes() -> Mapping[str, Recipe]:
     """Every method by name, cached: planning looks them up thousands of times."""
     return recipes()
 
@@ -346,7 +327,7 @@ def _method(values: dict[str, Any] | str, owner: str) -> MethodSpec:
     if isinstance(values, str):
         values = {"method": values}
     _check_keys(values, f"a method of {owner}", known=_METHOD_KEYS, needed=("method",))
-    check_choice(values["method"], "method", owner, list(known_recipes()))
+    check_choice(values["method"], "method", owner, list(_known_recipes()))
     encoder = values.get("encoder", "")
     check_choice(encoder, "encoder", owner, ["", *ENCODERS])
     return MethodSpec(
@@ -394,7 +375,7 @@ def _shared_work(spec: RunSpec) -> str:
     """What a run shares with others: kernel features, posteriors, or (cost) nothing."""
     if spec.task == "cost":
         return spec.name
-    recipe = known_recipes()[spec.method]
+    recipe = _known_recipes()[spec.method]
     if "kernel" in recipe.preprocessing:
         return f"kernel {canonical({**recipe.kernel, **spec.front_end, 'center': None})}"
     return spec.method if spec.method in SLOW else "plain"

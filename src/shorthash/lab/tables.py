@@ -14,25 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = [
-    "NOT_RUN",
-    "Cell",
-    "Column",
-    "ResultGrid",
-    "Table",
-    "attribute_table",
-    "escape_latex",
-    "grid_latex",
-    "grid_table",
-    "make_table",
-    "mean_table",
-    "metric_table",
-    "to_csv",
-    "to_json",
-    "to_latex",
-    "to_markdown",
-]
-
 ABSENT = "-"
 NOT_RUN = "not run"
 UNDEFINED = "not defined"
@@ -200,9 +181,9 @@ def to_latex(table: Table) -> str:
     \bottomrule
     \end{tabular}
     """
-    body = [[LATEX_MARKS[mark] % escape_latex(cell) for cell, mark in row] for row in table.marked_cells()]
+    body = [[LATEX_MARKS[mark] % _escape_latex(cell) for cell, mark in row] for row in table.marked_cells()]
     columns = "".join("l" if column.text else "r" for column in table.columns)
-    head = [escape_latex(title) for title in table.titles]
+    head = [_escape_latex(title) for title in table.titles]
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(head), r"\midrule"]
     lines += [*(_latex_row(row) for row in body), r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
@@ -238,12 +219,12 @@ def to_json(value: Any) -> str:
     return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
-def escape_latex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     r"""Text with the special characters of LaTeX escaped.
 
     Examples
     --------
-    >>> print(escape_latex("mAP@H<=2 & 50 %"))
+    >>> print(_escape_latex("mAP@H<=2 & 50 %"))
     mAP@H$\le$2 \& 50 \%
     """
     return "".join(LATEX.get(character, character) for character in text.replace("<=", "≤"))
@@ -379,20 +360,20 @@ def grid_latex(grid: ResultGrid, *, digits: int = 4) -> str:
     spans, rules, first = [""], [], 2
     for dataset in grid.datasets:
         width = len(grid.lengths(dataset))
-        spans.append(rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(dataset)}}}")
+        spans.append(rf"\multicolumn{{{width}}}{{c}}{{{_escape_latex(dataset)}}}")
         rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
         first += width
     lines = [rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}", r"\toprule", _latex_row(spans)]
     lines += ["".join(rules), _latex_row(head)]
     for metric in grid.metrics:
-        panel = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape_latex(metric)}}}}} \\"
+        panel = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{_escape_latex(metric)}}}}} \\"
         lines += [r"\midrule", panel, *_latex_panel(grid, metric, digits)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def _latex_panel(grid: ResultGrid, metric: str, digits: int) -> list[str]:
     """The rows of one metric, means only."""
-    cells: dict[str, list[str]] = {row: [escape_latex(row)] for row in grid.rows}
+    cells: dict[str, list[str]] = {row: [_escape_latex(row)] for row in grid.rows}
     for dataset in grid.datasets:
         table = mean_table(grid, metric, dataset, digits=digits)
         for row, marks in zip(table.rows, table.marks(), strict=True):

@@ -45,8 +45,6 @@ from shorthash.lab.sharing import SharedSplit, make_run_hasher
 from shorthash.lab.spec import RunSpec
 from shorthash.learners.base import BaseHasher
 
-__all__ = ["make_record", "measure", "pack_sample", "summary", "unpack_sample"]
-
 FEW, MANY = 100, 5000  # list lengths; the second is that of the code of the RSLH authors
 DIGITS = 5  # significant ones, of every number in a record
 SAMPLE = 1000  # codes in a record of "embedding", at most
