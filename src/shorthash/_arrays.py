@@ -1,7 +1,7 @@
-"""Arrays that are not NumPy's: what differs between NumPy, CuPy and torch, so that nothing else need know.
+"""Arrays of torch and CuPy: everything that differs from NumPy is here.
 
-Whatever is computed row by row (kernel map, sums, scores, codes) is written once, with the functions of the array API
-standard, and runs where the rows are. Fitted attributes are always NumPy arrays.
+Row-wise computations (kernel map, sums, scores, codes) are written once, with the functions of the array API standard,
+and run on the device of the rows. Fitted attributes are always NumPy arrays.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from shorthash.errors import MissingExtra
 
-FOREIGN = ("torch", "cupy")  # packages whose arrays are computed with where they are
+FOREIGN = ("torch", "cupy")  # packages whose arrays stay on their device
 
 
 def is_foreign(X: object) -> bool:
-    """Whether ``X`` is an array of another package than NumPy that can be computed with where it is."""
+    """Whether ``X`` is an array of torch or CuPy."""
     return type(X).__module__.partition(".")[0] in FOREIGN and hasattr(X, "dtype") and hasattr(X, "shape")
 
 
@@ -39,7 +39,7 @@ def namespace(X: object) -> Any:
 
 
 def to_numpy(X: Any) -> NDArray[Any]:
-    """A NumPy array of the same numbers, copied from the device where they are on one."""
+    """A NumPy array with the same values, copied from the device if necessary."""
     if not is_foreign(X):
         return np.asarray(X)
     if _is_torch(X):
@@ -53,7 +53,7 @@ def like(values: NDArray[Any], X: Any) -> Any:
 
 
 class Beside:
-    """Some arrays, copied once to every device where they are needed.
+    """Arrays that are copied once to every device where they are used.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Beside:
 
 
 def as_floats(X: Any) -> Any:
-    """Rows as float32 or float64: those as they are, other numbers as float64, and nothing to differentiate."""
+    """Rows as float32 or float64: these unchanged, other types as float64; without gradients."""
     if not is_foreign(X):
         return np.asarray(X) if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     xp = namespace(X)
@@ -87,7 +87,7 @@ def as_floats(X: Any) -> Any:
 
 
 def capped_exp(exponent: Any) -> Any:
-    """exp(min(exponent, 0)), written over its argument: such arrays are large, and memory is what it costs."""
+    """exp(min(exponent, 0)), in place: such arrays are large, and memory traffic dominates the cost."""
     if _is_torch(exponent):
         return exponent.clamp_(max=0).exp_()
     xp = namespace(exponent)
@@ -98,7 +98,7 @@ def capped_exp(exponent: Any) -> Any:
 def first_not_finite(X: Any) -> tuple[int, int, bool] | None:
     """Row and column of the first NaN or infinity of a foreign array, and whether it is NaN; None if there is none.
 
-    A sum is not finite if any summand is not, so one pass tells; only a sum that is not finite deserves a second.
+    A sum is not finite if any term is not, so one pass is enough; only if it is not finite a second pass is made.
     """
     xp = namespace(X)
     if not xp.isdtype(X.dtype, "real floating") or bool(xp.isfinite(xp.sum(X))):

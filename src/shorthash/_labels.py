@@ -1,8 +1,8 @@
-"""Labels of every accepted form, reduced to groups of samples with the same label row.
+"""Labels of every accepted form as groups of samples with the same label row.
 
-Every supervised method here sees labels only through two things: which samples carry exactly the same labels (a
-*group*: a class, or for multi-label data a distinct label set), and which groups share a label. Groups stand in a
-canonical order, so nothing downstream depends on the order of the samples.
+Supervised methods use only two facts about labels: which samples have exactly the same labels (a *group*: a class, or
+for multi-label data a distinct label set), and which groups share a label. Groups have a canonical order, so results do
+not depend on the order of the samples.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LabelGroups:
     ----------
     classes : (c,) class names, or column numbers for an indicator matrix
     rows : (u, c) uint8, the distinct label rows in canonical order: descending lexicographic, so that one-hot rows
-        stand in the order of the classes
-    ids : (n,) the group of every sample; on the device of the labels, where that was asked for
+        are in the order of the classes
+    ids : (n,) the group of every sample; on the device of the labels with ``keep_device``
     kept : None, or (n_given,) bool: which of the given samples were kept (the others had no label)
     """
 
@@ -43,7 +43,7 @@ class LabelGroups:
 
     @property
     def n_samples(self) -> int:
-        """Number of samples that carry a label."""
+        """Number of samples with a label."""
         return len(self.ids)
 
     @property
@@ -71,9 +71,9 @@ def group_labels(
     Parameters
     ----------
     y : (n,) class labels of any sortable type, or an (n, c) indicator matrix of 0/1 or -1/+1
-    owner : who asks; named in error messages
-    n_samples : how many samples there must be
-    classes : the classes known beforehand (for an indicator matrix: one name per column)
+    owner : the caller, for error messages
+    n_samples : required number of samples
+    classes : all classes, if known (for an indicator matrix: one name per column)
     drop_unlabelled : drop samples without any label instead of raising
     allow_unlabelled : keep them, in a group of their own
     keep_device : leave ``ids`` of integer class labels on the device that the labels are on
@@ -139,7 +139,7 @@ def shared_label(rows: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[
 
 
 def _whole_numbers_elsewhere(y: Any) -> bool:
-    """Whether labels are whole numbers, one per sample, in an array that is not NumPy's."""
+    """Whether labels are integers, one per sample, in a torch or CuPy array."""
     return is_foreign(y) and len(y.shape) == 1 and bool(namespace(y).isdtype(y.dtype, "integral"))
 
 
@@ -190,8 +190,8 @@ def _group_classes(values: NDArray[Any], classes: ArrayLike | None, owner: str) 
     if len(unknown):
         shown = ", ".join(repr(v) for v in unknown[:5].tolist()) + (", ..." if len(unknown) > 5 else "")
         raise InvalidInput(
-            f"y of {owner} contains classes that were not announced: {shown}; name every class in 'classes' at the "
-            "first call of partial_fit."
+            f"y of {owner} contains unknown classes: {shown}; name all classes in 'classes' at the first call of "
+            "partial_fit."
         )
     rows = np.zeros((len(seen), len(names)), dtype=np.uint8)
     rows[np.arange(len(seen)), columns] = 1
@@ -209,7 +209,7 @@ def _group_indicator(
     names = np.arange(Y.shape[1]) if classes is None else np.asarray(classes)
     if len(names) != Y.shape[1]:
         raise InvalidInput(
-            f"The label matrix of {owner} has {Y.shape[1]} columns, but {len(names)} classes were announced; "
+            f"The label matrix of {owner} has {Y.shape[1]} columns, but {len(names)} classes were given; "
             "give one column per class."
         )
     kept: NDArray[np.bool_] | None = None
@@ -231,7 +231,7 @@ def _group_indicator(
 
 
 def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Distinct values, ascending, and where each value stands among them; small integers without sorting."""
+    """Distinct values, ascending, and the position of each value among them; small integers without sorting."""
     if values.dtype.kind in "iu" and len(values):
         low, high = int(values.min()), int(values.max())
         if high - low <= 4 * len(values) and high < 2**62 and low > -(2**62):

@@ -1,4 +1,4 @@
-"""House checks: one message template, the rule in words, the value, the way out."""
+"""Checks of parameters and arrays. A message names the parameter, the rule, the value and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_BITS = 64  # a code must fit one machine word
 
 
 def check_n_bits(value: object, owner: str) -> int:
-    """Return ``value`` as an int if it is a legal code length."""
+    """Return ``value`` as an int if it is a valid code length."""
     return check_count(value, "n_bits", owner, low=1, high=MAX_BITS)
 
 
@@ -54,7 +54,7 @@ def check_choice(value: object, name: str, owner: str, choices: Collection[objec
 
 
 def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.intp] | None = None) -> None:
-    """Raise if ``X`` holds NaN or infinity; the message names the first bad cell (rows may carry other numbers)."""
+    """Raise if ``X`` holds NaN or infinity; the message names the first bad cell by its row number in the input."""
     if is_foreign(X):
         bad = first_not_finite(X)
     elif X.dtype.kind != "f" or np.isfinite(np.sum(X, dtype=np.float64)):
@@ -82,7 +82,7 @@ def check_same_length(n_rows: int | None, n_labels: int, owner: str) -> None:
 
 
 def require_extra(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional dependency or say which extra brings it."""
+    """Import an optional dependency; the error names the extra that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Everything shorthash raises or warns about on its own account.
+"""The errors and warnings of shorthash.
 
 ::
 
@@ -15,11 +15,11 @@
     UserWarning
     └── ShorthashWarning
         ├── CollisionWarning   fewer codes than classes: some classes must share one
-        ├── AnchorWarning      more anchors asked for than there are rows
-        ├── GuardWarning       the one-pass solver could not prove its codes and said what it did instead
+        ├── AnchorWarning      n_anchors is larger than the number of rows
+        ├── GuardWarning       the one-pass solver could not prove its codes; the message says what it did instead
         └── TieOrderWarning    ties are broken by database order, and that order follows the labels
 
-Messages name the thing, the rule, the value and the way out, in one sentence.
+Messages name the object, the rule, the value and what to do, in one sentence.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CollisionWarning(ShorthashWarning):
 
 
 class AnchorWarning(ShorthashWarning):
-    """More anchors were asked for than there are rows."""
+    """``n_anchors`` is larger than the number of rows."""
 
 
 class GuardWarning(ShorthashWarning):

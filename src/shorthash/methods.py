@@ -1,7 +1,7 @@
-"""Every method by name: what it is, who published it, which preprocessing it wants, and how to make one.
+"""Every method by name: publication, preprocessing and settings, and how to build it.
 
-``make_hasher("rslh")`` is the only place where a name becomes a pipeline. To add a method to the package, add an entry
-to ``RECIPES``; to add one from another package, offer a ``Recipe`` under the entry point ``shorthash.methods``.
+``make_hasher("rslh")`` builds the pipeline of a name. To add a method to the package, add an entry to ``RECIPES``; to
+add one from another package, register a ``Recipe`` under the entry point ``shorthash.methods``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shorthash.pipeline import HasherPipeline
 
 KERNEL = "kernel__"  # prefix of parameters of the kernel, as in scikit-learn
 
-# what a preprocessing is made of; only the kernel has parameters to set
+# preprocessing steps by name; only the kernel has parameters to set
 STEPS = {
     "kernel": "shorthash.kernels.rbf:AnchorRBF",
     "bias": "shorthash.kernels.rbf:Bias",
@@ -33,7 +33,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a name is made into a pipeline, and what a reader wants to know about the method.
+    """How to build the pipeline of a method, and its publication.
 
     Attributes
     ----------
@@ -264,7 +264,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def recipes() -> dict[str, Recipe]:
-    """Every method by name: ours, and those that installed packages offer under ``shorthash.methods``."""
+    """Every method by name: ours, and those that installed packages register under ``shorthash.methods``."""
     found = dict(RECIPES)
     for point in sorted(entry_points(group="shorthash.methods"), key=lambda point: point.name):
         if point.name in RECIPES:
@@ -273,7 +273,7 @@ def recipes() -> dict[str, Recipe]:
             found[point.name] = point.load()
         except Exception as error:  # an error in another package must not break this one
             warnings.warn(
-                f"The method {point.name!r} of an installed package cannot be loaded ({error!r}) and is left out; "
+                f"The method {point.name!r} of an installed package cannot be loaded ({error!r}) and is ignored; "
                 "repair or uninstall the package.",
                 ShorthashWarning,
                 stacklevel=2,
@@ -282,7 +282,7 @@ def recipes() -> dict[str, Recipe]:
 
 
 def method_facts(name: str) -> dict[str, Any]:
-    """What there is to know about a method, as plain values: for listings.
+    """Facts about a method as plain values, for listings.
 
     Examples
     --------
@@ -324,9 +324,10 @@ def make_hasher(
     ----------
     method : a key of ``recipes()``; "auto" is the recommended one
     n_bits : code length, 1 to 64
-    preset : "paper", or one that the recipe offers, such as "authors-code": the settings of the authors' released code
+    preset : "paper", or one of the presets of the recipe, such as "authors-code": the settings of the authors' released
+    code
     kernel : parameters of the kernel as a mapping, for instance ``{"n_anchors": 500}``
-    random_state : given to kernel and learner
+    random_state : passed to kernel and learner
     **params : parameters of the learner by name, and of the kernel with the prefix ``kernel__``
 
     Examples
@@ -361,7 +362,7 @@ def _parameters(cls: type[BaseEstimator]) -> list[str]:
 
 
 def _build(cls: type[BaseEstimator], given: Mapping[str, Any], owner: str) -> BaseEstimator:
-    """An instance, or an error that names the parameters there are."""
+    """An instance; an unknown parameter is an error that lists the known ones."""
     known = _parameters(cls)
     for name in given:
         if name not in known:

@@ -40,11 +40,11 @@ ENGINES = ("auto", "table", "count")
 
 MAX_TABLE_BITS = 20  # the transform of 20 bits holds 2**20 x 21 counts: 176 MB
 
-BLOCK_COUNTS = 1 << 18  # level counts held at once: 2 MB, so that what is made of them stays in the cache
+BLOCK_COUNTS = 1 << 18  # level counts held at once: 2 MB, so that they stay in the cache
 ITEM_BLOCK = 4096  # items compared with every query before the next ones are loaded: 32 kB, a first-level cache
 PAIR_BLOCK = 1 << 15  # the same where items are counted in pairs: 256 kB, a second-level cache
-THREADED_PAIRS = 1 << 24  # below this many comparisons (some 15 ms) starting threads costs more than it saves
-EVERYTHING = int(np.iinfo(np.int64).max)  # a cut that is never reached
+THREADED_PAIRS = 1 << 24  # below this many comparisons (about 15 ms) starting threads costs more than it saves
+EVERYTHING = int(np.iinfo(np.int64).max)  # a cut-off that is never reached
 DIRECT_TERMS = 64  # up to here the harmonic numbers are summed term by term; beyond, the series is exact to 1e-16
 
 
@@ -80,7 +80,7 @@ class Queries:
     codes : (m,) packed codes, in order of their groups
     groups : their label groups
     rows : (n,) for every query given, which of these it is
-    copies : (m,) how many of the given queries each stands for
+    copies : (m,) number of given queries that are equal to each
     own : (m,) the database row that each query is itself, -1 if none
     """
 
@@ -131,7 +131,7 @@ def level_blocks(
     query_groups, item_groups : their groups, made together by ``group_label_pair``
     n_bits : code length
     weights : (n,) how many times every item counts; None for once
-    n_grades : how many numbers of shared labels to tell apart; 1 to tell only shared from not shared
+    n_grades : number of grades (shared labels) to distinguish; 1 for shared or not shared
     engine : "auto" (whichever is cheaper, count by count), "table" or "count"
     """
     n_groups, single = len(item_groups.rows), item_groups.single
@@ -218,7 +218,7 @@ def level_transform(histogram: NDArray[Any]) -> Counts:
 
 
 def leave_one_out_map(codes: ArrayLike, y: ArrayLike, n_bits: int | None = None) -> float:
-    """Tie-aware mAP where every row queries all the others.
+    """Tie-aware mAP where every row is a query against all other rows.
 
     Two rows are relevant to each other if they share a label. Rows without any relevant other row are not queries, but
     remain in the database of the others. The cost depends on the number of different codes, not on that of pairs.

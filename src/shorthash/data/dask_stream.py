@@ -1,7 +1,7 @@
-"""Dask arrays and data frames as streams: blocks are reduced by the workers, and their sums are added up as a tree.
+"""Dask arrays and data frames as streams: blocks are reduced by the workers, and their sums are added as a tree.
 
-Every task is a pure function of its block, so a block that is computed twice because a worker died counts once. Only
-the sums leave the workers; row numbers are drawn here, and the rows are picked where they are.
+Every task is a pure function of its block, so a block that is computed twice because a worker died is counted
+once. Only the sums leave the workers; row numbers are drawn here, and the rows are picked by the workers.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class DaskStream(Stream):
         function = self._dask.delayed(part, pure=True, traverse=False)  # sent to every worker once
         level = [compute(function, *block) for block in self._parts()]
         if not level:
-            raise InvalidInput("The collection has no rows; give at least one.")
+            raise InvalidInput("The collection has no rows; pass at least one.")
         join = self._dask.delayed(_added, pure=True)
         while len(level) > 1:
             level = [join(add, level[i : i + SPLIT_EVERY]) for i in range(0, len(level), SPLIT_EVERY)]
         return level[0].compute()  # type: ignore[no-any-return]
 
     def mapped(self, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
-        """A Dask array of what ``function`` makes of every block; nothing is computed yet."""
+        """A Dask array of the results of ``function`` for every block; nothing is computed yet."""
         return self._X.map_blocks(
             function, dtype=dtype, chunks=(self._X.chunks[0], (n_columns,)), meta=np.empty((0, 0), dtype=dtype)
         )

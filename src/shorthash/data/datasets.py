@@ -42,7 +42,7 @@ class Original:
     ----------
     url : where it is
     checksum : "md5:..." or "sha256:..." as the publisher or widely used loaders state it; "" if we know none for
-        certain: then the sha256 of the first download is stored beside the file, and later ones are compared with it
+        certain: then the sha256 of the first download is stored next to the file, and later ones are compared with it
     """
 
     url: str
@@ -67,7 +67,7 @@ class Entry:
     protocol : which rows are queries, training rows and database
     obtain : how a user gets the original
     originals : its files, if a program may download them
-    licence : what its publisher says about use
+    licence : terms of use of its publisher
     reader : "npz", "idx" or "sklearn"
     several : whether a row may have several labels
     """
@@ -548,7 +548,7 @@ def _receive(url: str, part: Path, progress: Progress) -> None:
 
 
 def _check_checksum(path: Path, original: Original, target: Path) -> None:
-    """Compare with the known checksum, or with that of the first download, which is stored beside the file."""
+    """Compare with the known checksum, or with that of the first download, which is stored next to the file."""
     stored = target.with_name(f"{target.name}.sha256")
     known = original.checksum
     if not known and stored.exists():

@@ -1,7 +1,7 @@
 """Files of features, labels and codes: .npy, .npz, .csv and .parquet files become arrays, codes become files.
 
 In a .npz file the array is found by name: ``X`` for features, ``y`` or ``Y`` for labels, ``codes`` for codes, or the
-only array in the file; ``file.npz:name`` picks any other. If a scalar ``scale`` is stored beside integer features
+only array in the file; ``file.npz:name`` picks any other. If a scalar ``scale`` is stored with integer features
 ``X``, the features are ``X * scale``. A .csv file may begin with a header line. Pickled objects are never loaded.
 """
 
@@ -112,7 +112,7 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     file, key = _locate(path)
     ending = file.suffix.lower()
     if ending == ".npz":
-        values = _npz_pick(file, key, ("codes",), beside="n_bits")[1]
+        values = _npz_pick(file, key, ("codes",), besides="n_bits")[1]
         stored = npz_array(file, "n_bits")
         n_bits = int(stored) if n_bits is None and stored is not None else n_bits
     elif ending == ".npy":
@@ -261,11 +261,11 @@ def _archive(path: Path) -> Iterator[Any]:
         raise _unreadable(path, error) from error
 
 
-def _npz_pick(file: Path, key: str | None, usual: tuple[str, ...], beside: str = "") -> tuple[str, NDArray[Any]]:
-    """Name and values of the array named ``key``, or by a usual name, or the only one except ``beside``."""
+def _npz_pick(file: Path, key: str | None, usual: tuple[str, ...], besides: str = "") -> tuple[str, NDArray[Any]]:
+    """Name and values of the array named ``key``, or by a usual name, or the only one except ``besides``."""
     with _archive(file) as archive:
         names = list(archive.files)
-    others = [name for name in names if name != beside]
+    others = [name for name in names if name != besides]
     candidates = usual if key is None else (key,)
     if key is None and len(others) == 1:
         candidates = (*usual, others[0])
@@ -282,8 +282,8 @@ def _npz_pick(file: Path, key: str | None, usual: tuple[str, ...], beside: str =
 
 
 def _npz_features(file: Path, key: str | None) -> NDArray[Any]:
-    """Features of a .npz file, multiplied by the ``scale`` beside integer features ``X``."""
-    name, values = _npz_pick(file, key, ("X",), beside="scale")
+    """Features of a .npz file, multiplied by the ``scale`` of integer features ``X``."""
+    name, values = _npz_pick(file, key, ("X",), besides="scale")
     scale = npz_array(file, "scale") if name == "X" and values.dtype.kind in "iu" else None
     if scale is None or scale.ndim:
         return values

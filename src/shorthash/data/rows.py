@@ -17,8 +17,8 @@ from shorthash._types import Features, Floats
 from shorthash._validation import check_finite
 from shorthash.errors import InvalidInput
 
-BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: small beside d x d sums, large enough for BLAS
-DEVICE_BATCH_ROWS = 65_536  # small products leave most of a GPU idle
+BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: little memory, but large enough for BLAS
+DEVICE_BATCH_ROWS = 65_536  # small products use only part of a GPU
 SAME_FEATURES = "give rows made the same way as those it was fitted on, or fit it again"
 
 
@@ -29,7 +29,7 @@ class Rows:
     Parameters
     ----------
     X : (n_rows, n_columns) array; a memory map is read batch by batch, and pages that were read are released
-    owner : the estimator that reads, named in error messages
+    owner : the estimator that reads, for error messages
     maps : functions of a batch, applied one after the other
     kept : numbers of the rows to read, ascending; None for all
     first : number of the first row in the longer array that these rows are part of, for error messages
@@ -101,8 +101,8 @@ class Rows:
             if (self.X[start : start + BATCH_ROWS] != first).any():
                 return
         raise InvalidInput(
-            f"All {len(self.X)} rows of X of {self.owner} are equal (constant features), so there is nothing to learn "
-            "from; check how the features were made."
+            f"All {len(self.X)} rows of X of {self.owner} are equal (constant features), so there is nothing to learn; "
+            "check how the features were made."
         )
 
     def _read(self, raw: NDArray[Any], row_numbers: Sequence[int] | NDArray[np.intp]) -> Features:
@@ -158,7 +158,7 @@ def _check_device_array(estimator: BaseEstimator, X: Any, *, reset: bool, min_sa
 
 
 def _release(X: NDArray[Any], part: slice) -> None:
-    """Tell the system that the pages of a memory map that have been read may leave memory."""
+    """Allow the system to release the pages of a memory map that have been read."""
     owner: Any = X
     while isinstance(owner, np.ndarray):
         owner = owner.base

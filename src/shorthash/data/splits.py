@@ -134,7 +134,7 @@ class RandomQueries(Protocol):
     seed: int = 0
 
     def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:  # noqa: ARG002
-        """Draw from all rows, whatever their labels."""
+        """Draw from all rows."""
         n = len(np.asarray(y))
         n_queries = _some_of(self.n_queries, n, "n_queries", "RandomQueries")
         rng = np.random.default_rng(self.seed)

@@ -1,6 +1,6 @@
 """Streams: rows that need not fit in memory. They are counted, picked by number, and read in blocks.
 
-A :class:`Stream` offers the same things wherever its rows are; :func:`as_stream` makes one of almost anything:
+A :class:`Stream` has the same interface for all sources of rows; :func:`as_stream` creates one:
 
 ======================  ============================================================================================
 ``n_columns``           features per row
@@ -8,11 +8,11 @@ A :class:`Stream` offers the same things wherever its rows are; :func:`as_stream
 ``blocks(start)``       the rows from number ``start`` on, in order; every reading gives the same blocks
 ``take(indices)``       some rows by number
 ``total(part, add)``    the sum over all blocks of ``part(block)``
-``mapped(function)``    what ``function`` makes of the rows of every block, put together
+``mapped(function)``    the results of ``function`` for the rows of every block, concatenated
 ======================  ============================================================================================
 
-Row numbers are drawn as from an array of as many rows, so a learner that needs only sums learns the same from a stream
-as from all rows at once. A new kind of stream defines the first three; the others are written in terms of them.
+Row numbers are drawn as for an array with as many rows, so a learner of sums learns the same model from a stream as
+from an array. A new kind of stream defines the first three; the others have default implementations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shorthash.data.files import read_features, read_labels
 from shorthash.data.rows import Rows
 from shorthash.errors import DataFileError, InvalidInput
 
-BLOCK_ROWS = 65_536  # 16 batches of rows: adding up d x d sums once per block is cheap beside computing them
+BLOCK_ROWS = 65_536  # 16 batches of rows: adding d x d sums once per block is cheap compared with computing them
 CACHED_ROWS = 1024  # rows of a table transposed at once; 256 columns of float32 are 1 MiB
 TABLE_FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "feather"}
 
@@ -79,7 +79,7 @@ class Stream(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of rows; a stream that does not know it reads and counts them."""
+        """Number of rows; if it is unknown, the rows are read and counted."""
 
     @abstractmethod
     def blocks(self, start: int = 0) -> Iterator[Block]:
@@ -103,7 +103,7 @@ class Stream(ABC):
         return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
 
     def mapped(self, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
-        """What ``function`` makes of every block, put together; a Dask collection gives a Dask array.
+        """The results of ``function`` for every block, concatenated; a Dask collection gives a Dask array.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Stream(ABC):
         parts = map(part, self.blocks())
         first = next(parts, None)
         if first is None:
-            raise InvalidInput("The stream has no rows; give at least one.")
+            raise InvalidInput("The stream has no rows; pass at least one.")
         return reduce(add, parts, first)
 
 
@@ -170,8 +170,8 @@ class ArrayStream(Stream):
 class BatchStream(Stream):
     """Batches (X, y), or X alone, from an iterable, or from a function that returns a new iterator at every call.
 
-    An iterator can be read only once. That is enough for a hasher whose kernel is fitted already; otherwise anchors
-    must be drawn first, which takes a separate reading, and counting the rows another, unless ``n_rows`` is given.
+    An iterator can be read only once. That is enough for a hasher whose kernel is fitted; otherwise drawing the anchors
+    takes a separate reading, and counting the rows another, unless ``n_rows`` is given.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class BatchStream(Stream):
             batches = self._batches()
             first = next(batches, None)
             if first is None:
-                raise InvalidInput("The stream has no batches; give at least one.")
+                raise InvalidInput("The stream has no batches; pass at least one.")
             self._n_columns = int(_features_and_labels(first)[0].shape[1])
             if self._once:
                 self._source, self._spent = chain([first], batches), False
@@ -217,15 +217,15 @@ class BatchStream(Stream):
         return self._n_rows
 
     def blocks(self, start: int = 0) -> Iterator[Block]:
-        """Batches, small ones put together."""
+        """Batches, small ones concatenated."""
         seen = start
         for block in _joined_blocks(self._rows_from(start, self.n_columns), start):
             yield block
             seen = block.first + len(block.X)
         if self._n_rows is not None and seen != self._n_rows:
             raise InvalidInput(
-                f"The stream was said to have {self._n_rows} rows, but {seen} came; give the right n_rows, or none, "
-                "and make every reading give the same rows."
+                f"The stream should have {self._n_rows} rows, but {seen} were read; pass the right n_rows, or none, "
+                "and make sure that every reading gives the same rows."
             )
         self._n_rows = seen
 
@@ -242,7 +242,7 @@ class BatchStream(Stream):
             if X.shape[1] != n_columns:
                 raise InvalidInput(
                     f"Every batch of a stream must have {n_columns} features, like the first. Got {X.shape[1]} in the "
-                    f"batch of row {first}; make them all alike."
+                    f"batch of row {first}; use the same features in all batches."
                 )
             skip = max(start - first, 0)
             first += len(X)
@@ -316,7 +316,7 @@ class TableStream(Stream):
         return sum(n for _, n in self._pieces)
 
     def blocks(self, start: int = 0) -> Iterator[Block]:
-        """Row groups cut into blocks, small ones put together; row groups before ``start`` are not read."""
+        """Row groups cut into blocks, small ones concatenated; row groups before ``start`` are not read."""
         return _joined_blocks(self._rows_from(start), start)
 
     def take(self, indices: NDArray[np.intp]) -> Features:
@@ -403,7 +403,7 @@ class TableStream(Stream):
         if not len(self):
             raise DataFileError(f"{self.name} holds no rows; write at least one row to it.")
         if not self._feature_names:
-            raise DataFileError(f"{self.name} has no columns beside the labels; write one column per feature.")
+            raise DataFileError(f"{self.name} has no columns except the labels; write one column per feature.")
 
     def _count_features(self) -> int:
         """The number of columns, or the length of the first list."""
@@ -438,7 +438,7 @@ class TableStream(Stream):
 
 
 def known_stream(X: Any, y: Any = None) -> Stream | None:
-    """The stream of what can be nothing else: a stream itself, or a Dask collection; else None."""
+    """``X`` as a stream if it is a stream or a Dask collection; else None."""
     if isinstance(X, Stream):
         return X
     if type(X).__module__.partition(".")[0] != "dask":
@@ -449,7 +449,7 @@ def known_stream(X: Any, y: Any = None) -> Stream | None:
 
 
 def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) -> Stream:
-    """A stream of anything that holds rows.
+    """A stream of rows from any supported source.
 
     Parameters
     ----------
@@ -472,7 +472,7 @@ def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) ->
     if hasattr(X, "shape") or hasattr(X, "__array__") or _is_list_of_rows(X):
         return ArrayStream(X if hasattr(X, "shape") else np.asarray(X), y)
     if y is not None:
-        raise InvalidInput("Batches bring their labels with them, as pairs (X, y); leave y out.")
+        raise InvalidInput("Batches contain their labels, as pairs (X, y); do not pass y.")
     return BatchStream(X)
 
 
@@ -506,7 +506,7 @@ def _features_and_labels(batch: Any) -> tuple[Any, Any]:
 
 
 def _joined_blocks(batches: Iterable[tuple[Any, Any]], first: int) -> Iterator[Block]:
-    """Blocks of BLOCK_ROWS rows or more: small batches are put together, large ones are not cut."""
+    """Blocks of BLOCK_ROWS rows or more: small batches are concatenated, large ones are not cut."""
     held: list[tuple[Any, Any]] = []
     n = 0
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Conventions: what published code calls mAP, as a table of named rules.
+"""Conventions: how published code computes mAP, as named rules.
 
 The same codes get different numbers from different evaluation scripts. A convention fixes every choice that such a
-script makes, so that a published number can be compared with ours under the same rules.
+script makes, so that a published number can be compared under the same rules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Convention:
     divisor_at_k : what average precision at k is divided by, see
         :func:`shorthash.evaluation.metrics.average_precision`
     k : list lengths to report by default
-    family : whose code computes it so
+    family : published code that uses it
     divisor_at_radius : what average precision inside the radius is divided by
 
     Examples

@@ -23,7 +23,7 @@ from shorthash.errors import InvalidInput, TieOrderWarning
 from shorthash.evaluation.conventions import Convention
 from shorthash.evaluation.metrics import gains_by_grade, list_by_distance
 
-CHANCE_LIMIT = 6.0  # standard deviations: one random order in a billion has so many equal neighbours
+CHANCE_LIMIT = 6.0  # standard deviations: one random order in a billion has as many equal neighbours
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CodedItems:
     codes : (n,) packed codes
     groups : their label groups
     n_bits : code length
-    weights : (n,) how many items each entry stands for; None for one
+    weights : (n,) number of items of each entry; None for one
     """
 
     codes: PackedCodes
@@ -119,7 +119,7 @@ def count_by_codes(
     ----------
     queries, items : the two sides, with label groups made together
     radius : radius of the ball
-    n_grades : grades to tell apart
+    n_grades : number of grades to distinguish
     alone : whether the queries are the database, each without itself
     engine : as in :func:`shorthash.codes.levels.level_blocks`
     """
@@ -161,10 +161,10 @@ def count_by_distances(
     distances : for every query, the distances of all items, or of all cells
     query_ids : the label group of every query
     items : label groups of the items
-    n_grades : grades to tell apart
+    n_grades : number of grades to distinguish
     radius : radius of the ball; None for none
-    cells : the cell of every item; None if every item has a distance of its own
-    weights : how many items each entry stands for; None for one
+    cells : the cell of every item; None if every item has its own distance
+    weights : number of items of each entry; None for one
     """
     for i, row in enumerate(distances):
         order = np.argsort(row, kind="stable")

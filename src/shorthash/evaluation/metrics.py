@@ -71,7 +71,7 @@ class Ranking:
 
 
 def gains_by_grade(rule: str, n_grades: int) -> Floats:
-    """The gain of sharing 1, 2, ..., n_grades labels: as many, 2**shared - 1, or 1 whatever the number."""
+    """The gain of sharing 1, 2, ..., n_grades labels: that number, 2**shared - 1, or 1."""
     check_choice(rule, "gain", "evaluate", GAINS)
     shared = np.arange(1, n_grades + 1, dtype=np.float64)
     if rule == "exponential":
@@ -142,7 +142,7 @@ def average_precision(ranking: Ranking, cut: int | Counts | None = None, divisor
     - :math:`k` is the number of items shown (``cut``: the same for all rankings, one each, or None for all items);
     - :math:`\mathrm{rel}_j` is 1 if the j-th item is relevant, else 0;
     - :math:`D` is the divisor: "all" relevant items :math:`R`; the "possible" ones, :math:`\min(k, R)`; or those
-      "retrieved" among the first k, which makes one lucky hit a perfect score;
+      "retrieved" among the first k, so that a single hit can be a perfect score;
     - the expectation :math:`\mathbb{E}` runs over all orders of tied items. A cut through a tie is exact too: for
       "retrieved" the divisor is random, and the sum runs over the hypergeometric number of relevant items above it.
 

@@ -1,7 +1,7 @@
 """Scores of other rankings: by real-valued distances, of cells, re-ranked by vectors, or of a histogram of codes.
 
-A histogram counts the items of each code and label set. It is small whatever the number of items, can be made in parts,
-and parts can be merged, so a database of any size is scored exactly. Only the order of tied items is lost, so
+A histogram counts the items of each code and label set. Its size does not depend on the number of items, and
+histograms of parts can be merged, so a database of any size is scored exactly. Only the order of tied items is lost, so
 ``ties="stable"`` is not possible.
 """
 

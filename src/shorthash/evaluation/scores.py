@@ -46,7 +46,7 @@ class Scores:
     """Retrieval scores of codes or distances.
 
     Every number is a mean over the queries; ``per_query`` holds the values it is the mean of, with nan where a rule
-    leaves a query out.
+    ignores a query.
 
     Attributes
     ----------
@@ -188,10 +188,10 @@ def evaluate(
     n_bits : code length of packed codes
     convention : a name from :data:`shorthash.evaluation.CONVENTIONS`, or a :class:`Convention` of your own
     ties : "expected" (exact mean over all orders of tied items), "best", "worst" or "stable" (database order);
-        default: as the convention says
+        default: that of the convention
     radius : Hamming radius of the ball, inclusive
-    k : list length or lengths; default: as the convention says. Beyond the database, the whole of it
-    without_relevant : "drop" or "zero", for queries without any relevant item; default: as the convention says
+    k : list length or lengths; default: that of the convention. If larger than the database, all of it
+    without_relevant : "drop" or "zero", for queries without any relevant item; default: that of the convention
     gain : what an item is worth to nDCG: "shared" labels, "exponential" (2**shared - 1) or "binary"
     engine : "auto", "table" or "count": how items are counted, see :mod:`shorthash.codes.levels`; all agree
 
@@ -223,7 +223,7 @@ def evaluate(
     if (database_codes is None) != (database_labels is None):
         raise InvalidInput(
             "evaluate needs database codes and database labels together, or neither; without a database every row "
-            "queries all the others."
+            "is a query against all other rows."
         )
     alone = database_codes is None
     n_bits = _common_length(query_codes, database_codes, n_bits)
@@ -336,7 +336,7 @@ def score_queries(
     blocks : level counts of all queries
     rules : the convention
     gains : (n_grades,) gain of every grade
-    copies : (m,) how many of the given queries each counted query stands for
+    copies : (m,) number of given queries that are equal to each counted query
     rows : (n,) for every given query, which of the counted ones it is; None if they are the same
     **sizes : ``n_database``, ``n_bits`` and ``radius``
     """
@@ -375,7 +375,7 @@ def score_queries(
 
 
 def _measure(block: CountedQueries, rules: Convention, gains: Floats) -> dict[str, Floats]:
-    """Every score of a block; queries without relevant items are left to the caller's rule."""
+    """Every score of a block; the caller handles queries without relevant items."""
     worst = rank_by_levels(block.total, block.graded, gains, "worst")
     best = rank_by_levels(block.total, block.graded, gains, "best")
     bounds = {"map_worst": average_precision(worst), "map_best": average_precision(best)}

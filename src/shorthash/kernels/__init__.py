@@ -1,6 +1,6 @@
-"""X -> phi(X): feature maps that make linear hash functions curved.
+"""Feature maps: with them, linear hash functions become non-linear in the rows.
 
-In: feature rows. Out: kernel features, one column per anchor, and a constant column where a method wants one.
+In: feature rows. Out: kernel features, one column per anchor, and a constant column for methods that need one.
 """
 
 from shorthash.kernels.rbf import AnchorRBF, Bias

@@ -1,16 +1,16 @@
-"""Kernel features and scores in one go on an NVIDIA GPU, by Triton kernels: the features never reach memory.
+"""Rows to scores in one step on an NVIDIA GPU, by Triton kernels: kernel features are not written to memory.
 
-Written step by step, as everywhere else, features are 4 kB per row that are stored and read several times, and memory
-is what encoding costs. Here a program holds some rows, goes through the anchors a few at a time, and keeps only the
-scores.
+Step by step, as everywhere else, features are 4 kB per row that are written and read several times, and memory traffic
+dominates the cost of encoding. Here a program holds some rows, loops over the anchors a few at a time, and keeps only
+the scores.
 
-Matrix units multiply half-precision numbers, so every factor is split once into two of them: what float16 keeps of it
-and what it keeps of the rest, together as exact as float32. A product is then three products; the fourth, of the rests,
-is below what float32 rounds off. Powers of two (one per row, per matrix, per bit) bring all factors into the range of
-float16, and cost nothing. Sums over tiles of anchors are float64.
+Matrix units multiply half-precision numbers, so every factor is split once into two of them: its value rounded to
+float16, and the remainder rounded to float16, together as accurate as float32. A product is then three products; the
+fourth, of the remainders, is below the rounding error of float32. Powers of two (one per row, per matrix, per bit)
+bring all factors into the range of float16 without rounding. Sums over tiles of anchors are float64.
 
-Rows with a score so near to 0 that rounding could turn it are few, and settled on the CPU (``_rounding``), so codes are
-those of the CPU.
+The few rows with a score so near to 0 that rounding could change its sign are computed again on the CPU
+(``_rounding``), so codes are those of the CPU.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from shorthash._rounding import SURE, Scored
 from shorthash._types import Floats
 
 ROWS, ANCHORS, COLUMNS, WARPS, STAGES = 128, 128, 32, 8, 3  # tiles of 96 kB: fast on an H200, and fit older GPUs
-CAPABILITY = 8  # of a GPU whose matrix units and shared memory will do
-BATCH_NUMBERS = 1 << 26  # numbers of a batch of rows: 256 MiB of halves; fewer leave the GPU waiting for the next call
-NOWHERE = -1e30  # exponent of the anchors that fill up the last tile
+CAPABILITY = 8  # least compute capability of a GPU
+BATCH_NUMBERS = 1 << 26  # numbers of a batch of rows: 256 MiB of halves; with fewer the GPU waits for the next call
+NOWHERE = -1e30  # exponent of the anchors that pad the last tile
 TOP = 15  # features, at most 1, are multiplied by 2^TOP; float16 ends at 2^16
 DOUBT = 24.0  # deviations by rounding within which the sign of a score is in doubt
 
 
 class FusedScores:
-    """Rows to scores; offered where it can be used.
+    """Rows to scores, on GPUs that support it.
 
     Parameters
     ----------
-    shift : (d,) what rows are moved by
+    shift : (d,) subtracted from rows
     weights : (d + 2, m) float32, the factors of x, |x|^2 and 1 in the exponent
-    mean : (m,) features are moved by it, so that products are of small numbers
-    projection, intercept : scores are ``features @ projection + intercept``, features not moved
+    mean : (m,) subtracted from features, so that products are of small numbers
+    projection, intercept : scores are ``features @ projection + intercept``, features without the mean subtracted
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class FusedScores:
         return bool(importlib.import_module("torch").cuda.get_device_capability(X.device)[0] >= CAPABILITY)
 
     def __call__(self, rows: Any) -> Scored:
-        """Scores of rows, float64, (n, n_bits), and how near to 0 their signs are in doubt."""
+        """Scores of rows, float64, (n, n_bits), with the bounds below which their signs are in doubt."""
         torch = importlib.import_module("torch")
         out = torch.empty((len(rows), self.n_bits), dtype=torch.float64, device=rows.device)
         *arrays, doubt = self.beside.of(rows)
@@ -115,7 +115,7 @@ _last: list[tuple[list[NDArray[Any]], Any]] = []
 
 
 def remembered(parts: Sequence[Any], make: Callable[[], Any]) -> Any:
-    """What ``make`` returns, kept until asked for with parts of other values: a model encodes many blocks in a row.
+    """The result of ``make``, cached for parts with the same values: a model encodes many blocks in a row.
 
     Splitting the factors and copying them to the device takes as long as encoding a million rows.
     """
@@ -129,7 +129,7 @@ def remembered(parts: Sequence[Any], make: Callable[[], Any]) -> Any:
 
 
 def _doubt(weights: Any, mean: Floats, projection: Floats) -> Floats:
-    r"""How near to 0 a score is in doubt, bit by bit: where rounding, here or on a CPU, might turn its sign.
+    r"""The bound below which the sign of a score is in doubt, per bit: rounding, here or on a CPU, might change it.
 
     .. math:: D\, u \sqrt{\textstyle\sum_j p_j^2 \bar f_j (1 + 4 e_j)^2}, \quad u = 2^{-24}
 
@@ -141,7 +141,7 @@ def _doubt(weights: Any, mean: Floats, projection: Floats) -> Floats:
       grows with the columns beyond 256.
 
     A feature is off by some :math:`u (1 + 4 e_j) f_j`, features are off independently of each other, and the root is
-    about the deviation that this gives the score; ``DOUBT``, D, is beyond the largest of millions seen.
+    about the deviation that this gives the score; ``DOUBT``, D, exceeds the largest of millions of measured deviations.
     """
     steps = max(1.0, (len(weights) - 2) / 256)
     off = 1.0 + 4.0 * steps * np.abs(weights[-1].astype(np.float64))
@@ -157,14 +157,14 @@ def _within_halves(values: Floats, axis: int | None = None) -> tuple[Floats, Any
 
 
 def _halves(values: Floats) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
-    """What float16 keeps of values, and what it keeps of the rest, row after row."""
+    """Values rounded to float16, and the remainders rounded to float16, in C order."""
     high = values.astype(np.float16, order="C")
     return high, (values - high).astype(np.float16, order="C")
 
 
 @lru_cache(maxsize=1)
 def _kernels() -> Any:
-    """The kernels that split rows and that score them; None where there is no Triton."""
+    """The kernels that split rows and that score them; None without Triton."""
     try:
         triton, tl = importlib.import_module("triton"), importlib.import_module("triton.language")
     except ImportError:

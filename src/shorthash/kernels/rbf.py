@@ -1,4 +1,4 @@
-"""Radial basis features on anchors drawn from the training rows (paper, eq. 1)."""
+"""Radial basis features on anchors drawn from the training rows (paper, eq. 1), and a constant column."""
 
 from __future__ import annotations
 
@@ -48,26 +48,26 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     - :math:`m_j` is the training mean of the j-th feature (0 with ``center=False``).
 
     Arithmetic is float64, on rows shifted by the median anchor (distances do not change, rounding does), so features do
-    not depend on the batch beyond a relative error of about 1e-13. Rows are read in batches, so memory stays bounded
-    whatever the size of a memory map.
+    not depend on the batch beyond a relative error of about 1e-13. Rows are read in batches, so memory is bounded for
+    memory maps of any size.
 
     Parameters
     ----------
     n_anchors : int, default=1000
-        Number of anchors. With fewer rows than that, every row becomes an anchor, with a warning.
+        Number of anchors. With fewer rows, every row becomes an anchor, with a warning.
     bandwidth : {"mean-min", "mean-min-authors", "mean"} or float, default="mean-min"
         - "mean-min": mean distance of a training row to its nearest anchor, over the rows that are not anchors
-          themselves (if every row is one: to the nearest other anchor);
-        - "mean-min-authors": the same over all rows, anchors counting 0, as in the RSLH authors' code; it collapses
-          when most rows are anchors;
+          (if all rows are anchors: to the nearest other anchor);
+        - "mean-min-authors": the same over all rows, anchors counting 0, as in the RSLH authors' code; it is too
+          small when most rows are anchors;
         - "mean": mean distance of training rows to anchors;
         - a number: :math:`\sigma` itself.
 
-        The rules use a seeded sample of 10 000 rows when there are more.
+        The rules use a sample of 10 000 rows if there are more.
     center : bool, default=True
         Subtract the training mean of every feature.
     random_state : int, RandomState instance or None, default=None
-        Draws the anchors and the sample.
+        Draws the anchors and that sample.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
-        """Draw anchors, choose the bandwidth and measure the mean.
+        """Draw anchors, choose the bandwidth and compute the mean.
 
         Parameters
         ----------
@@ -110,9 +110,9 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self
 
     def fit_anchors(self, X: ArrayLike) -> Rows:
-        """Draw anchors and choose the bandwidth only; ``mean_`` stays 0 until someone who sees all rows sets it.
+        """Draw anchors and choose the bandwidth only; ``mean_`` is 0 until the caller sets it.
 
-        Returns the validated rows, so that a caller who streams them need not validate again.
+        Returns the validated rows, so that the caller need not validate again.
         """
         self._check_params()
         values = validated(self, X, reset=True, min_samples=2, keep_device=True)
@@ -122,10 +122,10 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return rows
 
     def fit_anchors_of(self, source: RowSource, n_columns: int) -> Self:
-        """The same for rows that are only counted and picked: a stream, wherever it comes from.
+        """The same for a stream.
 
-        Row numbers are drawn as from an array of as many rows, so a stream gives the anchors that its rows in memory
-        would give with the same ``random_state``, and so does the sample that the bandwidth is measured on.
+        Row numbers are drawn as for an array with as many rows, so a stream gives the same anchors and bandwidth as its
+        rows in memory with the same ``random_state``.
         """
         self._check_params()
         self.n_features_in_ = n_columns
@@ -133,7 +133,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if len(self.anchors_) > 1 and (self.anchors_ == self.anchors_[0]).all():
             raise InvalidInput(
                 f"All {len(self.anchors_)} rows drawn as anchors from X of AnchorRBF are equal (constant features), so "
-                "there is nothing to learn from; check how the features were made."
+                "there is nothing to learn; check how the features were made."
             )
         return self
 
@@ -145,12 +145,11 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             check_weight(self.bandwidth, "bandwidth", "AnchorRBF", positive=True)
 
     def _draw(self, source: RowSource, stacklevel: int) -> None:
-        """Draw row numbers, then read those rows in one go."""
+        """Draw row numbers, then read those rows at once."""
         n, m = len(source), self.n_anchors
         if m > n:
             warnings.warn(
-                f"AnchorRBF was asked for n_anchors={m} anchors, but there are only {n} rows: every row "
-                "becomes an anchor.",
+                f"AnchorRBF has n_anchors={m}, but there are only {n} rows: every row becomes an anchor.",
                 AnchorWarning,
                 stacklevel=stacklevel,
             )
@@ -178,14 +177,14 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return out
 
     def features(self) -> ExponentialMap:
-        """The map of a batch of rows to uncentred kernel features, float64; made once per fit."""
+        """The map of a batch of rows to uncentred kernel features, float64; built once per fit."""
         made = _maps.get(self)
         if made is None or made.anchors is not self.anchors_ or made.bandwidth != self.bandwidth_:
             made = _maps[self] = ExponentialMap(self.anchors_, self.bandwidth_)
         return made
 
     def rounded(self, X: Rounded, *, exact: bool) -> Rounded:
-        """Features with a bound of their rounding error (see ``_rounding``)."""
+        """Features with a bound on their rounding error (see ``_rounding``)."""
         values, error = self.features().rounded(X, exact=exact)
         values -= like(self.mean_, values)
         return Rounded(values, error + UNIT * (norms(values) + 2 * float(np.linalg.norm(self.mean_))))
@@ -206,7 +205,7 @@ class Bias(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
-        """Remember the number of columns."""
+        """Store the number of columns."""
         validate_data(self, X)
         return self
 
@@ -217,7 +216,7 @@ class Bias(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.hstack([values, np.ones((len(values), 1), dtype=values.dtype)])
 
     def rounded(self, X: Rounded, *, exact: bool) -> Rounded:  # noqa: ARG002
-        """The same with a bound of the rounding error (see ``_rounding``)."""
+        """The same with a bound on the rounding error (see ``_rounding``)."""
         values = to_numpy(X.values)
         return Rounded(np.hstack([values, np.ones((len(values), 1))]), to_numpy(X.error))
 
@@ -235,7 +234,7 @@ class Bias(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class ExponentialMap:
-    """exp(-|x - p|^2 / 2 sigma^2) for all anchors p, as exp of one matrix product, in float64, wherever the rows are.
+    """exp(-|x - p|^2 / 2 sigma^2) for all anchors p: exp of one matrix product, float64, on the device of the rows.
 
     Parameters
     ----------
@@ -267,12 +266,12 @@ class ExponentialMap:
         return self._with_norms(batch)[0]
 
     def rounded(self, X: Rounded, *, exact: bool) -> Rounded:
-        """The same with a bound of the rounding error.
+        """The same with a bound on the rounding error.
 
         The terms of an exponent are at most (|x| + |p|)^2 / 2 sigma^2 together, x and p being shifted; each of some
         2 d roundings is relative to that, and a feature is off by what its exponent is off, relative to itself. An
-        anchor with |p| > 3 |x| is so far away that its feature, and the error of it, vanish whatever |p| is. One row
-        alone is computed from its differences to the anchors, whose terms are no larger than the exponent.
+        anchor with |p| > 3 |x| is so far away that its feature and its error vanish. One row alone is computed from
+        its differences to the anchors, whose terms are no larger than the exponent.
         """
         m, d = self.anchors.shape
         if exact:
@@ -286,7 +285,7 @@ class ExponentialMap:
             reach = namespace(values).minimum(4 * length, length + self.radius)
             exponent = roundings * self.scale * reach**2
             error = (2 * exponent + FEW * UNIT) * norms(values) + 2 * roundings * m**0.5
-            error[exponent > 1] = np.inf  # too far away for this way of computing
+            error[exponent > 1] = np.inf  # too far away for this formula
         # the slope of a feature is at most 0.61 / sigma
         steepest = 0.61 * (2 * self.scale * m) ** 0.5
         return Rounded(values, error + steepest * X.error)
@@ -319,7 +318,7 @@ def _squared_distances(A: Features, B: Features) -> Floats:
 def _measured(
     rule: str, source: RowSource, chosen: NDArray[np.intp], rng: np.random.RandomState
 ) -> tuple[Features, float]:
-    """Anchors and bandwidth; both need rows, and all of them are read together."""
+    """Anchors and bandwidth; the rows for both are read together."""
     draw, measure = _RULES[rule]
     sample = draw(len(source), chosen, rng)
     wanted = np.union1d(sample, chosen)
@@ -328,7 +327,7 @@ def _measured(
     value = measure(rows[np.searchsorted(wanted, sample)], anchors, np.isin(sample, chosen))
     if value > 0:
         return anchors, value
-    sample = _some(len(source), chosen, rng)  # every row has its twin among the anchors
+    sample = _some(len(source), chosen, rng)  # every row equals an anchor
     return anchors, _mean(to_numpy(source.take(sample)), anchors, np.isin(sample, chosen))
 
 

@@ -173,7 +173,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # codes are int8 whatever comes in
+        tags.transformer_tags.preserves_dtype = []  # codes are always int8
         return tags
 
 
@@ -288,8 +288,8 @@ class SupervisedHasher(BaseHasher, ABC):
         if len(groups.rows) < 2:
             only = ", ".join(repr(name) for name in groups.classes[groups.rows[0].astype(bool)].tolist())
             raise InvalidInput(
-                f"y of {name} holds one class only ({only}), but a code can be learned from 2 or more; add rows "
-                "of another class, or use an unsupervised method."
+                f"y of {name} has one class only ({only}), but 2 or more are needed; add rows of another class, or use "
+                "an unsupervised method."
             )
         return groups
 

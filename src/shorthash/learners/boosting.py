@@ -1,4 +1,4 @@
-"""Choosing the best L of T x L bits (paper, section 2.2): balanced, and unlike each other.
+"""Choosing the best L of T x L bits (paper, section 2.2): balanced, and dissimilar to each other.
 
 All rules need only two sums over samples, so bits can be chosen from group statistics as well as from codes: the Gram
 matrix of the bits, ``H'H``, and their sums, ``1'H``. RSLH chooses between its own runs with ``select_bits``;
@@ -28,7 +28,7 @@ from shorthash.learners.solvers import Ridge, centred, scatter
 
 @dataclass(eq=False, repr=False)
 class BitBoost(MetaHasher):
-    r"""Several runs of a hasher fused into one code: the boosting of RSLH, and of MoBoost, for any hasher.
+    r"""Several runs of a hasher combined into one code: the boosting of RSLH and MoBoost, for any hasher.
 
     The hasher is fitted T times with different seeds. Of the T L bits of the training codes the L best are chosen, and
     regressed on the features:
@@ -41,27 +41,27 @@ class BitBoost(MetaHasher):
     - :math:`X` (n, d) are the centred rows and :math:`m` is their mean,
     - :math:`\lambda` is the ridge.
 
-    Queries are encoded once, not T times. Bits are chosen from the codes a hasher learned for its training rows
-    (``codes_``), or from their encoding where it has none.
+    Queries are encoded once, not T times. Bits are chosen from the codes that a hasher learned for its training rows
+    (``codes_``), or from their encoding if it has none.
 
-    The rule "ob" is our reconstruction of MoBoost, of which we know that the training codes of several runs are fused
-    by the balance of their bits, and that only the hash function is learned again.
+    The rule "ob" is our reconstruction of MoBoost. Known is that the training codes of several runs are combined by the
+    balance of their bits, and that only the hash function is learned again.
 
     Parameters
     ----------
     estimator : BaseHasher
-        What is run; cloned. In a pipeline, ``BitBoost`` stands where the hasher stood, behind the kernel.
+        The hasher to run; cloned. In a pipeline, ``BitBoost`` takes the place of the hasher, after the kernel.
     n_runs : int, default=3
         Runs to choose from (T).
     strategy : {"mb", "ob", "positionwise"}, default="mb"
-        - "mb": the most balanced bit of every cluster of like bits (RSLH);
+        - "mb": the most balanced bit of every cluster of similar bits (RSLH);
         - "ob": the most balanced bits (MoBoost, as we read it);
         - "positionwise": for every position, the most balanced of its T candidates.
     clustering : "spectral" or scikit-learn clusterer, default="spectral"
-        How "mb" finds like bits: the spectral clustering of the RSLH authors, or a clusterer, cloned, whose
-        ``n_clusters`` is set to the number of bits. Bits are alike by absolute correlation: a clusterer with
-        ``affinity="precomputed"`` gets that, one with ``metric="precomputed"`` gets one minus that, any other the rows
-        of the matrix of absolute correlations.
+        How "mb" clusters the bits: the spectral clustering of the RSLH authors, or a clusterer, cloned, whose
+        ``n_clusters`` is set to the number of bits. The similarity of bits is their absolute correlation: a clusterer
+        with ``affinity="precomputed"`` gets that, one with ``metric="precomputed"`` gets one minus that, any other the
+        rows of the matrix of absolute correlations.
     ridge : float, default=1e-5
         Penalty of the final projection.
     random_state : int, RandomState instance or None, default=None
@@ -70,7 +70,7 @@ class BitBoost(MetaHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) P
-    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    intercept_ : (n_bits,) -mean_ @ projection_
     mean_ : (n_features_in,) the training mean
     codes_ : (n_samples, n_bits) the chosen bits of the training rows
     chosen_bits_ : (n_bits,) which of the ``n_runs * n_bits`` bits were chosen
@@ -132,7 +132,7 @@ class BitBoost(MetaHasher):
 
 
 def seeded_clone(estimator: BaseEstimator, rng: np.random.RandomState) -> Any:
-    """A copy whose seeds, and those of what it is made of, are drawn again."""
+    """A copy with newly drawn seeds, also for nested estimators."""
     copy = clone(estimator)
     names = [n for n in sorted(copy.get_params(deep=True)) if n == "random_state" or n.endswith("__random_state")]
     return copy.set_params(**{name: int(rng.randint(np.iinfo(np.int32).max)) for name in names})
@@ -173,7 +173,7 @@ def select_bits(
         - "ob": the L most balanced bits (MoBoost as we read it);
         - "positionwise": for every position, the most balanced of its T candidates.
     rng : seeds the clustering
-    clustering : "spectral", or a scikit-learn clusterer: what "mb" finds like bits with
+    clustering : "spectral", or a scikit-learn clusterer: how "mb" clusters the bits
 
     Paper: the text calls the proposed boosting OB and the original one MB; its tables have it the other way round
     (the row G+MB equals the row RSLH), and so have we.
@@ -183,7 +183,7 @@ def select_bits(
 
 
 def _modified(imbalance: Floats, n_bits: int, clusters: _Clusters) -> NDArray[np.intp]:
-    """The most balanced bit of every cluster; too few clusters leave room for the most balanced bits left over."""
+    """The most balanced bit of every cluster; if there are too few clusters, the most balanced other bits are added."""
     labels = clusters()
     by_balance = np.argsort(imbalance, kind="stable")  # ties: the first in order of (run, bit)
     _, best = np.unique(labels[by_balance], return_index=True)
@@ -210,7 +210,7 @@ def _clusters(
     if n_clusters == 1:
         return np.zeros(len(affinity), dtype=np.intp)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # equal bits leave clusters empty; the caller fills them
+        warnings.simplefilter("ignore", ConvergenceWarning)  # equal bits leave clusters empty; the caller handles that
         if isinstance(clustering, str):
             return _spectral_clusters(affinity, n_clusters, rng)
         return _clusters_by(clustering, affinity / affinity.diagonal().max(), n_clusters, rng)
@@ -228,7 +228,7 @@ def _spectral_clusters(affinity: Floats, n_clusters: int, rng: np.random.RandomS
 def _clusters_by(
     clusterer: BaseEstimator, correlation: Floats, n_clusters: int, rng: np.random.RandomState
 ) -> NDArray[np.intp]:
-    """What a scikit-learn clusterer makes of the bits; bits it leaves out (-1) stand alone."""
+    """Clusters by a scikit-learn clusterer; bits without a cluster (-1) get a cluster each."""
     copy = seeded_clone(clusterer, rng)
     known = copy.get_params()
     if "n_clusters" in known:

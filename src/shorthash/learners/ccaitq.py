@@ -2,7 +2,7 @@
 
 Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin, 2013.
 
-The directions in which features and labels correlate most take the place of the principal ones; then ITQ rotates them.
+ITQ on the directions in which features and labels correlate most, instead of the principal directions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CCAITQ(SupervisedHasher):
     ridge : float, default=1e-4
         Added to the variances of features and labels.
     max_iter : int, default=50
-        Turns of ITQ at most; codes that stand still end them earlier.
+        Maximum number of iterations of ITQ; fewer if the codes stop changing.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
@@ -58,13 +58,13 @@ class CCAITQ(SupervisedHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the rotated canonical directions
-    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    intercept_ : (n_bits,) -mean_ @ projection_
     mean_ : (n_features_in,) the training mean
     classes_ : (c,) the classes
     correlations_ : (n_bits,) canonical correlations, descending
     rotation_ : (n_bits, n_bits) R
-    objective_ : (n_iter_,) the quantisation error after every turn
-    n_iter_ : int, turns of ITQ
+    objective_ : (n_iter_,) the quantisation error after every iteration
+    n_iter_ : int, iterations of ITQ
     n_dropped_ : int, rows without label
 
     References

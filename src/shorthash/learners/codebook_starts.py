@@ -35,46 +35,46 @@ from shorthash.learners.solvers import polar_parts, similar_sums
 from shorthash.learners.sums import GroupStatistics
 
 BLIND_STARTS = {"distinct": CODEBOOKS["random"], **{name: CODEBOOKS[name] for name in ("balanced", "separated")}}
-"""Starts that know only how many codewords there are."""
+"""Starts that depend only on the number of codewords."""
 
 POLAR_RUNS, POLAR_ITERATIONS = 10, 15
-POLAR_ANCHOR = 1e-3  # weight of the codes themselves in their polar step; keeps it defined
+POLAR_ANCHOR = 1e-3  # weight of the codes themselves in their polar step; so that it is always defined
 RANK_TOLERANCE = 1e-9  # singular values below this share of the first count as 0
 BLOCK_BITS = 16  # longer codes are annealed in parts
 SWAP = 0.9  # chance that a label set in the target cell changes places instead of sharing the code
 PENALTIES = np.logspace(-8, 0, 17)  # of the regression, in units of the largest eigenvalue of K
-LARGEST_SHARE = 0.9  # q is kept below, where there are as many features as rows
-DIGITS = 6  # of a share of rows; rounding differences of sums added up in another order vanish
+LARGEST_SHARE = 0.9  # upper limit of q, for as many features as rows
+DIGITS = 6  # of a share of rows, so that another order of summation gives the same result
 
 
 def polar_codebook(rows: NDArray[np.uint8], counts: Floats, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Codewords that factor the centred similarity: the least crowded of ten alternations from random starts.
+    """Codewords that factor the centred similarity: the least crowded result of ten alternations from random starts.
 
     With J = I - 11'/n, one alternation repeats B = polar(J S J H + 1e-3 J H), H = sgn(J S B). Rows with the same labels
-    share a code, so all of it happens between label sets.
+    share a code, so everything is computed between label sets.
 
     Parameters
     ----------
     rows : (u, c) the label sets
     counts : (u,) rows of each
     n_bits : code length
-    rng : source of the starts
+    rng : draws the starts
     """
     runs = [_polar_run(rows, counts, n_bits, rng) for _ in range(POLAR_RUNS)]
     return min(runs, key=lambda C: float(crowding(C)))
 
 
 def annealed_codebook(rows: NDArray[np.uint8], confusion: Floats, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Codewords of the largest expected mAP when every item gets the codeword of the label set it is taken for.
+    """Codewords with the largest expected mAP if every item gets the codeword of its predicted label set.
 
-    Confused label sets come to stand close together. Codes of more than 16 bits are annealed in parts of equal length.
+    Confused label sets get similar codes. Codes of more than 16 bits are annealed in parts of equal length.
 
     Parameters
     ----------
     rows : (u, c) the label sets
-    confusion : (u, u) how often items of one label set are taken for another; sums to 1
+    confusion : (u, u) how often items of one label set are predicted as another; sums to 1
     n_bits : code length
-    rng : source of start and moves
+    rng : draws start and moves
     """
     M = confusion / confusion.sum()
     single = bool(np.all(rows.sum(axis=1) == 1))
@@ -96,7 +96,7 @@ def _polar_run(rows: NDArray[np.uint8], counts: Floats, n_bits: int, rng: np.ran
     for _ in range(POLAR_ITERATIONS):
         JC = _centred(C, N)
         Q = _centred(similar_sums(rows, N * JC), N) + POLAR_ANCHOR * JC
-        sure, _ = polar_parts(np.sqrt(N) * Q, RANK_TOLERANCE)  # every row counts: N of them are alike
+        sure, _ = polar_parts(np.sqrt(N) * Q, RANK_TOLERANCE)  # N rows are equal, and every row counts
         previous, C = C, sign(_centred(similar_sums(rows, np.sqrt(N) * sure), N))
         if np.array_equal(C, previous):
             break
@@ -109,10 +109,10 @@ def _centred(A: NDArray[Any], N: Floats) -> Floats:
 
 
 def expected_confusion(statistics: GroupStatistics) -> Floats:
-    """How often a row of one label set is taken for another, (u, u); symmetric, not negative, sums to 1.
+    """How often a row of one label set is predicted as another, (u, u); symmetric, not negative, sums to 1.
 
     The mean over rows of e's: indicator of the own label set times scores of a regression that did not see the row.
-    A function of the sums alone, and the same whatever the order in which they were added up.
+    It depends on the sums only, not on the order of summation.
     """
     centred = statistics.centred(statistics.mean())
     n, b = centred.counts.sum(), centred.counts / centred.counts.sum()
@@ -120,7 +120,7 @@ def expected_confusion(statistics: GroupStatistics) -> Floats:
     fit = centred.sums.T @ weights
     seen = np.outer(b, b) + fit / n  # the mean of e's over the rows the regression saw
     joint = np.diag(b) - (np.diag(b) - seen) / (1 - q)
-    joint = np.maximum(joint, np.diag(b**2))  # scores may be negative; a label set is recognised by chance at least
+    joint = np.maximum(joint, np.diag(b**2))  # scores may be negative; recognition is at least that of chance
     return np.asarray(np.round(joint / joint.sum(), DIGITS))
 
 

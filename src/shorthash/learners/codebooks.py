@@ -1,4 +1,4 @@
-"""Codebooks: one codeword per class, chosen before any row is seen."""
+"""Codebooks: one codeword per class, drawn without data."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sklearn.utils.random import sample_without_replacement
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import from_bool
 
-DRAWS = 200  # codebooks among which the best separated one is chosen
-MANY_DRAWS = 4000  # the same where draws need not be balanced, and are cheap
-DRAW_WORK = 2 * 10**7  # distances and words that many draws may cost; large codebooks get fewer draws
-FEW_DRAWS = 20  # but never fewer than these
+DRAWS = 200  # number of codebooks of which the best separated one is chosen
+MANY_DRAWS = 4000  # the same for draws that need not be balanced, and are cheap
+DRAW_WORK = 2 * 10**7  # limit on the cost of all draws; large codebooks get fewer draws
+FEW_DRAWS = 20  # minimum number of draws
 BLOCK = 1 << 20  # distances held at once
-DECAY = 1.5  # how fast a codeword stops crowding another: by a factor of 2 ** 1.5 per bit
-ENUMERABLE = 30  # bits up to which words are drawn as integers; longer ones do not collide but by rare chance
+DECAY = 1.5  # of the crowding of two codewords: a factor of 2 ** 1.5 per bit
+ENUMERABLE = 30  # bits up to which words are drawn as integers; longer ones rarely collide
 
 
 def balanced_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Every bit splits the classes in halves; of 200 draws the one with the largest smallest distance.
+    """Every bit splits the classes in halves; the draw with the largest minimum distance of 200.
 
-    Codewords are distinct as long as there are enough: a draw of independent halves that collides is replaced by
-    complementary pairs of distinct words, which split in halves too. Of equally good draws the one with fewer nearest
-    pairs is taken.
+    Codewords are distinct if there are enough codes: a draw of independent halves that collides is replaced by
+    complementary pairs of distinct words, which split the classes in halves too. Of equally good draws the one with
+    fewer nearest pairs is taken.
     """
     if n_classes > 2**n_bits:
         return _evenly(n_classes, n_bits, rng, _complementary_words)
@@ -33,7 +33,7 @@ def balanced_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -
 
 
 def random_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Random codewords, distinct as long as there are enough."""
+    """Random codewords, distinct if there are enough codes."""
     while n_bits > ENUMERABLE:
         C = from_bool(rng.randint(0, 2, size=(n_classes, n_bits)) == 1)
         if n_distinct(C) == n_classes:
@@ -42,10 +42,9 @@ def random_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> 
 
 
 def separated_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Of up to 4 000 draws of random codewords the least crowded one (``crowding``).
+    """The least crowded (``crowding``) of up to 4 000 draws of random codewords.
 
-    Codewords are distinct as long as there are enough; with more classes than codes all draws are alike, and one is
-    taken.
+    Codewords are distinct if there are enough codes; with more classes than codes a single draw is used.
     """
     if n_classes > 2**n_bits:
         return random_codebook(n_classes, n_bits, rng)
@@ -64,7 +63,7 @@ def separated_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) 
 
 
 def binary_codebook(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:  # noqa: ARG001
-    """The number of the class in binary, lowest bit first; numbers start again where they do not fit."""
+    """The number of the class in binary, lowest bit first; numbers that do not fit start again at 0."""
     return _as_signs(np.arange(n_classes) % 2 ** min(n_bits, ENUMERABLE), n_bits)
 
 
@@ -88,7 +87,7 @@ def separation(codebook: Codes) -> tuple[float, int]:
 
 
 def crowding(codebooks: Codes) -> Floats:
-    """How crowded codewords stand: the sum of 2 ** (-1.5 d) over pairs at distance d, for (..., c, L) codebooks."""
+    """The crowding of codewords: the sum of 2 ** (-1.5 d) over pairs at distance d, for (..., c, L) codebooks."""
     C = codebooks.astype(np.float32)
     n_classes, n_bits = C.shape[-2:]
     agreement = np.rint(C @ np.swapaxes(C, -1, -2)).astype(np.intp)  # L - 2 d
@@ -102,9 +101,9 @@ def n_distinct(codebook: Codes) -> int:
 
 
 def _draw_balanced(n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Independent halves, or complementary pairs where those collide."""
+    """Independent halves, or complementary pairs if those collide."""
     while True:
-        extra = rng.randint(0, 2, size=(n_bits, 1)) if n_classes % 2 else 0  # an odd class may go either way
+        extra = rng.randint(0, 2, size=(n_bits, 1)) if n_classes % 2 else 0  # which half is larger
         places = np.argsort(rng.random_sample((n_bits, n_classes)), axis=1)
         C = from_bool((places < n_classes // 2 + extra).T)
         if n_distinct(C) == n_classes:
@@ -114,13 +113,13 @@ def _draw_balanced(n_classes: int, n_bits: int, rng: np.random.RandomState) -> C
 
 
 def _scarce_draws(n_draws: int, n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Codebooks of distinct words, every draw the first ones of a shuffled list of all."""
+    """Codebooks of distinct words, every draw is the start of a shuffled list of all words."""
     words = np.argsort(rng.random_sample((n_draws, 2**n_bits)), axis=1)[:, :n_classes]
     return _as_signs(words.reshape(-1), n_bits).reshape(n_draws, n_classes, n_bits)
 
 
 def _free_draws(n_draws: int, n_classes: int, n_bits: int, rng: np.random.RandomState) -> Codes:
-    """Codebooks of independent words; one in eight may collide, and is crowded for it."""
+    """Codebooks of independent words; at most one in eight collides, and then its crowding is large."""
     return from_bool(rng.randint(0, 2, size=(n_draws, n_classes, n_bits)) == 1)
 
 
@@ -130,7 +129,7 @@ def _evenly(
     rng: np.random.RandomState,
     draw: Callable[[int, int, np.random.RandomState], NDArray[np.int64]],
 ) -> Codes:
-    """Distinct words from ``draw``; with more classes than words every word equally often, and the rest drawn."""
+    """Distinct words from ``draw``; with more classes than words every word equally often, the rest drawn."""
     copies, rest = divmod(n_classes, 2**n_bits)
     every = np.tile(np.arange(2**n_bits), copies) if copies else np.empty(0, dtype=np.int64)
     words = np.concatenate([every, draw(rest, n_bits, rng)])
@@ -143,7 +142,7 @@ def _random_words(n: int, n_bits: int, rng: np.random.RandomState) -> NDArray[np
 
 
 def _complementary_words(n: int, n_bits: int, rng: np.random.RandomState) -> NDArray[np.int64]:
-    """Distinct words, as integers, each beside its complement (but for the last, where ``n`` is odd)."""
+    """Distinct words, as integers, each followed by its complement (except the last, if ``n`` is odd)."""
     ones = _random_words(-(-n // 2), n_bits - 1, rng)
     return np.stack([ones, 2**n_bits - 1 - ones], axis=1).reshape(-1)[:n]
 

@@ -19,7 +19,7 @@ from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge
 
-TIE = 1e-5  # scores below it leave a bit as it was
+TIE = 1e-5  # bits with smaller scores do not change
 DIGITS = 9  # after the point, of coefficients of which the largest is 1
 
 
@@ -59,15 +59,15 @@ class COSDISH(SampleHasher):
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
-        Draws the random codes it starts from and the sampled columns.
+        Draws the initial random codes and the sampled columns.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
     n_iter_ : int, rounds done
     n_dropped_ : int, rows without label
@@ -117,7 +117,7 @@ def _similarity(samples: Samples, columns: NDArray[np.intp], direction: float) -
 
 
 def _omega_step(H: Codes, S: Floats, columns: NDArray[np.intp]) -> Codes:
-    """The bits of the sampled items, one after the other, each fitted to what the bits before it leave over.
+    """The bits of the sampled items, one after the other, each fitted to the residual of the bits before it.
 
     With R = L S - sum_{m<k} h_m h_m', bit k minimises ||R_O - b b'||^2 + ||R_G - h_k b'||^2, that is
     -2 b'R_O b - 2 (R_G'h_k)'b, over b in {-1, +1}.
@@ -158,10 +158,10 @@ def _cost(b: Floats, quadratic: Floats, linear: Floats) -> float:
 def _balanced_half(quadratic: Floats, linear: Floats) -> Floats:
     """Approximate argmin of b'A b + p'b over signs of which half are +1, (k,).
 
-    With b = 2 x - 1 this asks for half of the items, a constant one among them, with small x'Q x. In the geometry of a
-    factor of lam I - Q that is the tightest cluster of that size: the best among the neighbourhoods of single items is
-    within a factor of 2. The squared distance of two items is 2 lam + 2 Q_ij, so no factor is needed. Items of one
-    class are often equal, so Q is rounded: which one is chosen must not hang on the order in which sums were added up.
+    With b = 2 x - 1 the problem is to choose half of the items, a constant one among them, with small x'Q x. In the
+    geometry of a factor of lam I - Q that is the tightest cluster of that size: the best among the neighbourhoods of
+    single items is within a factor of 2. The squared distance of two items is 2 lam + 2 Q_ij, so no factor is needed.
+    Items of one class are often equal, so Q is rounded: the choice must not depend on the order of summation.
     """
     k = len(linear)
     Q = np.zeros((k + 1, k + 1))
@@ -169,7 +169,7 @@ def _balanced_half(quadratic: Floats, linear: Floats) -> Floats:
     Q[:k, k] = Q[k, :k] = linear - 2 * quadratic.sum(axis=1)
     Q = np.round(Q / max(float(np.abs(Q).max()), np.finfo(float).tiny), DIGITS)
     distances = Q[:, :k].copy()
-    distances[np.arange(k), np.arange(k)] = -np.inf  # an item is next to itself
+    distances[np.arange(k), np.arange(k)] = -np.inf  # the nearest item of an item is itself
     chosen = np.argsort(distances, axis=1, kind="stable")[:, : (k + 2) // 2 - 1]
     x = np.zeros((k + 1, k + 1))
     np.put_along_axis(x, chosen, 1.0, axis=1)

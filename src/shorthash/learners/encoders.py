@@ -61,7 +61,7 @@ ENCODERS = get_args(Encoder)
 
 RIDGE = 1e-5  # penalty where the learner has none
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
-TEMPERATURES = (1e-2, 1e4)  # between which the calibrated one is sought
+TEMPERATURES = (1e-2, 1e4)  # limits of the calibrated one
 FACTORS = np.exp2(np.arange(-5, 6))  # temperatures tried for "soft", in units of the calibrated one
 TRIED_ROWS = 5000  # training rows on which they are tried
 ROUNDS = 5  # times the training rows are encoded again for "expected-ap"
@@ -72,7 +72,7 @@ SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
 @dataclass(eq=False, repr=False)
 class CodewordHasher(MetaHasher):
-    r"""The codewords of a learner, with a hash function that makes more of them.
+    r"""The codewords of a learner with a better hash function.
 
     .. math::
         h(x) = \mathrm{sgn}\bigl(s(x) C\bigr) \ \text{(linear)},\quad
@@ -89,16 +89,16 @@ class CodewordHasher(MetaHasher):
 
     "linear" is the learner's own hash function where that is a ridge regression of its codes. "soft" tends to "linear"
     for small :math:`\tau` (if the scores of a row sum to 0, as those of centred features do) and to "nearest" for large
-    :math:`\tau`. "expected-ap" starts from the nearest codewords and encodes the training rows anew five times, each
-    time for the masses in cells that the time before left behind; it takes the table with the largest expected mAP.
-    Queries and database are encoded by the same rule. It is ``EAPH`` without what an item does to the precision of
+    :math:`\tau`. "expected-ap" starts from the nearest codewords and encodes the training rows again five times, each
+    time for the masses in cells after the last time; it takes the table with the largest expected mAP.
+    Queries and database are encoded by the same rule. It is ``EAPH`` without the effect of an item on the precision of
     others.
 
     Parameters
     ----------
     estimator : BaseHasher
-        The learner of the codewords; cloned. Any that leaves ``codewords_``, one per label set. In a pipeline,
-        ``CodewordHasher`` stands where the learner stood, behind the kernel, which should centre.
+        The learner of the codewords; cloned. It must set ``codewords_``, one per label set. In a pipeline,
+        ``CodewordHasher`` takes the place of the learner, after the kernel, which should centre.
     encoder : {"linear", "soft", "nearest", "expected-ap"}, default="soft"
         How scores become codes; "expected-ap" is for codes of up to 16 bits.
     scores : {"ridge", "logistic"}, default="ridge"
@@ -117,7 +117,7 @@ class CodewordHasher(MetaHasher):
     estimator_ : the fitted learner
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred
-    codewords_ : (u, n_bits) the learner's codewords; for "expected-ap", the code of an item that surely has a label set
+    codewords_ : (u, n_bits) the learner's codewords; for "expected-ap", the code of an item whose label set is certain
     codes_ : (n_samples, n_bits) codewords of the training rows by their labels
     scores_ : the fitted scores
     temperature_ : float, the temperature; for "soft" and "expected-ap"
@@ -160,7 +160,7 @@ class CodewordHasher(MetaHasher):
         return min(longest, TABLE_BITS) if self.encoder == "expected-ap" else longest
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn codewords, scores, and what the encoder needs beyond them.
+        """Learn codewords, scores, and the parameters of the encoder.
 
         Parameters
         ----------
@@ -220,7 +220,7 @@ class CodewordHasher(MetaHasher):
             self.codewords_ = self.cells_[self.table_.argmax(axis=0)]
 
     def _check_table_length(self, learner: BaseHasher) -> None:
-        """Raise if a table would be too large; lengths that the learner cannot learn are its own to refuse."""
+        """Raise if a table would be too large; lengths that the learner cannot learn are left to its own check."""
         n_bits, known = self.n_bits, isinstance(self.n_bits, int)
         if self.encoder == "expected-ap" and known and TABLE_BITS < n_bits <= learner.max_bits(self.n_features_in_):
             self._check_length(self.n_features_in_)
@@ -287,11 +287,11 @@ def _centred_log(P: Features) -> Floats:
 
 
 def _label_sets_of(learner: Any, y: ArrayLike, n_samples: int) -> LabelGroups:
-    """The label set of every row; the codewords of the learner stand in the same order."""
+    """The label set of every row, in the order of the learner's codewords."""
     if not hasattr(learner, "codewords_"):
         raise InvalidInput(
-            f"CodewordHasher needs a learner that leaves one codeword per class, but {type(learner).__name__} leaves "
-            "none (no attribute 'codewords_'); use one that does, such as RSLH."
+            f"CodewordHasher needs a learner with one codeword per class, but {type(learner).__name__} has none "
+            "(no attribute 'codewords_'); use one that has, such as RSLH."
         )
     groups: LabelGroups = learner._training_groups(
         y, n_samples, drop_unlabelled=bool(getattr(learner, "drop_unlabelled", False))
@@ -301,7 +301,7 @@ def _label_sets_of(learner: Any, y: ArrayLike, n_samples: int) -> LabelGroups:
 
 
 def _linear(S: Scored, C: Codes, *, exact: bool) -> Scored:
-    """Score-weighted sums of the codewords; a bit that all of them share stays that bit."""
+    """Score-weighted sums of the codewords; a bit that all of them share is constant."""
     shared = _shared(C)
     sums = product(S.values, C.astype(np.float64), exact=exact)
     size = np.abs(S.values).sum(axis=1, keepdims=True)
@@ -310,7 +310,7 @@ def _linear(S: Scored, C: Codes, *, exact: bool) -> Scored:
 
 
 def _soft(S: Scored, C: Codes, tau: float, *, exact: bool) -> Scored:
-    """Posterior-weighted sums of the codewords, about their mean; a bit that all of them share stays that bit."""
+    """Posterior-weighted sums of the codewords, about their mean; a bit that all of them share is constant."""
     center = np.where(_shared(C), 0.0, C.mean(axis=0))
     return table_gains(softmax(S, tau), (C - center).T, exact=exact)
 

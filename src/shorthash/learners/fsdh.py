@@ -1,6 +1,7 @@
 """Fast Supervised Discrete Hashing (FSDH). J. Gui, T. Liu, Z. Sun, D. Tao, T. Tan, TPAMI 2018.
 
-SDH turned round: codes are regressed on labels, not labels on codes, which makes the step of the codes a mere sign.
+SDH with the regression reversed: codes are regressed on labels, not labels on codes, so the step of the codes is a
+sign.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class FSDH(LabelCodeHasher):
     - :math:`W` (c, L) regresses codes on labels,
     - :math:`P` (d, L) projects features on codes, and :math:`\rho` is its ridge.
 
-    With one label per sample it locks itself in: W holds the means of the codes of each class, whose signs are those
-    codes again, so the random codewords of the start are the outcome. Training needs one pass over the rows: they can
-    be added (``partial_fit``, ``merge``) and taken back (``forget``).
+    With one label per sample the codes never change: W holds the means of the codes of each class, whose signs are
+    those codes again, so the initial random codewords are the result. Training needs one pass over the rows: they can
+    be added (``partial_fit``, ``merge``) and removed (``forget``).
 
     Parameters
     ----------
@@ -47,20 +48,20 @@ class FSDH(LabelCodeHasher):
     ridge : float, default=1e-2
         Ridge on P, during the alternation and for the final hash function.
     max_iter : int, default=5
-        Iterations at most; the alternation stops when the codes stand still.
+        Maximum number of iterations; the alternation stops when the codes stop changing.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
-        Seeds the random codewords it starts from.
+        Seeds the initial random codewords.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) the learned code of every label set; of every class, for single-label data
-    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
+    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit`` on all rows
     statistics_ : GroupStatistics, the sums
     objective_ : (n_iter_,) the objective after every iteration
     n_iter_ : int, iterations done

@@ -34,7 +34,7 @@ class FSSH(SampleHasher):
     - :math:`S` is the pairwise similarity: 1 for a shared label, 0 for none,
     - :math:`W` (d, L) and :math:`G` (c, L) project features and labels on codes.
 
-    At short lengths several classes may end up with the same codeword: the objective has nothing against it.
+    At short lengths several classes may get the same codeword, because the objective does not prevent it.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class FSSH(SampleHasher):
     ridge : float, default=1
         Ridge of the hash function of variant "ts".
     max_iter : int, default=5
-        Iterations at most; the alternation stops when the codes stand still.
+        Maximum number of iterations; the alternation stops when the codes stop changing.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
@@ -59,10 +59,10 @@ class FSSH(SampleHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
     objective_ : (n_iter_,) the objective after every iteration
     n_iter_ : int, iterations done
@@ -114,7 +114,7 @@ class FSSH(SampleHasher):
 
 
 class _Problem:
-    """What the steps share: X'X and Y'Y, ready to be divided by, and A = X'S Y (d, c)."""
+    """Data of all steps: factorisations of X'X and Y'Y, and A = X'S Y (d, c)."""
 
     def __init__(self, samples: Samples) -> None:
         self.samples = samples

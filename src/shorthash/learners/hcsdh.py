@@ -1,7 +1,7 @@
 """Hadamard Coding for Supervised Discrete Hashing (HCSDH). G. Koutaki, K. Shirai, M. Ambai, TIP 2018.
 
 Without its tiny feature term, SDH has an exact solution: the codewords of the classes are rows of a Hadamard matrix,
-which all differ in half of their bits. Nothing is left to learn but the hash function.
+which all differ in half of their bits. Only the hash function is learned.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class HCSDH(SumHasher):
     - :math:`t_k` is the k-th row of a Hadamard matrix of order L,
     - :math:`P` (d, L) projects features on codes, and :math:`\rho` is its ridge.
 
-    The paper wants a Hadamard matrix of order L with a row for every class. Here L may be any length: where it is no
-    power of 2, or smaller than the number of classes, a larger matrix is used, and of its columns, the constant one
-    left out, L that keep the codewords far apart. Nothing is random. Training needs one pass over the rows: they can be
-    added (``partial_fit``, ``merge``) and taken back (``forget``).
+    The paper needs a Hadamard matrix of order L with a row for every class. Here L may be any length: if it is no power
+    of 2, or smaller than the number of classes, L columns of a larger matrix are used, without the constant one, chosen
+    to keep the codewords far apart. Nothing is random. Training needs one pass over the rows: they can be
+    added (``partial_fit``, ``merge``) and removed (``forget``).
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ class HCSDH(SumHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred
     codewords_ : (u, n_bits) the code of every class that occurred
-    codes_ : (n_samples, n_bits) codes of the training rows; only after ``fit``, which has seen them all
+    codes_ : (n_samples, n_bits) codes of the training rows; only after ``fit`` on all rows
     statistics_ : GroupStatistics, the sums
     n_samples_seen_ : int, rows learned from and not forgotten
     n_dropped_ : int, rows without label in the last call
@@ -110,7 +110,7 @@ def hadamard_codewords(n_classes: int, n_bits: int) -> Codes:
 
 
 def _spread_columns(order: int, n_bits: int) -> NDArray[np.intp]:
-    """Columns, ascending, that keep the rows far apart: chosen one by one, then exchanged while that helps.
+    """Columns, ascending, that keep the rows far apart: chosen one by one, then exchanged as long as that helps.
 
     Rows i and j differ in the same bits as rows 0 and i XOR j, so the distances of row 0 to the others are those of all
     pairs. A pair at distance t weighs order^-t, more than all pairs further apart together.

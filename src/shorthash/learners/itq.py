@@ -1,7 +1,7 @@
 """PCA with Iterative Quantization (PCA-ITQ). Y. Gong and S. Lazebnik, 2011.
 
-The rotation of the principal directions that brings the rows nearest to the corners of a cube: codes and rotation take
-turns, each the best for the other.
+The rotation of the principal directions that brings the rows nearest to the corners of a cube, found by alternation:
+codes for a given rotation, then the rotation for given codes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shorthash.learners.solvers import polar, principal_directions, random_rotat
 class PCAITQ(UnsupervisedHasher):
     r"""PCA with Iterative Quantization.
 
-    Minimises the quantisation error over codes and rotation in turn,
+    Minimises the quantisation error by alternation over codes and rotation,
 
     .. math:: \|H - ZR\|^2, \quad R^TR = I,\ H \in \{-1, +1\}^{n \times L}
 
@@ -39,18 +39,18 @@ class PCAITQ(UnsupervisedHasher):
     n_bits : int, default=8
         Code length, 1 to 64, and at most the number of features.
     max_iter : int, default=50
-        Turns at most, as in the paper; codes that stand still end them earlier.
+        Maximum number of iterations, as in the paper; fewer if the codes stop changing.
     random_state : int, RandomState instance or None, default=None
         Draws the first rotation.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the rotated principal directions
-    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    intercept_ : (n_bits,) -mean_ @ projection_
     mean_ : (n_features_in,) the training mean
     rotation_ : (n_bits, n_bits) R
-    objective_ : (n_iter_,) the quantisation error after every turn
-    n_iter_ : int, turns
+    objective_ : (n_iter_,) the quantisation error after every iteration
+    n_iter_ : int, iterations done
 
     References
     ----------
@@ -85,7 +85,7 @@ class PCAITQ(UnsupervisedHasher):
 
 
 def learn_rotation(Z: Floats, max_iter: int, rng: np.random.RandomState) -> tuple[Floats, Floats]:
-    """The rotation R, (L, L), and the error ``||H - Z R||^2`` after every turn; exact steps, so it never rises.
+    """The rotation R, (L, L), and the error ``||H - Z R||^2`` after every iteration, which never rises.
 
     Legend: Z (n, L) embedded rows, H (n, L) codes, R (L, L) rotation; symbols as in the paper (V, B, R).
     """
@@ -98,7 +98,7 @@ def learn_rotation(Z: Floats, max_iter: int, rng: np.random.RandomState) -> tupl
         R, fit = _r_step(Z, H)
         errors.append(n * n_bits - 2.0 * fit + squares)
         after = sign(Z @ R)
-        if np.array_equal(after, H):  # R is the best for these codes already
+        if np.array_equal(after, H):  # R is optimal for these codes already
             break
         H = after
     return R, np.array(errors)

@@ -1,7 +1,7 @@
 """Supervised Hashing with Kernels (KSH). W. Liu, J. Wang, R. Ji, Y.-G. Jiang, S.-F. Chang, 2012.
 
 Inner products of codes should be +L for rows that share a label and -L for rows that do not. Bits are learned one after
-the other, each on what the bits before it have left of the similarity, through a smooth stand-in for the sign.
+the other, each on the residual of the similarity, with a smooth function in place of the sign.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class KSH(SupervisedHasher):
     - :math:`a_l` (d) is the l-th column of the projection.
 
     Every bit starts at the leading generalised eigenvector of :math:`K^T S_l K` and :math:`K^T K`, where :math:`S_l` is
-    what is left of :math:`L S`; an accelerated gradient then ascends :math:`s(Ka)^T S_l\, s(Ka)` with
-    :math:`s(t) = 2 / (1 + e^{-t}) - 1` in place of the sign, and of the two the better one by its signs is kept.
+    the residual of :math:`L S`; an accelerated gradient then ascends :math:`s(Ka)^T S_l\, s(Ka)` with
+    :math:`s(t) = 2 / (1 + e^{-t}) - 1` in place of the sign. The better of the two by its signs is kept.
 
     Parameters
     ----------
     n_bits : int, default=8
         Code length, 1 to 64.
     n_labelled : int or None, default=2000
-        Rows whose pairs are looked at, drawn at random; None for all rows.
+        Number of rows whose pairs are used, drawn at random; None for all rows.
     max_iter : int, default=500
-        Gradient steps per bit at most.
+        Maximum number of gradient steps per bit.
     tol : float, default=1e-2
         Stop when a step changes the value of a bit by less than this per row.
     drop_unlabelled : bool, default=False
@@ -63,11 +63,11 @@ class KSH(SupervisedHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the vectors a
-    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    intercept_ : (n_bits,) -mean_ @ projection_
     mean_ : (n_features_in,) the training mean
     classes_ : (c,) the classes
-    objective_ : (n_bits,) the objective after every bit, over the pairs looked at
-    n_iter_ : int, gradient steps of the bit that took most
+    objective_ : (n_bits,) the objective after every bit, over the pairs used
+    n_iter_ : int, largest number of gradient steps of a bit
     n_dropped_ : int, rows without label
 
     References
@@ -118,7 +118,7 @@ class KSH(SupervisedHasher):
 
 
 def _labelled_rows(n: int, most: int | None, rng: np.random.RandomState) -> NDArray[np.intp]:
-    """Ascending numbers of the rows whose pairs are looked at."""
+    """Ascending numbers of the rows whose pairs are used."""
     if most is None or n <= most:
         return np.arange(n)
     return np.sort(sample_without_replacement(n, most, random_state=rng))
@@ -178,7 +178,7 @@ class _Residual:
 
 
 def _solve(K: Floats, residual: _Residual, n_bits: int, max_iter: int, tol: float) -> tuple[Floats, Floats, int]:
-    """The hash functions, (d, L), the objective after every bit, and the steps of the bit that took most."""
+    """The hash functions, (d, L), the objective after every bit, and the largest number of steps of a bit."""
     n = len(K)
     whitening = _whitening(K)
     A = np.empty((K.shape[1], n_bits))
@@ -212,7 +212,7 @@ def _leading_direction(K: Floats, residual: _Residual, whitening: Floats) -> Flo
 
 
 def _ascend(K: Floats, residual: _Residual, a: Floats, max_iter: int, tol: float) -> tuple[Floats, int]:
-    """Nesterov's gradient on the smooth value, steps shrunk by halves until they are safe, and their number."""
+    """Nesterov's gradient on the smooth value, with backtracking, and the number of steps."""
     n = len(K)
     before, inertia, steepness = a, (0.0, 1.0), 1.0
     value = _smooth_value(K, residual, a)

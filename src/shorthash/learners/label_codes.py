@@ -4,10 +4,10 @@ It descends on::
 
     J = ||H - E F||^2 + penalty(F) + nu (||H - X P||^2 + ridge ||P||^2),    H-step: H = sgn(E F + nu X P).
 
-F (u, L) holds one row of scores per label set, and is all in which the two methods differ (legend: samples.py). The
-features have a tiny weight, so the samples of a label set get the same code, and then every step needs only sums over
-rows. Solved *by set*, nu X P is dropped from the H-step, and a guard proves that it could not have flipped a sign.
-Where the proof fails and the rows are at hand, the alternation is solved *by sample*, from the same start.
+F (u, L) holds one row of scores per label set, and is the only difference between the two methods (legend: samples.py).
+The features have a tiny weight, so the samples of a label set get the same code, and then every step needs only sums
+over rows. Solved *by set*, nu X P is dropped from the H-step, and a guard proves that it could not have changed a sign.
+If the proof fails and the rows are available, the alternation is solved *by sample*, from the same start.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from shorthash.learners.sums import GroupStatistics, SumHasher
 
 
 class LabelTerm(Protocol):
-    """How a method makes scores of label sets; it may remember its last step."""
+    """How a method computes the scores of label sets; it may keep state between steps."""
 
     def start(self, rng: np.random.RandomState) -> Floats:
         """F before the first H-step, (u, L)."""
 
     def step(self, EtH: Floats) -> tuple[Floats, float]:
-        """F for codes whose sums over label sets are E'H, and the penalty it pays beside ``||H - E F||^2``."""
+        """F for codes whose sums over label sets are E'H, and its penalty, without ``||H - E F||^2``."""
 
 
 class LabelCodeHasher(SumHasher):
-    """A learner of sums whose codes follow the labels. A learner supplies ``_label_term``."""
+    """A learner of sums whose codes follow the labels. A learner defines ``_label_term``."""
 
     nu: float
     ridge: float
@@ -48,10 +48,10 @@ class LabelCodeHasher(SumHasher):
 
     @abstractmethod
     def _label_term(self, seen: GroupStatistics) -> LabelTerm:
-        """The method's own part."""
+        """F of the method."""
 
     def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
-        """Solve from the statistics (by sample where that is needed) and set every fitted attribute."""
+        """Solve from the statistics (by sample if necessary) and set every fitted attribute."""
         seen = self.statistics_
         run = self._run(seen, _BySet(seen, self.nu))
         if run.guard >= 1 and rows is not None and groups is not None:
@@ -79,7 +79,7 @@ class LabelCodeHasher(SumHasher):
 
 @dataclass(frozen=True)
 class _Run:
-    """What the alternation leaves behind."""
+    """The result of the alternation."""
 
     codewords: Codes  # (u, L)
     H: Codes | None  # (n, L) by sample, None by set
@@ -98,7 +98,7 @@ def _alternate(
     ridge: float,
     max_iter: int,
 ) -> _Run:
-    """H -> F -> P until the codes stand still; P starts at 0."""
+    """H -> F -> P until the codes stop changing; P starts at 0."""
     p_ridge = Ridge(seen.gram, ridge)
     P = np.zeros((seen.n_features, F.shape[1]))
     codes: Codes | None = None

@@ -1,7 +1,7 @@
 """Latent Factor Hashing (LFH). P. Zhang, W. Zhang, W.-J. Li, M. Guo, SIGIR 2014.
 
 Every sample has a latent real factor; the inner product of two factors gives the probability that the samples share a
-label. The factors are learned by steps on a few sampled columns of the similarity at a time; codes are their signs.
+label. Every step uses a few sampled columns of the similarity; codes are the signs of the factors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shorthash.learners.solvers import Ridge
 class LFH(SampleHasher):
     r"""Latent Factor Hashing.
 
-    Climbs on the posterior of the latent factors,
+    Maximises the posterior of the latent factors,
 
     .. math::
         \sum_{i,j} \bigl(s_{ij}\theta_{ij} - \log(1 + e^{\theta_{ij}})\bigr) - \tfrac{1}{2b}\|U\|^2,
@@ -39,7 +39,7 @@ class LFH(SampleHasher):
 
     A step draws L samples and moves the factors of all others to the maximum of a quadratic bound, given those L; no
     step lowers the posterior of the sampled columns. The hash function regresses the factors on the features. Most
-    pairs are dissimilar and all count the same, which costs dimensions: at short lengths classes collide.
+    pairs are dissimilar and all have the same weight, so at short lengths classes collide.
 
     Parameters
     ----------
@@ -59,10 +59,10 @@ class LFH(SampleHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
     n_iter_ : int, steps done
     n_dropped_ : int, rows without label
@@ -102,14 +102,14 @@ class LFH(SampleHasher):
 
 
 def _start(samples: Samples, n_bits: int) -> Floats:
-    """The scores on the first L principal directions, (n, L); with too few features, the features in turn."""
+    """The scores on the first L principal directions, (n, L); with too few features, the features are repeated."""
     d = len(samples.K)
     if d <= n_bits:
         return samples.X.times(np.eye(d)[:, np.arange(n_bits) % d])
     mean = samples.statistics.mean()
     _, vectors = np.linalg.eigh(samples.statistics.centred(mean).gram)
     V = vectors[:, : -n_bits - 1 : -1]
-    V = V * np.sign(V[np.abs(V).argmax(axis=0), np.arange(n_bits)])  # eigenvectors have no sign of their own
+    V = V * np.sign(V[np.abs(V).argmax(axis=0), np.arange(n_bits)])  # the sign of an eigenvector is arbitrary
     return np.asarray(samples.X.times(V) - mean @ V)
 
 

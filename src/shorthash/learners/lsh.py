@@ -1,6 +1,6 @@
 """Locality-Sensitive Hashing (LSH) by random hyperplanes. M. S. Charikar, 2002.
 
-The least one can do: hyperplanes through the mean of the rows, at random. Whatever claims to learn has to beat it.
+Random hyperplanes through the mean of the rows: the baseline that every learned method should beat.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shorthash.learners.base import UnsupervisedHasher
 class LSH(UnsupervisedHasher):
     r"""Locality-Sensitive Hashing by random hyperplanes.
 
-    Nothing is learned but the mean. Two rows fall on different sides of a random hyperplane with a probability
+    Only the mean is learned. Two rows fall on different sides of a random hyperplane with a probability
     proportional to the angle between them,
 
     .. math:: \Pr[h_l(x) \ne h_l(z)] = \theta(x - m, z - m) / \pi, \quad h_l(x) = \mathrm{sgn}((x - m) p_l)
@@ -27,9 +27,9 @@ class LSH(UnsupervisedHasher):
 
     - :math:`m` is the training mean,
     - :math:`p_l` is the l-th column of the projection, standard normal,
-    - :math:`\theta` is the angle between two rows as seen from the mean,
+    - :math:`\theta` is the angle between two rows, measured at the mean,
 
-    so the Hamming distance estimates the angle, the better the longer the code.
+    so the Hamming distance estimates the angle; longer codes estimate it better.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class LSH(UnsupervisedHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) normals of the hyperplanes
-    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    intercept_ : (n_bits,) -mean_ @ projection_
     mean_ : (n_features_in,) the training mean
 
     References

@@ -30,15 +30,15 @@ class MFH(UnsupervisedHasher):
     - :math:`V` (n, L) are the latent rows and :math:`U` (L, d) their basis,
     - :math:`P` (d, L) projects rows on latent rows; its sign is the code.
 
-    U, and V together with P, are solved for in turn, exactly. After the first turn V is linear in X, so a turn needs
-    only X'X and no row. The published hash function thresholds the projection at the mean of V; with centred rows that
-    is 0.
+    The steps for U, and for V together with P, are exact. After the first iteration V is linear in X, so an iteration
+    needs only X'X and no row. The published hash function thresholds the projection at the mean of V; with centred rows
+    that is 0.
 
     The publication has two views. That "MFH" means its restriction to one, with these weights, is our reading of the
     toolkits in which a method of this name occurs; they solve for V and P one after the other, which at ``mu=100``
-    moves both by about a hundredth per turn. One of them (HABIR) has 2 mu where the V-step of one view has mu, and so
-    shrinks P away from its random start faster than the objective would; ``habir=True`` takes its steps, in its order,
-    with gamma where exact ridges have gamma / lam and gamma / mu.
+    moves both by about a hundredth per iteration. One of them (HABIR) has 2 mu where the V-step of one view has mu, and
+    so shrinks P away from its random start faster than the objective would; ``habir=True`` takes its steps, in its
+    order, with gamma where exact ridges have gamma / lam and gamma / mu.
 
     Parameters
     ----------
@@ -51,22 +51,22 @@ class MFH(UnsupervisedHasher):
     gamma : float, default=1e-3
         Ridge on all three matrices.
     habir : bool, default=False
-        The steps of the HABIR toolkit instead of the minimisers.
+        Use the steps of the HABIR toolkit instead of the exact minimisers.
     max_iter : int, default=25
-        Turns at most; they are part of the method, so reaching them is no cause for a warning.
+        Maximum number of iterations; it is part of the method, so reaching it gives no warning.
     tol : float, default=1e-6
-        Stop when a turn lowers the objective by less than this share of it.
+        Stop when an iteration lowers the objective by less than this share of it.
     random_state : int, RandomState instance or None, default=None
         Draws the start of V (and of P, with ``habir=True``), uniform on [0, 1).
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) P
-    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    intercept_ : (n_bits,) -mean_ @ projection_
     mean_ : (n_features_in,) the training mean
     basis_ : (n_bits, n_features_in) U
-    objective_ : (n_iter_,) the objective after every turn
-    n_iter_ : int, turns
+    objective_ : (n_iter_,) the objective after every iteration
+    n_iter_ : int, iterations done
 
     References
     ----------
@@ -109,7 +109,7 @@ class MFH(UnsupervisedHasher):
 
 
 def _solve(rows: Rows, weights: MFH, rng: np.random.RandomState) -> tuple[Floats, Floats, Floats]:
-    """P, U and the objective after every turn."""
+    """P, U and the objective after every iteration."""
     K = scatter(rows)
     VtV, VtX = _start(rows, weights.n_bits, rng)
     step = _HabirStep(K, weights, rng) if weights.habir else _JointStep(K, weights)

@@ -37,7 +37,7 @@ class NSH(LabelCodeHasher):
 
     The idea is the paper's; of the text we could read only the abstract, so the objective, its weights and the
     alternation are our reconstruction. Training needs one pass over the rows: they can be added (``partial_fit``,
-    ``merge``) and taken back (``forget``).
+    ``merge``) and removed (``forget``).
 
     Parameters
     ----------
@@ -48,20 +48,20 @@ class NSH(LabelCodeHasher):
     ridge : float, default=1e-2
         Ridge on P, during the alternation and for the final hash function.
     max_iter : int, default=20
-        Iterations at most; the alternation stops when the codes stand still.
+        Maximum number of iterations; the alternation stops when the codes stop changing.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
-        Seeds the random rotation it starts from.
+        Seeds the initial random rotation.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) the learned code of every label set; of every class, for single-label data
-    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
+    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit`` on all rows
     statistics_ : GroupStatistics, the sums
     objective_ : (n_iter_,) the objective after every iteration
     n_iter_ : int, iterations done

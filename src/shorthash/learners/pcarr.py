@@ -1,7 +1,7 @@
 """PCA with a Random Rotation (PCA-RR). The baseline of Y. Gong and S. Lazebnik, 2011; idea of H. Jegou et al., 2010.
 
-Principal directions carry very different variance, and a bit per direction spends as much on the last as on the first.
-A random rotation shares the variance out. PCA-ITQ learns that rotation; this one leaves it to chance.
+Principal directions have very different variances, but every direction gets one bit. A random rotation distributes the
+variance evenly. PCA-ITQ learns that rotation; here it is random.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PCARR(UnsupervisedHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the rotated principal directions
-    intercept_ : (n_bits,) puts the hyperplanes through the mean
+    intercept_ : (n_bits,) -mean_ @ projection_
     mean_ : (n_features_in,) the training mean
     rotation_ : (n_bits, n_bits) R
 

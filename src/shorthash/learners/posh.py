@@ -53,25 +53,25 @@ class POSH(SampleHasher):
     lam : float, default=0.01
         Ridge on R and weight of the row sparsity of P, above 0.
     n_anchors : int, default=1000
-        Anchors of the graph, drawn from the rows; with fewer rows, every row is one.
+        Anchors of the graph, drawn from the rows; with fewer rows, every row is an anchor.
     n_neighbors : int, default=2
-        Anchors to which a row is tied.
+        Number of nearest anchors per row.
     ridge : float, default=1
         Penalty of the final projection.
     max_iter : int, default=5
-        Iterations at most; the alternation stops when the codes stand still.
+        Maximum number of iterations; the alternation stops when the codes stop changing.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
-        Draws the anchors and the random codes it starts from.
+        Draws the anchors and the initial random codes.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
     objective_ : (n_iter_,) the objective after every iteration
     n_iter_ : int, iterations done

@@ -24,7 +24,7 @@ from shorthash.learners.sums import GroupStatistics
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled samples, seen through products; no matrix of the size of X or Y is formed.
+    """Labelled samples and products with them; no matrix of the size of X or Y is formed.
 
     Legend, for all solvers that take samples: X (n, d) features, Y = E Yg (n, c) labels 0/1, E (n, u) the indicator
     of the label sets, Yg (u, c) their label rows, N (u,) their sizes, K = X'X, H (n, L) binary codes -1/+1.
@@ -81,8 +81,8 @@ class Outcome:
     projection : (d, L) the hash function
     codes : (n, L) the learned codes of the samples
     n_iter : iterations done
-    objective : its value after every iteration, where the method has one
-    converged : whether the codes had stopped changing; None for methods that need not come to rest
+    objective : its value after every iteration, if the method has one
+    converged : whether the codes had stopped changing; None for methods that need not converge
     """
 
     projection: Floats
@@ -98,12 +98,12 @@ class SampleHasher(SupervisedHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
-    objective_ : (n_iter_,) the objective after every iteration, where there is one
+    objective_ : (n_iter_,) the objective after every iteration, if there is one
     n_iter_ : int, iterations done
     n_dropped_ : int, rows without label
     """

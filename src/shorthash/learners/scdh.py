@@ -1,7 +1,7 @@
 """Strongly Constrained Discrete Hashing (SCDH). Y. Chen, Z. Tian, H. Zhang, J. Wang, D. Zhang, TIP 2020.
 
-Pairwise similarity is factored into codes and a real-valued twin of them that is exactly balanced and exactly
-uncorrelated. At 4 to 8 bits it is the strongest of the simple methods, because balance spreads the codewords.
+Pairwise similarity is factored into codes and real-valued codes that are exactly balanced and exactly uncorrelated. At
+4 to 8 bits it is the best of the simple methods, because balance spreads the codewords.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANK_TOLERANCE = 1e-7  # singular values below this share of the largest count a
 class SCDH(SampleHasher):
     r"""Strongly Constrained Discrete Hashing.
 
-    Learns codes H and their balanced, uncorrelated twin Z by alternation on
+    Learns codes H and balanced, uncorrelated real codes Z by alternation on
 
     .. math::
         \|L S - ZH^T\|^2 + \lambda\|H - XP\|^2 + \alpha\|H - Z\|^2 + \beta\|P\|^2,
@@ -50,19 +50,19 @@ class SCDH(SampleHasher):
     lam : float, default=10
         Weight of the agreement of codes and projected features, above 0.
     max_iter : int, default=10
-        Iterations at most; the alternation stops when the codes stand still.
+        Maximum number of iterations; the alternation stops when the codes stop changing.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
-        Seeds the random codes it starts from and the directions that fill Z.
+        Seeds the initial random codes and the directions that fill Z.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
     objective_ : (n_iter_,) the objective after every iteration
     n_iter_ : int, iterations done
@@ -115,7 +115,7 @@ class SCDH(SampleHasher):
 
 
 class _Pairs:
-    """L S with S = 2 Yt Yt' - 1 1', applied without being formed."""
+    """L S with S = 2 Yt Yt' - 1 1', as an operator; the matrix is not formed."""
 
     def __init__(self, samples: Samples, n_bits: int) -> None:
         self.samples = samples
@@ -161,7 +161,7 @@ def _balanced_polar(Q: Floats, rng: np.random.RandomState) -> Floats:
         return np.asarray(U @ Vt)
     V_free = _null_space(Vt[kept])  # (L, n_free)
     free = rng.normal(size=(len(Q), n_free))
-    for _ in range(2):  # twice is enough
+    for _ in range(2):  # for numerical orthogonality
         free -= free.mean(axis=0)
         free -= sure @ (sure.T @ free)
         free = _orthonormal(free)

@@ -46,21 +46,21 @@ class SDH(SampleHasher):
     ridge : float, default=1e-2
         Ridge on P, during the alternation and for the final hash function.
     max_iter : int, default=5
-        Iterations at most; the alternation stops when the codes stand still.
+        Maximum number of iterations; the alternation stops when the codes stop changing.
     max_sweeps : int, default=10
-        Sweeps over all bits per iteration, at most.
+        Maximum number of sweeps over all bits per iteration.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
-        Seeds the random codes it starts from.
+        Seeds the initial random codes.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
     objective_ : (n_iter_,) the objective after every iteration
     n_iter_ : int, iterations done
@@ -101,7 +101,7 @@ class SDH(SampleHasher):
             XtH = samples.X.transposed_times(H)
             P = p_ridge.solve(XtH)
             values.append(_objective(samples, H, W, P, XtH, self.lam, self.nu, self.ridge))
-            # Paper: the authors' code stops when P stands still, which it does when the codes do.
+            # Paper: the authors' code stops when P stops changing, which it does when the codes do.
             converged = np.array_equal(H, previous)
         return Outcome(P, H, len(values), np.array(values), converged)
 

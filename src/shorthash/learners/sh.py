@@ -37,8 +37,8 @@ class SH(UnsupervisedHasher):
     - :math:`a_j, b_j` are the smallest and largest training value in direction j,
     - :math:`k_l \ge 1` is the mode and :math:`j_l` the axis of the l-th bit.
 
-    There is nothing to choose and nothing random. Axes of the box are many for few bits, and one suffices for many: any
-    length is defined. Hash functions are not linear and have no ``projection_``.
+    There are no parameters to choose and nothing is random. An axis can have several bits, so any length is defined.
+    Hash functions are not linear and have no ``projection_``.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class SH(UnsupervisedHasher):
     >>> from sklearn.datasets import load_iris
     >>> X, _ = load_iris(return_X_y=True)
     >>> hasher = SH(n_bits=4).fit(X)
-    >>> hasher.modes_.tolist()  # two half waves along the longest axis before one along the second
+    >>> hasher.modes_.tolist()  # two half waves on the longest axis come before one on the second
     [[1, 0, 0, 0], [2, 0, 0, 0], [0, 1, 0, 0], [3, 0, 0, 0]]
     """
 
@@ -77,7 +77,7 @@ class SH(UnsupervisedHasher):
         self.modes_ = _smoothest_modes(self.width_, self.n_bits)
 
     def _scores(self, X: Rounded, *, exact: bool) -> Scored:
-        """The cosines, (n_samples, n_bits); rows outside the box continue the wave."""
+        """The cosines, (n_samples, n_bits); outside the box the cosine continues."""
         axes = self.modes_.argmax(axis=1)  # (L,)
         frequencies = np.pi * self.modes_.max(axis=1) / self.width_[axes]
         Z = linear(X, self.directions_, -product(self.mean_[None], self.directions_, exact=True), exact=exact)

@@ -1,7 +1,7 @@
 """What several learners share: ridge regression, polar factors, directions, bits by descent, labels in products.
 
 Rows are read in batches and sums are float64; nothing larger than a d x d matrix is formed. Pairwise similarity is
-S_ij = +1 if samples i and j share a label, -1 otherwise. Samples with the same label row are alike to S, so with the
+S_ij = +1 if samples i and j share a label, -1 otherwise. S is the same for samples with the same label row, so with the
 indicator E (n x u) of the groups S = E T E', and every product with S follows from u x k sums.
 """
 
@@ -31,7 +31,7 @@ class Ridge:
     Cholesky, where the matrix is well enough conditioned: its reciprocal condition number, after scaling the diagonal
     to 1, is above the rounding error of the factorisation. Otherwise (penalty 0 and dependent features, or features so
     large that the penalty is lost in rounding) the pseudo-inverse, which is the limit of a vanishing penalty. Whether
-    Cholesky happens to succeed says nothing: on a singular matrix that depends on the last digit.
+    Cholesky succeeds is no criterion: on a singular matrix it depends on the last digit.
     """
 
     def __init__(self, K: Floats, penalty: float) -> None:
@@ -55,7 +55,7 @@ class Ridge:
 def _well_conditioned_factor(A: Floats) -> tuple[Floats, Floats] | None:
     """L and the scale s, (d, 1), with LL' = s A s'; None where A is singular to rounding. Overwrites A.
 
-    The scale takes away differences between units of the features, which Cholesky does not mind.
+    The scale removes differences between units of the features, which do not affect Cholesky.
     """
     diagonal = np.diagonal(A)
     scale: Floats = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))[:, None]
@@ -105,8 +105,8 @@ def scatter(rows: Rows) -> Floats:
 def principal_directions(rows: Rows, n: int) -> Floats:
     """The ``n`` orthonormal directions of largest variance of centred rows, (d, n), largest first.
 
-    Signs are free and therefore fixed: the entry of largest magnitude of every direction is positive. Where there are
-    fewer directions of any variance, directions without variance follow.
+    Signs are arbitrary, so they are fixed: the entry of largest magnitude of every direction is positive. If there are
+    fewer directions with variance, directions without variance follow.
     """
     S = scatter(rows)
     d = len(S)
@@ -138,12 +138,12 @@ def dcc(
 
     Parameters
     ----------
-    H : (n, L) codes to start from; zeros let every bit of the first sweep see only the bits before it
+    H : (n, L) codes to start from; with zeros, every bit of the first sweep depends only on the bits before it
     Q : (n, L) linear part
     A : (L, L) symmetric; :math:`A_i = A` for every sample,
     weights : (n,) or None; with them :math:`A_i = w_i A`
     common : (L, L) symmetric or None; added to every :math:`A_i`
-    max_sweeps : sweeps over all bits at most
+    max_sweeps : maximum number of sweeps over all bits
 
     Examples
     --------
@@ -168,7 +168,7 @@ def dcc(
 
 
 def _pull(bits: Floats, A: Floats, bit: int, weights: Floats | None) -> Floats:
-    """What the other bits want of this one: H_-l A_-l,l, row by row, (n,)."""
+    """The influence of the other bits on this one: H_-l A_-l,l, row by row, (n,)."""
     column = A[:, bit].copy()
     column[bit] = 0.0
     pulled = bits @ column
@@ -212,7 +212,7 @@ class LabelGram:
         return right if self._vectors is None else self._vectors @ right
 
     def solve(self, right: Floats, shift: float = 0.0) -> Floats:
-        """(Y'Y + shift I)^-1 right, the pseudo-inverse where that does not exist."""
+        """(Y'Y + shift I)^-1 right, or the pseudo-inverse."""
         spectrum = self.values + shift
         kept = spectrum > LABEL_TOLERANCE * max(spectrum.max(), np.finfo(float).tiny)
         inverse = np.divide(1.0, spectrum, out=np.zeros_like(spectrum), where=kept)

@@ -1,7 +1,7 @@
 """Supervised Short-Length Hashing (SSLH). X. Liu, X. Nie, Q. Zhou, X. Xi, L. Zhu, Y. Yin, IJCAI 2019.
 
-Labels are regressed on codes with a loss that forgives outliers, codes and features reconstruct each other, and the
-bits of every single code are asked to balance.
+Labels are regressed on codes with a loss that is robust to outliers, codes and features reconstruct each other, and the
+bits of every code should be balanced.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc
 class SSLH(SampleHasher):
     r"""Supervised Short-Length Hashing.
 
-    Alternates on an objective that we read from the authors' code:
+    Alternates on the objective of the authors' code:
 
     .. math::
         \sum_i \rho\bigl(\|y_i - h_iW\|\bigr) + \nu\bigl(\|H - XP\|^2 + \lambda\|P\|^2\bigr)
@@ -50,26 +50,26 @@ class SSLH(SampleHasher):
     theta : float, default=1e-4
         Weight of the balance of the bits of each code.
     delta : float, default=2
-        Scale of the loss: residuals well beyond it are forgiven.
+        Scale of the loss: residuals well beyond it hardly count.
     mode : {"code", "paper"}, default="code"
         - "code": the H-step of the authors' code. It starts from zeros and passes over the bits once, leaves the
           features out of the linear part, and couples bits by the first L rows of U in place of U'U;
         - "paper": the H-step of the objective, started from zeros and swept until no bit changes.
     max_iter : int, default=6
-        Iterations at most; the alternation stops when the codes stand still. They need not: the H-step starts anew in
-        every iteration, so the objective may rise.
+        Maximum number of iterations; the alternation stops when the codes stop changing. They need not: the H-step
+        starts from zeros in every iteration, so the objective may rise.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
-        Seeds the random codes from which the first W, P and U come.
+        Seeds the initial random codes, from which the first W, P and U are computed.
 
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all samples share it
+    intercept_ : (n_bits,) 0, or the bit itself if all samples share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
-    codewords_ : (u, n_bits) for every label set, the bits that most of its samples have
+    codewords_ : (u, n_bits) for every label set, the majority bits of its samples
     codes_ : (n_samples, n_bits) learned codes of the training rows
     objective_ : (n_iter_,) the objective after every iteration
     n_iter_ : int, iterations done
@@ -118,7 +118,7 @@ class SSLH(SampleHasher):
             D = _d_step(samples, H, W, self)
             values.append(_objective(samples, H, W, P, U, D, XtH, self))
             converged = np.array_equal(H, previous)
-        return Outcome(P, H, len(values), np.array(values))  # its H-step starts anew, so codes need not settle
+        return Outcome(P, H, len(values), np.array(values))  # the H-step starts from zeros, so codes need not converge
 
 
 def _h_step(samples: Samples, D: Floats, W: Floats, P: Floats, U: Floats, w: SSLH) -> Codes:

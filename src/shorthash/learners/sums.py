@@ -89,11 +89,11 @@ class GroupStatistics:
         return self._combine(other, +1)
 
     def subtract(self, other: GroupStatistics) -> GroupStatistics:
-        """The statistics of these rows without the others, which must have been among them."""
+        """The statistics without the other rows, which must be among these."""
         return self._combine(other, -1)
 
     def join(self, other: GroupStatistics) -> GroupStatistics:
-        """The same as ``merge``, where either side may know classes that the other has never seen."""
+        """Like ``merge``, but either side may have classes that the other does not have."""
         if np.array_equal(self.classes, other.classes):
             return self.merge(other)
         if (self.classes.dtype.kind in "OUS") != (other.classes.dtype.kind in "OUS"):
@@ -105,7 +105,7 @@ class GroupStatistics:
         return self.over(classes).merge(other.over(classes))
 
     def over(self, classes: Labels) -> GroupStatistics:
-        """The same statistics, told over more classes; possible where every row has one label."""
+        """The same statistics over more classes; possible if every row has one label."""
         if np.array_equal(self.classes, classes):
             return self
         if (self.rows.sum(axis=1) != 1).any():
@@ -123,8 +123,8 @@ class GroupStatistics:
         if self.n_features != other.n_features or not np.array_equal(self.classes, other.classes):
             raise InvalidInput(
                 f"Statistics can be combined only over the same features and classes. Got {self.n_features} features "
-                f"and {len(self.classes)} classes here, {other.n_features} and {len(other.classes)} there; use the "
-                "same kernel and announce the same classes."
+                f"and {len(self.classes)} classes, and {other.n_features} and {len(other.classes)}; use the same "
+                "kernel and pass the same classes."
             )
         both = np.concatenate([self.rows, other.rows])
         distinct, home = np.unique(both, axis=0, return_inverse=True)
@@ -136,8 +136,8 @@ class GroupStatistics:
             sums[:, places] += factor * side.sums
         if counts.min() < 0:
             raise InvalidInput(
-                "Rows can be forgotten only if they were learned before, but the given rows hold "
-                f"{round(-counts.min())} more samples of one label set than were ever seen; check the labels."
+                "Rows can be forgotten only if they were learned before, but the given rows have "
+                f"{round(-counts.min())} more samples of one label set than were learned; check the labels."
             )
         kept = counts > 0
         return replace(
@@ -151,13 +151,13 @@ class GroupStatistics:
 
     @classmethod
     def of(cls, rows: Rows, groups: LabelGroups) -> GroupStatistics:
-        """One pass over the rows, where they are; what comes back is of the size of the sums."""
+        """One pass over the rows, on their device; only the sums are copied back."""
         total: _Sums | None = None
         for part, batch in rows:
             more = _Sums.of(batch, groups.ids[part], len(groups.rows))
             total = more if total is None else total.add(more)
         if total is None:
-            raise InvalidInput("There are no rows to learn from; give at least one.")
+            raise InvalidInput("There are no rows to learn from; pass at least one.")
         sums = np.ascontiguousarray(to_numpy(total.sums).T)
         counts = to_numpy(total.counts).astype(np.float64)
         return cls(groups.classes, groups.rows, counts, sums, to_numpy(total.gram), float(total.largest_norm))
@@ -165,7 +165,7 @@ class GroupStatistics:
 
 @dataclass
 class _Sums:
-    """Sums over one batch after the other, of the kind of array that the rows are."""
+    """Sums over batches, as arrays of the same package as the rows."""
 
     counts: Any  # (u,)
     sums: Any  # (u, d)
@@ -174,7 +174,7 @@ class _Sums:
 
     @classmethod
     def of(cls, batch: Any, ids: Any, u: int) -> _Sums:
-        """Sums over the rows of a batch and the groups that they belong to."""
+        """Sums over the rows of a batch."""
         if is_foreign(batch):
             return cls._elsewhere(batch, ids, u)
         X = np.asarray(batch, dtype=np.float64)  # (b, d)
@@ -193,7 +193,7 @@ class _Sums:
         return cls(xp.sum(E, axis=0), E.T @ X, X.T @ X, largest)
 
     def add(self, other: _Sums) -> _Sums:
-        """These sums, with others added to them in place."""
+        """Add other sums in place."""
         self.counts += other.counts
         self.sums += other.sums
         self.gram += other.gram
@@ -206,14 +206,14 @@ class _Sums:
 
 @dataclass(frozen=True)
 class BlockSums:
-    """Statistics of one block of a stream: a pure function, so a block that is computed twice counts once.
+    """Statistics of one block of a stream: a pure function, so a block that is computed twice is counted once.
 
     Attributes
     ----------
-    owner : who learns; named in error messages
-    features : the map that rows pass through first; None where they are used as they come
+    owner : the estimator that learns, for error messages
+    features : a map that is applied to the rows first; None for none
     drop_unlabelled : drop rows without any label instead of raising
-    classes : every class that may occur; None where any may
+    classes : all classes that may occur; None for any
     """
 
     owner: str
@@ -225,7 +225,7 @@ class BlockSums:
         """Statistics of a block."""
         if block.y is None:
             raise InvalidInput(
-                f"{self.owner} learns from labels, but the stream has none; name the column that holds them, or give "
+                f"{self.owner} learns from labels, but the stream has none; name the column that holds them, or pass "
                 "batches as pairs (X, y)."
             )
         groups = group_labels(
@@ -242,13 +242,13 @@ class BlockSums:
 
 @dataclass(frozen=True)
 class Summed:
-    """Sums over labelled rows, and the rows themselves where they are at hand.
+    """Sums over labelled rows, and the rows themselves if they are available.
 
     Attributes
     ----------
     statistics : GroupStatistics, the sums
     n_dropped : rows without label, which are not in the sums
-    rows, groups : the rows that are in the sums, and their label sets; None where the rows are gone
+    rows, groups : the rows that are in the sums, and their label sets; None if the rows are not available
     """
 
     statistics: GroupStatistics
@@ -257,7 +257,7 @@ class Summed:
     groups: LabelGroups | None = None
 
     def centred(self, mean: Floats) -> Summed:
-        """The same of the rows with ``mean`` subtracted from each."""
+        """The same with ``mean`` subtracted from every row."""
         rows = None if self.rows is None else self.rows.through(lambda batch: batch - like(mean, batch))
         return replace(self, statistics=self.statistics.centred(mean), rows=rows)
 
@@ -271,10 +271,10 @@ class SumHasher(SupervisedHasher):
     Attributes
     ----------
     classes_ : (c,) the classes
-    statistics_ : GroupStatistics, the sums over the rows as the learner gets them: the model's memory
+    statistics_ : GroupStatistics, the sums over the rows that the learner gets
     codewords_ : (u, n_bits) the learned code of every label set
     label_sets_ : (u, c) the label rows that occurred
-    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
+    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit`` on all rows
     n_samples_seen_ : int, rows learned from and not forgotten
     n_dropped_ : int, rows without label in the last call
     """
@@ -292,7 +292,7 @@ class SumHasher(SupervisedHasher):
         Parameters
         ----------
         X : (n_samples, n_features) features, for instance from ``AnchorRBF``; a memory map is read in batches, an array
-            on a GPU is summed up there, a collection of Dask by its workers
+            on a GPU is summed on the GPU, a Dask collection by its workers
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
         """
         stream = known_stream(X, y)
@@ -302,13 +302,13 @@ class SumHasher(SupervisedHasher):
         return self.fit_sums(self.sum_up(Rows(values, self._name), y))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Learn from more rows; the outcome is that of ``fit`` on all rows so far.
+        """Learn from more rows; the result is that of ``fit`` on all rows so far.
 
         Parameters
         ----------
         X : (n_samples, n_features) features
         y : labels, as in ``fit``
-        classes : every class that will occur; at the first call, where the classes of ``y`` are taken if it is missing
+        classes : all classes that will occur; used at the first call, default: the classes of ``y``
         """
         self._check_memory()
         values = validated(self, X, reset=not hasattr(self, "statistics_"), keep_device=True)
@@ -317,14 +317,14 @@ class SumHasher(SupervisedHasher):
         return self.learn_from(more.statistics if first else self.statistics_.merge(more.statistics), more)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Take back rows learned before; the outcome is that of ``fit`` on the rows that remain."""
+        """Remove rows learned before; the result is that of ``fit`` on the remaining rows."""
         check_is_fitted(self)
         values = validated(self, X, reset=False, keep_device=True)
         less = self.sum_up_more(Rows(values, self._name), y)
         return self.learn_from(self.remaining(less), less)
 
     def merge(self, other: Self) -> Self:
-        """Take in everything another such learner has learned from, on the same features and classes."""
+        """Add the rows that another such learner has learned from, with the same features and classes."""
         check_is_fitted(self)
         check_is_fitted(other)
         self._check_memory()
@@ -332,16 +332,16 @@ class SumHasher(SupervisedHasher):
         return self.learn_from(self.statistics_.merge(other.statistics_))
 
     def fit_stream(self, stream: Stream) -> Self:
-        """``fit`` on a stream, whose blocks are added up wherever they are."""
+        """``fit`` on a stream."""
         self._check_params()
         return self.fit_sums(self.sum_up_stream(stream))
 
     def fit_statistics(self, statistics: GroupStatistics) -> Self:
-        """``fit`` from sums that have been added up elsewhere: any that ``merge``, ``join`` or ``subtract`` gives."""
+        """``fit`` from sums that were computed before, also with ``merge``, ``join`` or ``subtract``."""
         return self.fit_sums(Summed(statistics))
 
     def sum_up(self, rows: Rows, y: ArrayLike | None) -> Summed:
-        """Sums over all training rows, read in batches; whatever is wrong with rows or labels shows here."""
+        """Sums over all training rows, read in batches; rows and labels are checked."""
         self._check_params()
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled, keep_device=True)
         self._check_groups(groups)
@@ -351,12 +351,12 @@ class SumHasher(SupervisedHasher):
         return Summed(statistics, len(rows) - len(kept), kept, replace(groups, ids=to_numpy(groups.ids)))
 
     def sum_up_stream(self, stream: Stream, features: Callable[[Any], Any] | None = None) -> Summed:
-        """The same for a stream, whose rows pass through ``features``."""
+        """The same for a stream; ``features`` is applied to its rows."""
         statistics = stream.total(self.block_sums(features), GroupStatistics.join)
         return Summed(statistics, len(stream) - statistics.n_samples)
 
     def sum_up_more(self, rows: Rows, y: ArrayLike, classes: ArrayLike | None = None) -> Summed:
-        """Sums over rows that are to be added or taken back."""
+        """Sums over rows to be added or removed."""
         self._check_memory()
         self._check_params()
         first = not hasattr(self, "statistics_")
@@ -373,14 +373,14 @@ class SumHasher(SupervisedHasher):
         return Summed(statistics, len(rows) - groups.n_samples)
 
     def remaining(self, less: Summed) -> GroupStatistics:
-        """The sums learned from without some of them."""
+        """The sums without some of the rows."""
         left = self.statistics_.subtract(less.statistics)
         if not len(left.counts):
-            raise InvalidInput("Forgetting these rows would leave nothing to learn from; keep some, or fit again.")
+            raise InvalidInput("Forgetting these rows would leave no rows to learn from; keep some, or fit again.")
         return left
 
     def fit_sums(self, summed: Summed) -> Self:
-        """``fit`` from sums, and from the rows where they are at hand."""
+        """``fit`` from sums, and from the rows if they are available."""
         self._check_params()
         seen = summed.statistics
         self._check_groups(LabelGroups(seen.classes, seen.rows, np.arange(len(seen.rows))))
@@ -397,7 +397,7 @@ class SumHasher(SupervisedHasher):
         return self._learn(summed.rows, summed.groups)
 
     def learn_from(self, statistics: GroupStatistics, change: Summed | None = None) -> Self:
-        """Solve from other sums than before; ``change`` is what was added or taken back."""
+        """Solve from new sums; ``change`` is what was added or removed."""
         self._check_params()
         if not hasattr(self, "statistics_"):
             self._warn_of_collisions(len(statistics.classes), stacklevel=4)
@@ -409,11 +409,11 @@ class SumHasher(SupervisedHasher):
         return self._learn()
 
     def block_sums(self, features: Callable[[Any], Any] | None, classes: ArrayLike | None = None) -> BlockSums:
-        """The function that makes statistics of one block of a stream."""
+        """The function that computes the statistics of one block of a stream."""
         return BlockSums(self._name, features, self.drop_unlabelled, classes)
 
     def _keep(self, projection: Floats, codewords: Codes, codes: Codes | None) -> None:
-        """Set what every learner of sums leaves behind; ``codes`` are those of the rows, where they are at hand."""
+        """Set the attributes that all learners of sums have; ``codes`` are those of the rows, if they are available."""
         self._set_hash_function(projection, codewords if codes is None else codes)
         self.codewords_ = codewords
         self.label_sets_ = self.statistics_.rows
@@ -421,38 +421,38 @@ class SumHasher(SupervisedHasher):
         if codes is not None:
             self.codes_ = codes
         elif hasattr(self, "codes_"):
-            del self.codes_  # they were the codes of other rows
+            del self.codes_  # codes of other rows
 
     def _check_classes(self, classes: ArrayLike | None, *, first: bool) -> None:
-        """Raise if fewer than two classes are announced, or others than at the first call."""
+        """Raise if fewer than two classes are given, or others than at the first call."""
         if classes is None:
             return
         announced = np.unique(np.asarray(classes))
         if first and len(announced) < 2:
             raise InvalidInput(
                 f"The 'classes' of partial_fit of {self._name} must name 2 classes or more. Got {announced.tolist()} "
-                "instead; name every class that will occur."
+                "instead; name all classes that will occur."
             )
         if not first and not np.array_equal(announced, self.classes_):
             raise InvalidInput(
                 f"The 'classes' of partial_fit of {self._name} must be those of the first call, "
-                f"{self.classes_.tolist()}. Got {announced.tolist()} instead; leave them out, or fit anew."
+                f"{self.classes_.tolist()}. Got {announced.tolist()} instead; leave them out, or fit again."
             )
 
     def _draw_seed(self) -> None:
-        """One number from which every later solve starts again, so that adding rows cannot change the random start."""
+        """One seed for every later solve, so that adding rows does not change the random start."""
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _check_memory(self) -> None:
-        """Raise if the sums are gone."""
+        """Raise if there are no sums."""
         if hasattr(self, "projection_") and not hasattr(self, "statistics_"):
             raise InvalidInput(
-                f"This {self._name} was saved without its statistics, so it cannot learn further; fit it anew, or save "
+                f"This {self._name} was saved without its statistics, so it cannot learn more; fit it again, or save "
                 "it with statistics=True."
             )
 
     def _after_load(self) -> None:
-        """Version 0.1 saved the sums of uncentred rows, and their mean; now sums are those of the rows as they come."""
+        """Version 0.1.0 saved the sums of uncentred rows, and their mean; now the sums are those of centred rows."""
         mean = self.__dict__.pop("offset_", None)
         if mean is not None and hasattr(self, "statistics_"):
             self.statistics_ = self.statistics_.centred(mean)

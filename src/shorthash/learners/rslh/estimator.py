@@ -1,8 +1,8 @@
 """Reinforcing Short-Length Hashing (RSLH). X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin, 2020.
 
-Codes and labels are regressed on each other through one shared matrix, real-valued orthogonal codes stand in for
-uncorrelated bits, and pairwise similarity is kept through a reduction of S. Several runs are fused into one code by
-picking balanced bits from clusters of like bits. Every equation, as printed, as derived and as implemented:
+Codes and labels are regressed on each other through one shared matrix, real-valued orthogonal codes replace
+uncorrelated bits, and pairwise similarity is preserved through a reduction of S. Several runs are combined into one
+code by picking balanced bits from clusters of similar bits. Every equation, as printed, as derived and as implemented:
 docs/paper/rslh.md.
 """
 
@@ -44,11 +44,11 @@ class RSLH(SumHasher):
     - :math:`G = SR` is the pairwise similarity S (+1: shared label, -1: none), reduced by R,
     - :math:`P` (d, L) projects features on real codes;
 
-    then picks L of the T L bits of T runs, and regresses them on the features by ridge. Training needs one pass over
-    the rows; the sums it keeps (``statistics_``) are the model's memory: more rows can be added
-    (``partial_fit``, ``merge``) and taken back (``forget``).
+    then picks L of the T L bits of T runs, and fits them to the features by ridge regression. Training needs one pass
+    over the rows; the sums it keeps (``statistics_``) are the model's memory: more rows can be added (``partial_fit``,
+    ``merge``) and removed (``forget``).
 
-    With the published weights the codewords of the classes never move from their random start: the label terms
+    With the published weights the codewords of the classes never change from their random start: the label terms
     outweigh all others. What improves the code is the choice of bits between runs. See docs/paper/rslh.md.
 
     Parameters
@@ -73,10 +73,10 @@ class RSLH(SumHasher):
     n_runs : int, default=3
         Runs to choose from (T); ignored without boosting.
     init : {"random", "distinct", "balanced", "separated", "polar", "annealed"}, default="random"
-        Where the codewords start, and, with one label per row and the published weights, remain:
+        The initial codewords, which with one label per row and the published weights do not change:
 
         - "random": independent bits (the paper's); codewords may be equal;
-        - "distinct": random, but all different as long as there are enough codes;
+        - "distinct": random, but all different if there are enough codes;
         - "balanced": every bit splits the classes in halves; the best separated of 200 draws;
         - "separated": the best separated of up to 4 000 draws of distinct codewords;
         - "polar": the alternation of polar factor and sign on the centred similarity, from class sizes alone; the best
@@ -84,8 +84,8 @@ class RSLH(SumHasher):
         - "annealed": confused classes get close codes, by annealing the expected tie-aware mAP of codewords; which
           classes are confused is estimated from the sums, so no further pass over the rows is needed.
 
-        Every run draws its own start. Bits chosen between runs do not form the codebook of any one of them, so all but
-        the first are best used with ``boosting=None``.
+        Every run draws its own start. Bits chosen from several runs do not form the codebook of any one of them, so all
+        but the first are best used with ``boosting=None``.
     ridge : float, default=1e-5
         Penalty of the final projection.
     constraint : {"I", "nI"}, default="I"
@@ -95,9 +95,9 @@ class RSLH(SumHasher):
     variant : {"paper", "authors-code"}, default="paper"
         The steps as derived from the paper's objective, or in the order and form of the authors' released code.
     max_iter : int, default=6
-        Iterations at most; the alternation stops when codes and objective stand still.
+        Maximum number of iterations; the alternation stops when codes and objective stop changing.
     solver : {"one-pass", "per-sample"}, default="one-pass"
-        Both give the same codes; the second keeps every sample in sight.
+        Both give the same codes; the second works sample by sample.
     drop_unlabelled : bool, default=False
         Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
     random_state : int, RandomState instance or None, default=None
@@ -106,11 +106,11 @@ class RSLH(SumHasher):
     Attributes
     ----------
     projection_ : (n_features_in, n_bits) the hash function is ``sign(X @ projection_ + intercept_)``
-    intercept_ : (n_bits,) 0, or the bit itself where all classes share it
+    intercept_ : (n_bits,) 0, or the bit itself if all classes share it
     classes_ : (c,) the classes
     label_sets_ : (u, c) the label rows that occurred; the identity for single-label data
     codewords_ : (u, n_bits) the learned code of every label set; of every class, for single-label data
-    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit``, which has seen them all
+    codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit`` on all rows
     statistics_ : GroupStatistics, the sums
     objective_ : (n_iter_,) J after every iteration of the first run
     convergence_ : tuple of Convergence, one per run
@@ -183,7 +183,7 @@ class RSLH(SumHasher):
             if worst < 1:
                 return runs, solver, rng
             act = "falls back to the per-sample solver" if rows is not None else "keeps the codes of the groups"
-            hint = "" if rows is not None else " (the rows are gone; call fit on all of them with solver='per-sample')"
+            hint = "" if rows is not None else " (call fit on all rows with solver='per-sample')"
             warnings.warn(
                 f"The one-pass solver of RSLH cannot prove its codes for these weights (guard {worst:.3g}, should be "
                 f"below 1) and {act}{hint}; a smaller beta makes the proof possible.",
@@ -197,7 +197,7 @@ class RSLH(SumHasher):
     def _choose(
         self, problem: Problem, runs: list[Run], rng: np.random.RandomState
     ) -> tuple[NDArray[np.intp], Codes, Codes | None]:
-        """Fuse the runs: which bits, their codewords, and their codes where samples of a group may differ."""
+        """Combine the runs: chosen bits, their codewords, and their codes if samples of a group may differ."""
         C = np.hstack([run.codewords for run in runs])  # (u, T L)
         all_codes = [run.H for run in runs if run.H is not None]
         H = np.hstack(all_codes) if all_codes else None

@@ -100,7 +100,7 @@ def _join(problem: Problem, sure: _Pair, free: _Pair, Q: _Pair) -> _Pair:
 
 
 def _h_step(problem: Problem, C: Codes, B: _Pair, W: Floats, V: Floats) -> tuple[Codes, float]:
-    """H = sgn(alpha Y V + beta B + gamma R G'B + gamma scale (H - R R'H)), and how much the dropped part weighs.
+    """H = sgn(alpha Y V + beta B + gamma R G'B + gamma scale (H - R R'H)), and the weight of the dropped part.
 
     Paper: eq. 23 drops alpha and takes ||B H'R||^2 for a constant; it is one only for R = I, and the last summand is
     the majorisation that keeps the step a descent (``test_objective_never_rises``).
@@ -122,11 +122,11 @@ def _h_step(problem: Problem, C: Codes, B: _Pair, W: Floats, V: Floats) -> tuple
 
 
 def _complete(problem: Problem, basis: _Pair, z: Floats, rng: np.random.RandomState) -> _Pair:
-    """Orthonormal columns near X z (random if z is 0), orthogonal to ``basis``; 0 where the features do not reach."""
+    """Orthonormal columns near X z (random if z is 0), orthogonal to ``basis``; 0 if the features do not span it."""
     if not z.any():
         z = rng.normal(size=z.shape)
     Z = _Pair(np.zeros((len(problem.N), z.shape[1])), z)
-    for _ in range(2):  # twice is enough
+    for _ in range(2):  # for numerical orthogonality
         Z = Z.minus(basis.times(_inner(problem, basis, Z)))
         values, vectors = np.linalg.eigh(_inner(problem, Z, Z))
         kept = values > EIGEN_TOLERANCE * max(values[-1], np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""The model behind RSLH and what its two solvers share: W-step, similarity terms, objective.
+"""The model of RSLH and the parts that its two solvers share: W-step, similarity terms, objective.
 
 Legend, samples as rows (the paper has them as columns)::
 
@@ -113,7 +113,7 @@ class Problem:
 
     @cached_property
     def confusion(self) -> Floats:
-        """How often rows of one label set are taken for another, (u, u); from the sums."""
+        """How often rows of one label set are predicted as another, (u, u); from the sums."""
         return expected_confusion(self.statistics)
 
     @property
@@ -158,7 +158,7 @@ class Convergence:
     reason : the same in words
     objective : J after every iteration
     solver : "one-pass" or "per-sample"
-    guard : what the one-pass solver dropped over what it kept; below 1 its codes are proven, nan for per-sample
+    guard : dropped terms of the one-pass solver over kept ones; below 1 its codes are proven, nan for per-sample
     initial : J at the starting point; nan in models of version 0.1.0
     """
 
@@ -172,19 +172,19 @@ class Convergence:
 
     @classmethod
     def of(cls, run: Run, solver: str, max_iter: int) -> Convergence:
-        """Say in words why a run stopped."""
+        """The reason why a run stopped, in words."""
         n_iter = len(run.objective)
         if not run.converged:
             reason = f"max_iter={max_iter} reached with codes still changing"
         elif settled(run.objective, unchanged=True):
             reason = f"codes and objective stopped changing after {n_iter} iterations"
         else:
-            reason = f"max_iter={max_iter} reached with codes at rest and the objective still falling"
+            reason = f"max_iter={max_iter} reached with constant codes and the objective still falling"
         return cls(n_iter, run.converged, reason, tuple(map(float, run.objective)), solver, run.guard, run.initial)
 
 
 def settled(values: Sequence[float] | Floats, *, unchanged: bool) -> bool:
-    """Whether the alternation may stop: codes at rest, and the objective flat over the last iteration."""
+    """Whether the alternation may stop: codes unchanged, and the objective constant over the last iteration."""
     return unchanged and len(values) > 1 and values[-2] - values[-1] <= FLAT * abs(values[-2])
 
 
