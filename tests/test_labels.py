@@ -77,7 +77,7 @@ def test_bad_labels(y, message):
 
 
 def test_unknown_classes_are_named():
-    with pytest.raises(InvalidInput, match="not announced: 'd'"):
+    with pytest.raises(InvalidInput, match="unknown classes: 'd'"):
         group_labels(["a", "d"], owner="test", classes=["a", "b"])
 
 

@@ -59,7 +59,7 @@ def test_transform_is_the_sign_of_project_and_fit_transform_is_both(hasher, digi
     assert codes.dtype == np.int8
 
 
-def test_partial_fit_keeps_the_first_front_end(digits):
+def test_partial_fit_keeps_the_first_kernel(digits):
     X, y = digits
     hasher = make_hasher("rslh", n_bits=8, random_state=0, kernel=FRONT)
     hasher[0].fit(X)
@@ -247,7 +247,7 @@ def test_every_hasher_of_the_room_is_public_and_has_a_name():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_name_makes_a_pipeline_with_its_front_end(name):
+def test_every_name_makes_a_pipeline_with_its_kernel(name):
     recipe = RECIPES[name]
     hasher = make_hasher(name, n_bits=6, random_state=0)
     assert [step for step, _ in hasher.steps] == [*recipe.preprocessing, "hasher"]
@@ -318,14 +318,14 @@ def test_a_fit_that_fails_leaves_the_fitted_pipeline_alone(hasher, digits):
             hasher.fit(rows, labels)
         assert np.array_equal(hasher.transform(X), before)
         assert hasher[-1].classes_.tolist() == list(range(10))
-    with pytest.raises(InvalidInput, match="not announced"):
+    with pytest.raises(InvalidInput, match="unknown classes"):
         hasher.partial_fit(X, y + 20)
     assert np.array_equal(hasher.transform(X), before)
 
 
 def test_a_first_batch_that_is_refused_does_not_fix_the_anchors(hasher, digits):
     X, y = digits
-    with pytest.raises(InvalidInput, match="not announced"):
+    with pytest.raises(InvalidInput, match="unknown classes"):
         hasher.partial_fit(X[:100], y[:100], classes=[0, 1])
     assert not hasattr(hasher[0], "anchors_")
 

@@ -52,7 +52,7 @@ def like(values: NDArray[Any], X: Any) -> Any:
     return values if not is_foreign(X) else namespace(X).asarray(values, device=X.device)
 
 
-class Beside:
+class DeviceCopies:
     """Arrays that are copied once to every device where they are used.
 
     Parameters

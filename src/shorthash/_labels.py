@@ -78,7 +78,7 @@ def group_labels(
     allow_unlabelled : keep them, in a group of their own
     keep_device : leave ``ids`` of integer class labels on the device that the labels are on
     """
-    if keep_device and _whole_numbers_elsewhere(y):
+    if keep_device and _integers_on_device(y):
         distinct = namespace(y).unique_inverse(y)
         found = group_labels(to_numpy(distinct.values), owner=owner, classes=classes)
         check_same_length(n_samples, len(distinct.inverse_indices), owner)
@@ -138,7 +138,7 @@ def shared_label(rows: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[
     return np.asarray((A @ others.T.astype(np.float32)) > 0)
 
 
-def _whole_numbers_elsewhere(y: Any) -> bool:
+def _integers_on_device(y: Any) -> bool:
     """Whether labels are integers, one per sample, in a torch or CuPy array."""
     return is_foreign(y) and len(y.shape) == 1 and bool(namespace(y).isdtype(y.dtype, "integral"))
 

@@ -125,8 +125,7 @@ def test_warnings_are_single_lines_on_standard_error(run):
     assert outcome.status == 0
     anchors, bits = outcome.err.splitlines()
     assert anchors == (
-        "warning: AnchorRBF was asked for n_anchors=1000 anchors, but there are only 60 rows: every row becomes an "
-        "anchor."
+        "warning: AnchorRBF has n_anchors=1000, but there are only 60 rows: every row becomes an anchor."
     )
     assert bits == (
         "warning: 3 classes cannot all have different codes of n_bits=1 (2 codes): some must collide; use n_bits >= 2 "

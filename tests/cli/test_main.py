@@ -158,15 +158,15 @@ BAD = {
     "one class": (
         ["fit", "X.npy", "same.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
         (
-            "y of RSLH holds one class only (0), but a code can be learned from 2 or more; add rows of another "
-            "class, or use an unsupervised method."
+            "y of RSLH has one class only (0), but 2 or more are needed; add rows of another class, or use an "
+            "unsupervised method."
         ),
     ),
     "constant features": (
         ["fit", "constant.npy", "names.npy", "-o", "m", "--method", "rslh"],
         (
-            "All 60 rows of X of AnchorRBF are equal (constant features), so there is nothing to learn from; check "
-            "how the features were made."
+            "All 60 rows of X of AnchorRBF are equal (constant features), so there is nothing to learn; check how "
+            "the features were made."
         ),
     ),
     "labels of another length": (

@@ -70,7 +70,7 @@ def test_errors(run, shards):
     run("sums", "collect", "X.npy", "names.npy", "-o", "other.sums", "--anchors", "7")
     for arguments, answer in (
         (["merge", "all.sums", "other.sums", "-o", "x.sums"], "same anchors and bandwidth"),
-        (["subtract", "a.sums", "all.sums", "-o", "x.sums"], "than were ever seen"),
+        (["subtract", "a.sums", "all.sums", "-o", "x.sums"], "than were learned"),
         (["show", "X.npy"], "holds no sums"),
         (["show", "none.sums"], "There is no file none.sums"),
         (["fit", "all.sums", "-o", "m", "--method", "ksh"], "needs all its rows at once"),

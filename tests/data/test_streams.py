@@ -143,7 +143,7 @@ def test_batches_that_come_once():
 
 
 def test_errors_of_batches():
-    with pytest.raises(InvalidInput, match="said to have 51 rows, but 50 came"):
+    with pytest.raises(InvalidInput, match="should have 51 rows, but 50 were read"):
         list(BatchStream(batches(), n_rows=51).blocks())
     with pytest.raises(InvalidInput, match=r"must have 4 features, like the first. Got 2 in the batch of row 30"):
         list(BatchStream([X[:30], X[30:, :2]]).blocks())
@@ -153,7 +153,7 @@ def test_errors_of_batches():
         list(BatchStream([X[0]]).blocks())
     with pytest.raises(InvalidInput, match="no batches"):
         BatchStream([]).n_columns  # noqa: B018
-    with pytest.raises(InvalidInput, match="bring their labels with them"):
+    with pytest.raises(InvalidInput, match="contain their labels"):
         as_stream(lambda: iter(batches()), y)
 
 

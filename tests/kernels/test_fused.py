@@ -17,8 +17,8 @@ def fitted(columns=37, anchors=150, bits=12, center=True, n=3000):
     rng, n_classes = np.random.default_rng(columns), min(8, 2**bits)
     y = rng.integers(n_classes, size=n)
     X = (rng.normal(size=(n_classes, columns))[y] + rng.normal(size=(n, columns)) + 5).astype(np.float32)
-    front_end = {"n_anchors": anchors, "center": center}
-    return make_hasher("rslh", bits, random_state=0, kernel=front_end).fit(X, y), X
+    kernel = {"n_anchors": anchors, "center": center}
+    return make_hasher("rslh", bits, random_state=0, kernel=kernel).fit(X, y), X
 
 
 def parts_of(hasher):
@@ -29,7 +29,7 @@ def parts_of(hasher):
 
 def emulated(parts, X):
     """The two kernels in NumPy, float64."""
-    shift, w, w_rest, bias, mean, p, p_rest, unit, constant, _ = parts.beside.arrays
+    shift, w, w_rest, bias, mean, p, p_rest, unit, constant, _ = parts.copies.arrays
     x = np.pad(np.asarray(X), ((0, 0), (0, len(shift) - X.shape[1]))).astype(np.float64) - shift
     product = x @ (w.astype(np.float64) + w_rest).T * parts.scale
     exponent = product - parts.norm_scale * (x**2).sum(axis=1, keepdims=True) + bias
@@ -41,8 +41,8 @@ def emulated(parts, X):
 def test_the_parts_put_together_are_the_scores(shape):
     hasher, X = fitted(*shape)
     parts, scores = parts_of(hasher), hasher.project(X)
-    assert all(array.flags.c_contiguous for array in parts.beside.arrays)
-    assert all(len(array) % fused.ANCHORS == 0 for array in parts.beside.arrays[1:7])
+    assert all(array.flags.c_contiguous for array in parts.copies.arrays)
+    assert all(len(array) % fused.ANCHORS == 0 for array in parts.copies.arrays[1:7])
     difference = np.abs(emulated(parts, X) - scores)
     assert (difference < parts.doubt).all()  # float64 against float32: rounding stays within what is in doubt
     assert (parts.doubt < 1e-3 * np.abs(scores).max(axis=0)).all()

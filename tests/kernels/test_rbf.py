@@ -101,7 +101,7 @@ def test_far_from_the_origin_nothing_is_lost(blobs):
 
 
 def test_more_anchors_than_rows_is_a_warning(blobs):
-    with pytest.warns(AnchorWarning, match="n_anchors=1000 anchors, but there are only 300 rows"):
+    with pytest.warns(AnchorWarning, match="n_anchors=1000, but there are only 300 rows"):
         kernel = AnchorRBF().fit(blobs[0])
     assert len(kernel.anchors_) == 300
 

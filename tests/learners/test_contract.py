@@ -192,7 +192,7 @@ def test_several_labels_are_learned_or_refused(hasher, tagged):
 
 def test_one_class_cannot_be_told_apart(hasher, blobs):
     if get_tags(hasher).target_tags.required:
-        with pytest.raises(InvalidInput, match="holds one class only"):
+        with pytest.raises(InvalidInput, match="has one class only"):
             hasher.fit(blobs[0], np.zeros(300))
 
 

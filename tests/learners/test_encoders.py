@@ -208,7 +208,7 @@ def test_the_seeds_of_the_learner_are_kept_unless_others_are_given(centred):
     assert not np.array_equal(other.codewords_, plain)
 
 
-def test_behind_a_front_end(digits, tmp_path):
+def test_after_a_kernel(digits, tmp_path):
     X, y = digits
     steps = [("kernel", AnchorRBF(80, random_state=0)), ("scale", StandardScaler())]
     hasher = HasherPipeline([*steps, ("hasher", CodewordHasher(rslh(), encoder="expected-ap", scores="logistic"))])
@@ -236,7 +236,7 @@ def test_unlabelled_rows_are_dropped_if_the_learner_drops_them(tagged):
         ({"scores": "svm"}, "'ridge', 'logistic'. Got 'svm'"),
         ({"temperature": 0}, "'temperature' parameter of CodewordHasher must be a finite float > 0"),
         ({"ridge": -1}, "'ridge'"),
-        ({"estimator": LSH(n_bits=4)}, "LSH leaves none .*; use one that does, such as RSLH"),
+        ({"estimator": LSH(n_bits=4)}, "LSH has none .*; use one that has, such as RSLH"),
         ({"estimator": RSLH(n_bits=17), "encoder": "expected-ap"}, "at most 16 bits .*Got n_bits=17 .*encoder='soft'"),
     ],
 )

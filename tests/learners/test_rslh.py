@@ -231,11 +231,11 @@ def test_bad_data(blobs, tagged):
         hasher.fit(sparse.csr_array(X), y)
     with pytest.raises(InvalidInput, match="all-zero rows"):
         hasher.fit(tagged[0], np.zeros_like(tagged[1]))
-    with pytest.raises(InvalidInput, match="not announced: 7"):
+    with pytest.raises(InvalidInput, match="unknown classes: 7"):
         hasher.partial_fit(X, y).partial_fit(X[:2], [0, 7])
     with pytest.raises(ValueError, match="X has 11 features, but RSLH is expecting 12"):
         hasher.transform(X[:, :-1])
-    with pytest.raises(InvalidInput, match="would leave nothing"):
+    with pytest.raises(InvalidInput, match="would leave no rows"):
         hasher.fit(X, y).forget(X, y)
     with pytest.raises(InvalidInput, match="contains infinity"):
         hasher.transform(np.full((2, 12), np.inf))

@@ -80,7 +80,7 @@ def test_a_failing_guard_falls_back_and_says_so(tagged):
 def test_a_failing_guard_without_rows_keeps_group_codes_and_says_so(tagged):
     X, Y = tagged
     hasher = RSLH(**PER_SAMPLE_WEIGHTS, n_bits=6, boosting=None, random_state=0, max_iter=100)
-    with pytest.warns(GuardWarning, match="the rows are gone; call fit"):
+    with pytest.warns(GuardWarning, match="call fit on all rows with solver='per-sample'"):
         hasher.partial_fit(X, Y)
     assert hasher.convergence_[0].solver == "one-pass"
 

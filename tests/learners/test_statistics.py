@@ -64,7 +64,7 @@ def test_groups_that_become_empty_disappear():
 
 def test_rows_never_seen_cannot_be_forgotten():
     X, y = np.eye(3), np.array([0, 1, 1])
-    with pytest.raises(InvalidInput, match="1 more samples of one label set than were ever seen"):
+    with pytest.raises(InvalidInput, match="1 more samples of one label set than were learned"):
         statistics(X, y).subtract(statistics(X[:2], np.array([0, 0]), classes=[0, 1]))
 
 

@@ -149,7 +149,7 @@ def test_front_end_with_bias(name):
         *((name, ["zscore", "hasher"]) for name in ("lfh", "cosdish")),
     ],
 )
-def test_other_front_ends(name, steps):
+def test_other_kernels(name, steps):
     hasher = make_hasher(name)
     assert list(hasher.named_steps) == steps
     if "kernel" in steps:

@@ -67,8 +67,8 @@ def test_numpy_alone_gives_the_same_codes(name, blobs, tmp_path):
 @pytest.mark.parametrize("name", sorted(set(RECIPES) - {"auto", "eaph"}))  # these two take seconds to learn
 def test_every_linear_method_can_be_exported_and_the_others_say_so(name, blobs, tmp_path, recwarn):
     X, y = blobs
-    front_end = {"n_anchors": 20} if "kernel" in RECIPES[name].preprocessing else None
-    hasher = make_hasher(name, 2, random_state=0, kernel=front_end).fit(X, y)
+    kernel = {"n_anchors": 20} if "kernel" in RECIPES[name].preprocessing else None
+    hasher = make_hasher(name, 2, random_state=0, kernel=kernel).fit(X, y)
     if not hasher[-1]._is_linear:
         with pytest.raises(InvalidInput, match=r"hashers with a linear hash function. Got \w+ instead; save the model"):
             export_encoder(hasher, tmp_path / "encoder.py")

@@ -126,8 +126,8 @@ def test_a_fitted_pipeline_encodes_and_learns_on_as_before(hasher, tmp_path):
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_every_method_comes_back(name, hasher, tmp_path):
     _, X, y = hasher
-    front_end = {"n_anchors": 30} if "kernel" in RECIPES[name].preprocessing else None
-    pipeline = make_hasher(name, n_bits=2, random_state=0, kernel=front_end)
+    kernel = {"n_anchors": 30} if "kernel" in RECIPES[name].preprocessing else None
+    pipeline = make_hasher(name, n_bits=2, random_state=0, kernel=kernel)
     pipeline.fit(X, y)
     again = load(save(pipeline, tmp_path / name))
     assert same(again.project(X), pipeline.project(X))

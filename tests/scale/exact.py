@@ -18,8 +18,8 @@ def rows(n=3000, seed=0, n_classes=6, n_columns=12):
     return X, y
 
 
-def hasher(method="rslh", **front_end):
-    return make_hasher(method, 6, random_state=0, kernel={"n_anchors": 40, **front_end})
+def hasher(method="rslh", **kernel):
+    return make_hasher(method, 6, random_state=0, kernel={"n_anchors": 40, **kernel})
 
 
 def assert_same(first, second, X, tolerance=TOLERANCE):

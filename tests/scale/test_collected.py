@@ -50,7 +50,7 @@ def test_a_shard_can_be_taken_away():
     assert len(without.sums.rows) == 5
     with pytest.raises(InvalidInput, match="Nothing is left"):
         rest.subtract(rest)
-    with pytest.raises(InvalidInput, match="more samples of one label set than were ever seen"):
+    with pytest.raises(InvalidInput, match="more samples of one label set than were learned"):
         rest.subtract(everything)
     with pytest.raises(InvalidInput, match="class 9 is not in them"):
         everything.subtract(collect(ArrayStream(X[:50], np.full(50, 9)), FRONT))

@@ -67,8 +67,7 @@ class LevelBlock:
     @property
     def relevant(self) -> Counts:
         """Items at every distance that share a label with the query, (m, n_bits + 1)."""
-        relevant: Counts = self.graded.sum(axis=0)
-        return relevant
+        return np.asarray(self.graded.sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -280,8 +279,7 @@ def expected_average_precision(total: Counts, relevant: Counts) -> Floats:
     """
     sums: Floats = precision_sums(total, relevant, np.full(len(total), EVERYTHING))
     R = relevant.sum(axis=1)
-    precision: Floats = np.divide(sums, R, out=np.full(len(R), np.nan), where=R > 0)
-    return precision
+    return np.asarray(np.divide(sums, R, out=np.full(len(R), np.nan), where=R > 0))
 
 
 def _relevant_items(

@@ -174,8 +174,7 @@ def hamming_distances(codes: ArrayLike, others: ArrayLike, n_bits: int | None = 
     """
     n_bits = code_length(others, n_bits, "hamming_distances")
     a, b = as_packed(codes, n_bits), as_packed(others, n_bits)
-    distances: Distances = np.bitwise_count(a[:, None] ^ b[None, :])
-    return distances
+    return np.asarray(np.bitwise_count(a[:, None] ^ b[None, :]))
 
 
 def ball_size(n_bits: int, radius: int) -> int:

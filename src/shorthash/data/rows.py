@@ -78,8 +78,10 @@ class Rows:
         """The same rows, in batches of ``size`` rows."""
         return replace(self, size=size)
 
-    def keep(self, mask: NDArray[np.bool_]) -> Rows:
-        """The rows where ``mask`` is true; nothing is copied."""
+    def keep(self, mask: NDArray[np.bool_] | None) -> Rows:
+        """The rows where ``mask`` is true, or all rows for None; nothing is copied."""
+        if mask is None:
+            return self
         chosen = np.flatnonzero(mask)
         return replace(self, kept=chosen if self.kept is None else self.kept[chosen])
 

@@ -307,8 +307,7 @@ def _training_rows(rng: np.random.Generator, rows: Rows, n_train: int | None, ki
     if n_train is None:
         return rows
     check_count(n_train, "n_train", f"protocol {kind!r}", high=len(rows))
-    drawn: Rows = np.sort(rng.choice(rows, n_train, replace=False))
-    return drawn
+    return np.asarray(np.sort(rng.choice(rows, n_train, replace=False)))
 
 
 def _without(rows: Rows, taken: Rows) -> Rows:

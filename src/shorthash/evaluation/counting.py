@@ -137,8 +137,7 @@ def count_by_codes(
         def listed(i: int, ids: NDArray[np.intp] = ids, low: int = low) -> NDArray[np.int64]:
             grades = grades_of(int(ids[i]), items.groups, n_grades)[items.groups.ids].astype(np.int64)
             query = np.uint64(queries.codes[low + i])
-            order: NDArray[np.int64] = list_by_distance(query, words, grades, items.n_bits, queries.own[low + i])
-            return order
+            return np.asarray(list_by_distance(query, words, grades, items.n_bits, queries.own[low + i]))
 
         ball = block.total[:, : radius + 1].sum(axis=1)
         yield CountedQueries(block.rows, block.total, block.graded, ball, True, listed)

@@ -49,14 +49,12 @@ class Ranking:
     @property
     def n_items(self) -> Counts:
         """Items in every ranking, (m,)."""
-        items: Counts = self.total.sum(axis=1)
-        return items
+        return np.asarray(self.total.sum(axis=1))
 
     @property
     def n_relevant(self) -> Counts:
         """Relevant items in every ranking, (m,)."""
-        relevant: Counts = self.relevant.sum(axis=1)
-        return relevant
+        return np.asarray(self.relevant.sum(axis=1))
 
     def cuts(self, cut: int | Counts | None) -> Counts:
         """How many items of every ranking are shown, (m,): the same for all, one number each, or (None) all of them."""
@@ -66,8 +64,7 @@ class Ranking:
 
     def hits(self, cut: int | Counts | None) -> Floats:
         """Expected number of relevant items among those shown, (m,)."""
-        hits: Floats = _hits(self.total, self.relevant, self.cuts(cut))
-        return hits
+        return np.asarray(_hits(self.total, self.relevant, self.cuts(cut)))
 
 
 def gains_by_grade(rule: str, n_grades: int) -> Floats:
@@ -186,8 +183,7 @@ def precision(ranking: Ranking, cut: int | Counts | None) -> Floats:
     array([0.75])
     """
     shown = np.minimum(ranking.cuts(cut), ranking.n_items)
-    values: Floats = np.divide(ranking.hits(cut), shown, out=np.zeros(len(shown)), where=shown > 0)
-    return values
+    return np.asarray(np.divide(ranking.hits(cut), shown, out=np.zeros(len(shown)), where=shown > 0))
 
 
 def recall(ranking: Ranking, cut: int | Counts | None) -> Floats:
@@ -208,8 +204,7 @@ def recall(ranking: Ranking, cut: int | Counts | None) -> Floats:
     array([0.75])
     """
     R = ranking.n_relevant
-    values: Floats = np.divide(ranking.hits(cut), R, out=np.full(len(R), np.nan), where=R > 0)
-    return values
+    return np.asarray(np.divide(ranking.hits(cut), R, out=np.full(len(R), np.nan), where=R > 0))
 
 
 def ndcg(ranking: Ranking, ideal: Ranking, cut: int) -> Floats:
@@ -236,8 +231,7 @@ def ndcg(ranking: Ranking, ideal: Ranking, cut: int) -> Floats:
     discounts = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2, longest + 2)))])
     gained = _discounted(ranking.total, ranking.gain, discounts)
     best = _discounted(ideal.total, ideal.gain, discounts)
-    values: Floats = np.divide(gained, best, out=np.full(len(best), np.nan), where=best > 0)
-    return values
+    return np.asarray(np.divide(gained, best, out=np.full(len(best), np.nan), where=best > 0))
 
 
 @dataclass(frozen=True)

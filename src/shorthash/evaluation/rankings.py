@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -242,13 +243,8 @@ class CodeHistogram:
             raise InvalidInput(
                 f"A histogram needs items, and one label for each. Got {len(values)} codes and {len(names)} labels."
             )
-        total: CodeHistogram | None = None
-        for low in range(0, len(values), PIECE):
-            part = slice(low, low + PIECE)
-            piece = cls._of_piece(as_packed(values[part], n_bits), names[part], n_bits)
-            total = piece if total is None else total.merge(piece)
-        assert total is not None  # there are items
-        return total
+        parts = (slice(low, low + PIECE) for low in range(0, len(values), PIECE))
+        return reduce(cls.merge, (cls._of_piece(as_packed(values[p], n_bits), names[p], n_bits) for p in parts))
 
     @classmethod
     def _of_piece(cls, packed: PackedCodes, labels: Labels, n_bits: int) -> CodeHistogram:

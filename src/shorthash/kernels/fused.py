@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Beside
+from shorthash._arrays import DeviceCopies
 from shorthash._rounding import SURE, Scored
 from shorthash._types import Floats
 
@@ -63,7 +63,7 @@ class FusedScores:
         self.constant = np.asarray(intercept + middle.astype(np.float64) @ projection, dtype=np.float64)
         self.norm_scale = float(-exponents[d, 0])
         self.doubt = _doubt(weights, mean, projection)
-        self.beside = Beside(
+        self.copies = DeviceCopies(
             np.pad(np.asarray(shift, dtype=np.float32), (0, -d % COLUMNS)),
             *_halves(factors),
             np.pad(exponents[d + 1], (0, spare), constant_values=NOWHERE).astype(np.float32),
@@ -86,7 +86,7 @@ class FusedScores:
         """Scores of rows, float64, (n, n_bits), with the bounds below which their signs are in doubt."""
         torch = importlib.import_module("torch")
         out = torch.empty((len(rows), self.n_bits), dtype=torch.float64, device=rows.device)
-        *arrays, doubt = self.beside.of(rows)
+        *arrays, doubt = self.copies.of(rows)
         size = max(ROWS, BATCH_NUMBERS // len(arrays[0]))
         for start in range(0, len(rows), size):
             self._score(rows[start : start + size].contiguous(), arrays, out[start : start + size])
@@ -146,8 +146,7 @@ def _doubt(weights: Any, mean: Floats, projection: Floats) -> Floats:
     steps = max(1.0, (len(weights) - 2) / 256)
     off = 1.0 + 4.0 * steps * np.abs(weights[-1].astype(np.float64))
     likely = np.clip(mean, 0.0, 1.0) if mean.any() else np.ones(len(mean))
-    bounds: Floats = DOUBT * 2.0**-24 * np.sqrt((likely * off**2) @ projection**2)
-    return bounds
+    return np.asarray(DOUBT * 2.0**-24 * np.sqrt((likely * off**2) @ projection**2))
 
 
 def _within_halves(values: Floats, axis: int | None = None) -> tuple[Floats, Any]:

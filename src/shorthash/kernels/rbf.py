@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shorthash._arrays import Beside, capped_exp, is_foreign, like, namespace, to_numpy
+from shorthash._arrays import DeviceCopies, capped_exp, is_foreign, like, namespace, to_numpy
 from shorthash._rounding import FEW, UNIT, Rounded, norms
 from shorthash._types import Features, Floats
 from shorthash._validation import check_choice, check_count, check_weight
@@ -259,7 +259,7 @@ class ExponentialMap:
             [2 * self.scale * moved.T, np.full(len(moved), -self.scale), -self.scale * squares]
         )
         self.radius = float(np.sqrt(squares.max()))
-        self.beside = Beside(self.shift, self.weights)
+        self.copies = DeviceCopies(self.shift, self.weights)
 
     def __call__(self, batch: Any) -> Any:
         """Kernel features of a batch, (n, m), not centred."""
@@ -293,7 +293,7 @@ class ExponentialMap:
     def _with_norms(self, batch: Any) -> tuple[Any, Any]:
         """Features, and squared norms of the shifted rows, (n, 1)."""
         xp = namespace(batch)
-        shift, weights = self.beside.of(batch)
+        shift, weights = self.copies.of(batch)
         n, d = batch.shape
         left = xp.empty((n, d + 2), dtype=xp.float64, **({"device": batch.device} if is_foreign(batch) else {}))
         left[:, :d] = batch
@@ -311,8 +311,7 @@ def _squared_distances(A: Features, B: Features) -> Floats:
     shift = B.mean(axis=0, dtype=np.float64)
     a, b = A - shift, B - shift
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2.0 * (a @ b.T)
-    clipped: Floats = np.maximum(squares, 0.0)
-    return clipped
+    return np.asarray(np.maximum(squares, 0.0))
 
 
 def _measured(

@@ -111,7 +111,7 @@ class CCAITQ(SupervisedHasher):
         n_bits = self._check_length(self.n_features_in_, len(groups.classes))
         rng = check_random_state(self.random_state)
         n_dropped = len(rows) - groups.n_samples
-        mean, rows = centred(rows if groups.kept is None else rows.keep(groups.kept))
+        mean, rows = centred(rows.keep(groups.kept))
         W, correlations = _canonical_directions(GroupStatistics.of(rows, groups), n_bits, self.ridge)
         V = W * correlations
         R, objective = learn_rotation(rows.times(V), self.max_iter, rng)

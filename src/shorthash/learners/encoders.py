@@ -175,7 +175,7 @@ class CodewordHasher(MetaHasher):
         self._check_table_length(learner)
         learner.fit(rows.X, y)
         groups = _label_sets_of(learner, y, len(rows))
-        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        kept = rows.keep(groups.kept)
         model, held_out = fit_ridge(kept, groups, ridge) if self.scores == "ridge" else fit_logistic(kept, groups, rng)
         self.estimator_, self.scores_ = learner, model
         self.classes_, self.label_sets_ = learner.classes_, groups.rows

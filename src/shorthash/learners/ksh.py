@@ -105,7 +105,7 @@ class KSH(SupervisedHasher):
         n_bits = self._check_length(self.n_features_in_)
         rng = check_random_state(self.random_state)
         n_dropped = len(rows) - groups.n_samples
-        mean, rows = centred(rows if groups.kept is None else rows.keep(groups.kept))
+        mean, rows = centred(rows.keep(groups.kept))
         chosen = _labelled_rows(len(rows), most, rng)
         residual = _Residual.of(groups, chosen, n_bits)
         A, objective, n_iter = _solve(rows.take(chosen).astype(np.float64), residual, n_bits, self.max_iter, self.tol)
@@ -155,8 +155,7 @@ class _Residual:
 
     def times(self, V: Floats) -> Floats:
         """S_l V, (n, k), for V (n, k)."""
-        product: Floats = self.scale * self._similar(self.Et @ V)[self.ids] - self.H @ (self.H.T @ V)
-        return product
+        return np.asarray(self.scale * self._similar(self.Et @ V)[self.ids] - self.H @ (self.H.T @ V))
 
     def value(self, v: Floats) -> float:
         """v'S_l v."""

@@ -25,7 +25,7 @@ from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning
-from shorthash.learners.solvers import Ridge
+from shorthash.learners.solvers import Ridge, sign_guard
 from shorthash.learners.sums import GroupStatistics, SumHasher
 
 
@@ -72,9 +72,27 @@ class LabelCodeHasher(SumHasher):
         return self
 
     def _run(self, seen: GroupStatistics, space: _BySet | _BySample) -> _Run:
+        """H -> F -> P until the codes stop changing; P starts at 0."""
         term = self._label_term(seen)
-        start = term.start(np.random.RandomState(self._seed))
-        return _alternate(seen, space, term, start, self.nu, self.ridge, self.max_iter)
+        F = term.start(np.random.RandomState(self._seed))
+        p_ridge = Ridge(seen.gram, self.ridge)
+        P = np.zeros((seen.n_features, F.shape[1]))
+        codes: Codes | None = None
+        values: list[float] = []
+        converged = False
+        while len(values) < self.max_iter and not converged:
+            previous = codes
+            codes = space.h_step(F, P)
+            EtH, XtH = space.sums(codes)
+            F, penalty = term.step(EtH)
+            P = p_ridge.solve(XtH)
+            n_entries = seen.n_samples * F.shape[1]
+            labels = n_entries - 2 * np.sum(F * EtH) + np.sum(seen.counts[:, None] * F**2) + penalty
+            features = n_entries - 2 * np.sum(P * XtH) + np.sum(P * (seen.gram @ P)) + self.ridge * np.sum(P**2)
+            values.append(float(labels + self.nu * features))
+            converged = previous is not None and np.array_equal(codes, previous)
+        H = codes if isinstance(space, _BySample) else None
+        return _Run(sign(EtH), H, P, np.array(values), converged, space.guard)
 
 
 @dataclass(frozen=True)
@@ -89,35 +107,6 @@ class _Run:
     guard: float  # largest dropped term over smallest kept one; below 1 the codes are proven
 
 
-def _alternate(
-    seen: GroupStatistics,
-    space: _BySet | _BySample,
-    term: LabelTerm,
-    F: Floats,
-    nu: float,
-    ridge: float,
-    max_iter: int,
-) -> _Run:
-    """H -> F -> P until the codes stop changing; P starts at 0."""
-    p_ridge = Ridge(seen.gram, ridge)
-    P = np.zeros((seen.n_features, F.shape[1]))
-    codes: Codes | None = None
-    values: list[float] = []
-    converged = False
-    while len(values) < max_iter and not converged:
-        previous = codes
-        codes = space.h_step(F, P)
-        EtH, XtH = space.sums(codes)
-        F, penalty = term.step(EtH)
-        P = p_ridge.solve(XtH)
-        n_entries = seen.n_samples * F.shape[1]
-        labels = n_entries - 2 * np.sum(F * EtH) + np.sum(seen.counts[:, None] * F**2) + penalty
-        features = n_entries - 2 * np.sum(P * XtH) + np.sum(P * (seen.gram @ P)) + ridge * np.sum(P**2)
-        values.append(float(labels + nu * features))
-        converged = previous is not None and np.array_equal(codes, previous)
-    return _Run(sign(EtH), codes if isinstance(space, _BySample) else None, P, np.array(values), converged, space.guard)
-
-
 class _BySet:
     """One code per label set: H = E C, and nu X P is dropped from the H-step."""
 
@@ -128,11 +117,7 @@ class _BySet:
 
     def h_step(self, F: Floats, P: Floats) -> Codes:
         """C = sgn(F), (u, L)."""
-        dropped = self.nu * self.seen.largest_products(P)  # (L,)
-        smallest = np.abs(F).min(axis=0)
-        margin = np.divide(dropped, smallest, out=np.full(len(dropped), np.inf), where=smallest > 0)
-        margin[dropped == 0] = 0.0
-        self.guard = max(self.guard, float(margin.max()))
+        self.guard = max(self.guard, sign_guard(self.nu * self.seen.largest_products(P), F))
         return sign(F)
 
     def sums(self, C: Codes) -> tuple[Floats, Floats]:

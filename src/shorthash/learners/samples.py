@@ -126,7 +126,7 @@ class SampleHasher(SupervisedHasher):
         rows = self._training_rows(X)
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
         self._warn_of_collisions(len(groups.classes))
-        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        kept = rows.keep(groups.kept)
         samples = Samples.of(kept, groups)
         outcome = self._solve(samples, check_random_state(self.random_state))
         self._set_hash_function(outcome.projection, outcome.codes)

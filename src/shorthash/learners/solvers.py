@@ -175,6 +175,14 @@ def _pull(bits: Floats, A: Floats, bit: int, weights: Floats | None) -> Floats:
     return np.asarray(pulled if weights is None else weights * pulled)
 
 
+def sign_guard(dropped: Floats, scores: Floats) -> float:
+    """Largest dropped term, (L,), over the smallest score of its bit, (u, L); below 1 no sign can change."""
+    smallest = np.abs(scores).min(axis=0)
+    ratio = np.divide(dropped, smallest, out=np.full(len(dropped), np.inf), where=smallest > 0)
+    ratio[dropped == 0] = 0.0
+    return float(ratio.max())
+
+
 def similar_sums(rows: NDArray[np.uint8], V: Floats) -> Floats:
     """T V, (u, k): for every group, the sums of its similar groups minus those of its dissimilar ones."""
     total = V.sum(axis=0)

@@ -63,8 +63,7 @@ class GroupStatistics:
 
     def mean(self) -> Floats:
         """Mean row, (d,)."""
-        mean: Floats = self.sums.sum(axis=1) / self.counts.sum()
-        return mean
+        return np.asarray(self.sums.sum(axis=1) / self.counts.sum())
 
     def centred(self, mean: Floats) -> GroupStatistics:
         """The statistics of the same rows with ``mean`` subtracted from each; the rows themselves are not needed."""
@@ -176,14 +175,14 @@ class _Sums:
     def of(cls, batch: Any, ids: Any, u: int) -> _Sums:
         """Sums over the rows of a batch."""
         if is_foreign(batch):
-            return cls._elsewhere(batch, ids, u)
+            return cls._on_device(batch, ids, u)
         X = np.asarray(batch, dtype=np.float64)  # (b, d)
         E: Any = sparse.csr_array((np.ones(len(ids)), (ids, np.arange(len(ids)))), shape=(u, len(ids)))
         largest = float(np.sqrt(np.einsum("ij,ij->i", X, X).max()))
         return cls(np.bincount(ids, minlength=u), E @ X, X.T @ X, largest)
 
     @classmethod
-    def _elsewhere(cls, batch: Any, ids: Any, u: int) -> _Sums:
+    def _on_device(cls, batch: Any, ids: Any, u: int) -> _Sums:
         xp = namespace(batch)
         X = xp.astype(batch, xp.float64, copy=False)
         groups = like(np.arange(u), batch)
@@ -237,7 +236,7 @@ class BlockSums:
             keep_device=True,
         )
         rows = Rows(block.X, self.owner, () if self.features is None else (self.features,), first=block.first)
-        return GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
+        return GroupStatistics.of(rows.keep(groups.kept), groups)
 
 
 @dataclass(frozen=True)
@@ -346,7 +345,7 @@ class SumHasher(SupervisedHasher):
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled, keep_device=True)
         self._check_groups(groups)
         rows.check_varied()
-        kept = rows if groups.kept is None else rows.keep(groups.kept)
+        kept = rows.keep(groups.kept)
         statistics = GroupStatistics.of(kept, groups)
         return Summed(statistics, len(rows) - len(kept), kept, replace(groups, ids=to_numpy(groups.ids)))
 
@@ -369,7 +368,7 @@ class SumHasher(SupervisedHasher):
             drop_unlabelled=self.drop_unlabelled,
         )
         self._check_groups(groups)
-        statistics = GroupStatistics.of(rows if groups.kept is None else rows.keep(groups.kept), groups)
+        statistics = GroupStatistics.of(rows.keep(groups.kept), groups)
         return Summed(statistics, len(rows) - groups.n_samples)
 
     def remaining(self, less: Summed) -> GroupStatistics:

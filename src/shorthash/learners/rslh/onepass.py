@@ -20,7 +20,7 @@ import numpy as np
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.learners.rslh.steps import Problem, Run, objective, settled, start, w_step
-from shorthash.learners.solvers import Ridge
+from shorthash.learners.solvers import Ridge, sign_guard
 
 EIGEN_TOLERANCE = 1e-10  # eigenvalues of Q'Q below this share of the largest count as 0
 
@@ -114,11 +114,7 @@ def _h_step(problem: Problem, C: Codes, B: _Pair, W: Floats, V: Floats) -> tuple
         captured = problem.similarity.captured(_code_sums(problem, C))
         if captured is not None:
             scores = scores + w.gamma * problem.scale * (C - captured)
-    dropped = w.beta * problem.statistics.largest_products(B.x)  # (L,)
-    smallest = np.abs(scores).min(axis=0)
-    margin = np.divide(dropped, smallest, out=np.full(len(dropped), np.inf), where=smallest > 0)
-    margin[dropped == 0] = 0.0
-    return sign(scores), float(margin.max())
+    return sign(scores), sign_guard(w.beta * problem.statistics.largest_products(B.x), scores)
 
 
 def _complete(problem: Problem, basis: _Pair, z: Floats, rng: np.random.RandomState) -> _Pair:
@@ -159,15 +155,6 @@ def _x_sums(problem: Problem, B: _Pair) -> Floats:
 def _objective(problem: Problem, B: _Pair, C: Codes, W: Floats, V: Floats, P: Floats) -> float:
     """J of the current iterate."""
     EtB, EtH = _group_sums(problem, B), _code_sums(problem, C)
-    return objective(
-        problem,
-        W=W,
-        V=V,
-        EtB=EtB,
-        EtH=EtH,
-        BtB=_inner(problem, B, B),
-        HtH=C.T.astype(np.float64) @ EtH,
-        trHtB=float(np.sum(C * EtB)),
-        XtB=_x_sums(problem, B),
-        P=P,
-    )
+    BtB, XtB = _inner(problem, B, B), _x_sums(problem, B)
+    HtH, trHtB = C.T.astype(np.float64) @ EtH, float(np.sum(C * EtB))
+    return objective(problem, W=W, V=V, EtB=EtB, EtH=EtH, BtB=BtB, HtH=HtH, trHtB=trHtB, XtB=XtB, P=P)

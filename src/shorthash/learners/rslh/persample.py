@@ -88,15 +88,6 @@ def _h_step(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, B: 
 def _objective(problem: Problem, Et: Any, B: Floats, H: Codes, W: Floats, V: Floats, XtB: Floats, P: Floats) -> float:
     """J of the current iterate."""
     Hf = H.astype(np.float64)
-    return objective(
-        problem,
-        W=W,
-        V=V,
-        EtB=Et @ B,
-        EtH=Et @ Hf,
-        BtB=B.T @ B,
-        HtH=Hf.T @ Hf,
-        trHtB=float(np.sum(Hf * B)),
-        XtB=XtB,
-        P=P,
-    )
+    EtB, EtH, BtB = Et @ B, Et @ Hf, B.T @ B
+    HtH, trHtB = Hf.T @ Hf, float(np.sum(Hf * B))
+    return objective(problem, W=W, V=V, EtB=EtB, EtH=EtH, BtB=BtB, HtH=HtH, trHtB=trHtB, XtB=XtB, P=P)
