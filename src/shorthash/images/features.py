@@ -43,23 +43,17 @@ class ImageFeatures(ABC):
 
     Attributes
     ----------
+    recipe : everything that determines the rows, as plain values; ``make_features`` reads it back
+    files : files that the recipe refers to; they must be stored with it
     size : side of the square that an image is cut and scaled to
-    in_workers : whether ``compute`` is better done by worker processes, too
+    in_workers : whether ``compute`` should also be done by worker processes
     """
 
+    recipe: Recipe
+    files: tuple[Path, ...] = ()
     size: int = SIZE
     in_workers = False
     _not_pickled: tuple[str, ...] = ()  # attributes that worker processes do not need and may be unable to receive
-
-    @property
-    @abstractmethod
-    def recipe(self) -> Recipe:
-        """Everything that determines the rows, as plain values; ``make_features`` reads it back."""
-
-    @property
-    def files(self) -> list[Path]:
-        """Files that the recipe refers to; they must be stored with it."""
-        return []
 
     def prepare(self, image: Image) -> NDArray[Any]:
         """An array of one RGB image, of the same shape and type for all images; here its middle square."""
@@ -99,11 +93,7 @@ class GistFeatures(ImageFeatures):
 
     def __init__(self, size: int = 128) -> None:
         self.size = check_count(size, "size", "GistFeatures", low=16, high=1024)
-
-    @property
-    def recipe(self) -> Recipe:
-        """Kind, size and dimension."""
-        return {"kind": "gist", "size": self.size, "dimension": DIMENSION}
+        self.recipe = {"kind": "gist", "size": self.size, "dimension": DIMENSION}
 
     def prepare(self, image: Image) -> NDArray[Any]:
         """The grey square."""
@@ -127,13 +117,9 @@ class CallableFeatures(ImageFeatures):
     _not_pickled = ("function",)
 
     def __init__(self, function: Callable[[NDArray[np.uint8]], Any], name: str, size: int = SIZE) -> None:
-        self.function, self.name = function, str(name)
+        self.function = function
         self.size = check_count(size, "size", "CallableFeatures")
-
-    @property
-    def recipe(self) -> Recipe:
-        """Kind, name and size; the function itself cannot be stored and must be passed again."""
-        return {"kind": "callable", "name": self.name, "size": self.size}
+        self.recipe = {"kind": "callable", "name": str(name), "size": self.size}  # the function cannot be stored
 
     def compute(self, batch: NDArray[Any]) -> NDArray[Any]:
         """The result of the function."""
@@ -151,11 +137,7 @@ class EfficientNetLite0(ImageFeatures):
 
     def __init__(self) -> None:
         self._network: Any = None
-
-    @property
-    def recipe(self) -> Recipe:
-        """Kind, size and dimension."""
-        return {"kind": "efficientnet-lite0", "size": self.size, "dimension": 1280}
+        self.recipe = {"kind": "efficientnet-lite0", "size": self.size, "dimension": 1280}
 
     def compute(self, batch: NDArray[Any]) -> NDArray[Any]:
         """Mean over the 7 x 7 positions of the last layer, (n, 1280)."""
@@ -188,6 +170,7 @@ class OnnxFeatures(ImageFeatures):
         std: Sequence[float] = IMAGENET_STD,
     ) -> None:
         self.path = Path(path)
+        self.files = (self.path,)
         self.mean, self.std = [float(m) for m in mean], [float(s) for s in std]
         if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
             raise InvalidInput(f"OnnxFeatures takes 3 means and 3 positive stds. Got {self.mean} and {self.std}.")
@@ -199,6 +182,14 @@ class OnnxFeatures(ImageFeatures):
         self.channels_first = self._input.shape[1] == 3
         side = self._input.shape[2]
         self.size = side if isinstance(side, int) and side > 0 else SIZE
+        self.recipe = {
+            "kind": "onnx",
+            "file": self.path.name,
+            "sha256": self.sha256,
+            "size": self.size,
+            "mean": self.mean,
+            "std": self.std,
+        }
 
     @classmethod
     def from_recipe(cls, recipe: Mapping[str, Any], folder: str | os.PathLike[str] | None = None) -> OnnxFeatures:
@@ -212,23 +203,6 @@ class OnnxFeatures(ImageFeatures):
         if recipe.get("sha256", made.sha256) != made.sha256:
             raise DamagedFile(f"{made.path} is not the model that the features were made with; restore it from a copy.")
         return made
-
-    @property
-    def recipe(self) -> Recipe:
-        """Kind, name and checksum of the file, and how images are put into it."""
-        return {
-            "kind": "onnx",
-            "file": self.path.name,
-            "sha256": self.sha256,
-            "size": self.size,
-            "mean": self.mean,
-            "std": self.std,
-        }
-
-    @property
-    def files(self) -> list[Path]:
-        """The model."""
-        return [self.path]
 
     def compute(self, batch: NDArray[Any]) -> NDArray[Any]:
         """First output of the model, (n, dimension)."""
