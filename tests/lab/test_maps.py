@@ -39,7 +39,7 @@ def test_bucket_map_shades_by_occupancy(drawn):
 
 @pytest.mark.parametrize("n_bits", [1, 3, 8, 12])
 def test_bucket_map_of_any_length(n_bits):
-    figure = draw_bucket_map(codes_of([0, 1], n_bits))
+    figure = draw_bucket_map(codes_of([0, 1], n_bits), ["a", "b"])
     assert words(figure)[-1] == f"{n_bits} bits: 2 of {2**n_bits} buckets hold items"
 
 
@@ -54,7 +54,7 @@ def test_neighbours_on_the_map_differ_in_one_bit(n_bits):
 
 def test_bucket_map_of_long_codes():
     with pytest.raises(InvalidInput, match=r"A bucket map needs codes of at most 12 bits\. Got 13 instead\."):
-        draw_bucket_map(codes_of([0], 13))
+        draw_bucket_map(codes_of([0], 13), ["a"])
 
 
 def test_discs_hold_their_samples_and_never_touch(seed):

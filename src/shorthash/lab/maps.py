@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from shorthash._labels import group_labels
 from shorthash._validation import require_extra
 from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import InvalidInput
@@ -39,16 +38,16 @@ WHOLE_BITS = 6  # up to this length all codes are embedded
 PERPLEXITY = 4.0  # neighbours that a code of few bits has
 
 
-def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure:
+def draw_bucket_map(codes: ArrayLike, classes: ArrayLike) -> Figure:
     """All codes of a length as a grid whose neighbours differ in one bit, shaded by how many items each holds.
 
-    The edges are neighbours too, as on a torus. Where there is room, a bucket names the classes that make up a tenth
-    of it or more, the largest first, and its number of items.
+    The edges are neighbours too, as on a torus. A bucket shows the classes of a tenth of its items or more, the most
+    frequent first, and its number of items; on a large grid, only its most frequent class.
 
     Parameters
     ----------
     codes : (n_samples, n_bits) signs, at most 12 bits
-    labels : their class labels, or an indicator matrix; without them only numbers are shown
+    classes : (n_samples,) class of every item
     """
     signs = as_codes(codes)
     n_bits = signs.shape[1]
@@ -57,7 +56,8 @@ def draw_bucket_map(codes: ArrayLike, labels: ArrayLike | None = None) -> Figure
     grid = _gray_grid(n_bits)
     packed = pack(signs).astype(np.int64)
     counts = np.bincount(packed, minlength=1 << n_bits)[grid]
-    names = _bucket_names(packed, labels)
+    labels = np.asarray(classes)
+    names = {int(code): _main_classes(labels[packed == code], SHOWN_SHARE) for code in np.unique(packed)}
     with figure_style():
         occupied = int(np.count_nonzero(counts))
         title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
@@ -177,9 +177,7 @@ def _dot(number: int, diameter: float) -> dict[str, Any]:
 
 def _name_disc(axes: Any, points: NDArray[np.float64], labels: NDArray[Any], code: NDArray[Any]) -> None:
     """The code and its main classes, above the disc."""
-    values, counts = np.unique(labels, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    main = [str(values[i]) for i in order if counts[i] >= NAMED_SHARE * counts.sum()] or [str(values[order[0]])]
+    main = _main_classes(labels, NAMED_SHARE)
     bits = "".join("1" if sign > 0 else "0" for sign in code)
     top = (float(points[:, 0].mean()), float(points[:, 1].max()))
     axes.annotate(
@@ -201,22 +199,14 @@ def _gray_grid(n_bits: int) -> NDArray[np.int64]:
     return (gray_rows[:, None] << low) | gray_columns[None, :]
 
 
-def _bucket_names(packed: NDArray[np.int64], labels: ArrayLike | None) -> dict[int, str]:
-    """For every occupied code the classes that are common in it, the most frequent first."""
-    if labels is None:
-        return {}
-    groups = group_labels(labels, owner="draw_bucket_map", n_samples=len(packed))
-    titles = [", ".join(str(name) for name in groups.classes[row.astype(bool)].tolist()) for row in groups.rows]
-    names = {}
-    for code in np.unique(packed):
-        ids, counts = np.unique(groups.ids[packed == code], return_counts=True)
-        ranked = ids[np.argsort(-counts, kind="stable")]
-        kept = ranked[: max(1, int((counts >= SHOWN_SHARE * counts.sum()).sum()))]
-        names[int(code)] = " ".join(titles[i] for i in kept)
-    return names
+def _main_classes(labels: NDArray[Any], share: float) -> list[str]:
+    """The classes that make up this share of some items, or else the most frequent; most frequent first."""
+    values, counts = np.unique(labels, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return [str(values[i]) for i in order if counts[i] >= share * counts.sum()] or [str(values[order[0]])]
 
 
-def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], names: dict[int, str]) -> None:
+def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], names: dict[int, list[str]]) -> None:
     """A grid of lines, and one square per occupied code; fuller is darker."""
     patches = require_extra("matplotlib.patches", "report", "Drawing figures")
     n_rows, n_columns = grid.shape
@@ -228,22 +218,14 @@ def _draw_cells(axes: Axes, grid: NDArray[np.int64], counts: NDArray[np.int64], 
         fill = {"facecolor": SERIES[0], "alpha": 0.15 + 0.85 * share, "linewidth": 0}
         axes.add_patch(patches.Rectangle((column, row), 1, 1, **fill))
         colour = PALETTE["on-series"] if share > 0.5 else PALETTE["ink"]
-        name = names.get(int(grid[row, column]), "")
-        _write_cell(axes, (column, row), name, int(counts[row, column]), colour, n_columns <= LABELLED_CELLS)
+        main = names[int(grid[row, column])]
+        centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
+        if n_columns <= LABELLED_CELLS:
+            axes.text(column + 0.5, row + 0.36, " ".join(main), fontsize=10, fontweight="bold", **centred)
+            axes.text(column + 0.5, row + 0.74, str(counts[row, column]), fontsize=7.5, **centred)
+        else:
+            axes.text(column + 0.5, row + 0.5, main[0], fontsize=6, **centred)
     axes.set_xlim(0, n_columns)
     axes.set_ylim(n_rows, 0)
     axes.set_aspect("equal")
     axes.axis("off")
-
-
-def _write_cell(axes: Axes, corner: tuple[int, int], name: str, count: int, colour: str, roomy: bool) -> None:
-    """The text of a bucket: its classes above its number of items, or its first class if the cell is small."""
-    x, y = corner[0] + 0.5, corner[1] + 0.5
-    centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
-    if not roomy:
-        axes.text(x, y, name.split(" ")[0], fontsize=6, **centred)
-    elif name:
-        axes.text(x, y - 0.14, name, fontsize=10, fontweight="bold", **centred)
-        axes.text(x, y + 0.24, str(count), fontsize=7.5, **centred)
-    else:
-        axes.text(x, y, str(count), fontsize=9, **centred)
