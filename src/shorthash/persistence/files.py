@@ -307,9 +307,13 @@ def _as_header(contents: Mapping[str, Any]) -> bytes:
 
 def _write_arrays(file: Path, header: bytes, arrays: list[Array]) -> str:
     """Write header and arrays, and return the checksum of the whole file."""
+    return _write_synced(file, [len(header).to_bytes(8, "little"), header, *map(_bytes_of, arrays)])
+
+
+def _write_synced(file: Path, parts: list[bytes | memoryview]) -> str:
+    """Write a file, force it to disk, and return its checksum."""
     checksum = hashlib.sha256()
     with file.open("wb") as target:
-        parts: list[bytes | memoryview] = [len(header).to_bytes(8, "little"), header, *map(_bytes_of, arrays)]
         for part in parts:
             checksum.update(part)
             target.write(part)
@@ -448,10 +452,7 @@ def _write_array_file(file: Path, arrays: Mapping[str, Array]) -> dict[str, Any]
 def _write_meta(file: Path, meta: Mapping[str, Any], array_file: Mapping[str, Any]) -> None:
     contents = {**_head(), **meta, "arrays": array_file}
     contents["checksum"] = _digest(_canonical(contents))
-    with file.open("wb") as target:
-        target.write(json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n")
-        target.flush()
-        os.fsync(target.fileno())
+    _write_synced(file, [json.dumps(contents, indent=1, allow_nan=False).encode() + b"\n"])
 
 
 def _read_folder_meta(path: Path) -> dict[str, Any]:

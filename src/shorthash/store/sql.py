@@ -309,18 +309,19 @@ class Session(ABC):
     def register(self, version: Version) -> CollectionInfo:
         """Write the facts about a new collection with one version."""
         self._known = CollectionInfo(self._name, version.name, next_number=version.number + 1)
-        places = ", ".join("?" * len(COLUMNS))
-        self.run(
-            f"INSERT INTO shorthash_collections({', '.join(COLUMNS)}) VALUES ({places})", _column_values(self._known)
-        )
         self.save(replace(self._known, versions={version.name: version}))
         return self.collection
 
     def save(self, info: CollectionInfo) -> None:
-        """Write changed facts about the collection."""
+        """Write new or changed facts about the collection."""
         before, after = self.collection.versions, info.versions
-        settings = ", ".join(f"{column} = ?" for column in COLUMNS)
-        self.run(f"UPDATE shorthash_collections SET {settings} WHERE name = ?", [*_column_values(info), self._name])
+        places = ", ".join("?" * len(COLUMNS))
+        changes = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
+        self.run(
+            f"INSERT INTO shorthash_collections({', '.join(COLUMNS)}) VALUES ({places})"
+            f" ON CONFLICT (name) DO UPDATE SET {changes}",
+            [getattr(info, column) for column in COLUMNS],
+        )
         for name in before.keys() - after.keys():
             self.run("DELETE FROM shorthash_versions WHERE collection = ? AND name = ?", [self._name, name])
         for name in after.keys() - before.keys():
@@ -542,10 +543,6 @@ class Session(ABC):
 
 def _all_of(conditions: list[Clause]) -> Clause:
     return " AND ".join(sql for sql, _ in conditions), [value for _, values in conditions for value in values]
-
-
-def _column_values(info: CollectionInfo) -> list[Any]:
-    return [getattr(info, column) for column in COLUMNS]
 
 
 def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:

@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shorthash._validation import check_count, check_weight
@@ -279,11 +279,9 @@ class _Answer:
         """Answer with one sentence, unless an answer has begun."""
         if self.status:
             return
-        content = orjson.dumps({"detail": detail})
-        lines = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
-        lines += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        await self.send({"type": "http.response.start", "status": status, "headers": lines})
-        await self.send({"type": "http.response.body", "body": content})
+        response = JSONResponse({"detail": detail}, status, headers)
+        await self.send({"type": "http.response.start", "status": status, "headers": response.raw_headers})
+        await self.send({"type": "http.response.body", "body": response.body})
 
 
 class Body:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -299,10 +300,9 @@ def parse_id(text: str, ids: AnyIds) -> int | str:
     """An id from an address: an integer if the ids of the collection are integers; else InvalidInput."""
     if ids.dtype.kind != "i":
         return text
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and len(digits) < 20:
+    with suppress(ValueError):
         number = int(text)
-        if str(number) == text and -(1 << 63) <= number < 1 << 63:
+        if str(number) == text and -(1 << 63) <= number < 1 << 63:  # only one text for every id
             return number
     example = ids[len(ids) // 2] if len(ids) else "one after adding items"
     raise InvalidInput(f"There is no item {_short(text)}: ids are integers here; try {example}.")

@@ -105,10 +105,10 @@ class PageQuery:
 
 
 def _number(text: str, default: int, low: int, high: int) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+    try:
+        return min(max(int(text), low), high)
+    except ValueError:
         return default
-    return min(max(int(text), low), high)
 
 
 def default_radius(n_bits: int) -> int:
