@@ -36,9 +36,9 @@ def test_a_full_disk_leaves_the_old_state(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(PersistenceError, match=r"No space left on device; what was saved there before is unchanged"):
         save(fitted(np.zeros(2)), tmp_path / "model")
-    with pytest.raises(PersistenceError, match=r"Cannot write .*fresh: No space left on device; choose a folder"):
+    with pytest.raises(PersistenceError, match=r"Cannot write .*fresh: No space left on device; choose a writable"):
         save(fitted(), tmp_path / "fresh")
-    with pytest.raises(PersistenceError, match=r"Cannot write .*index: No space left on device; choose a folder"):
+    with pytest.raises(PersistenceError, match=r"Cannot write .*index: No space left on device; choose a writable"):
         save(ScanIndex(4), tmp_path / "index")
     assert load(tmp_path / "model").value_.tolist() == [1, 1]
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["arrays.safetensors", "meta.json", "model"]
@@ -93,7 +93,7 @@ def test_a_read_only_folder_is_a_clear_error():
                 ("new", ScanIndex(4)),
             ):
                 with pytest.raises(
-                    PersistenceError, match=f"Cannot write .*{name}: Permission denied.*; choose a folder"
+                    PersistenceError, match=f"Cannot write .*{name}: Permission denied.*; choose a writable"
                 ):
                     save(value, Path(folder) / name)
             assert load(Path(folder) / "model").value_.tolist() == [1, 1]

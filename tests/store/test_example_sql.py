@@ -1,4 +1,4 @@
-"""The SQL we hand out does what it says, in both databases, at any code length."""
+"""The printed SQL does what it says, in both databases, at any code length."""
 
 import sqlite3
 

@@ -134,7 +134,7 @@ def test_what_was_acknowledged_survives_kill_9(folder, rows):
     with Collection(folder) as after:
         assert (
             120 + len(acknowledged) <= len(after) <= 120 + len(acknowledged) + 3
-        )  # what was on its way may be there, untold
+        )  # a write that was not acknowledged may be on disk
         for (number, item), found in zip(
             acknowledged, after.items([number for number, _ in acknowledged]), strict=True
         ):

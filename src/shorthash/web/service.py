@@ -60,14 +60,13 @@ class Service:
         """Run a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def write(self, deadline: asyncio.Timeout | None, work: Callable[[], T]) -> T:
+    async def write(self, deadline: asyncio.Timeout, work: Callable[[], T]) -> T:
         """Change the collection, one request after another.
 
         Waiting counts towards the time limit; a write that has begun is finished, however long it takes.
         """
         async with self._writing:
-            if deadline is not None:
-                deadline.reschedule(None)
+            deadline.reschedule(None)
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._writer, work)
             finally:
