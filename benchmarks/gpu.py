@@ -1,11 +1,13 @@
 """Fit and encode on a GPU: ``PYTHONPATH=src python benchmarks/gpu.py --output gpu.json``.
 
 Rows are made on the device, block by block, twice: once to draw anchors from the whole, once to add up the sums. Needs
-torch (or CuPy: ``--package cupy``), NumPy, SciPy, scikit-learn and numba. Three things are measured:
+torch (or CuPy: ``--package cupy``), NumPy, SciPy, scikit-learn and numba. Four things are measured:
 
 1. ``fit`` on all rows, in seconds, the making of the rows included, and what the making alone takes;
 2. ``transform``, in rows per second, on blocks that lie in the memory of the device;
-3. what differs from the same fit on the CPU, on some of the rows: projections, and bits of codes.
+3. what differs from the same fit on the CPU, on some of the rows: projections, and bits of codes;
+4. the same of EAPH (``auto``), on rows that lie in the memory of the device: fit, encode, mAP of other rows, and rows
+   whose code differs from that of the model fitted on the CPU.
 
 ``--record FILE`` stores a result that another machine has written as docs/data/gpu.json.
 """
@@ -40,6 +42,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--bits", type=int, default=12)
     parser.add_argument("--check-rows", type=int, default=100_000, help="rows of the comparison with the CPU")
+    parser.add_argument("--eaph-rows", type=int, default=10_000_000)
+    parser.add_argument("--eaph-classes", type=int, default=1000)
     parser.add_argument("--package", choices=["torch", "cupy"], default="torch")
     parser.add_argument("--device", default="cuda", help="device of torch")
     parser.add_argument("--output", type=Path, help="file to write the figures to")
@@ -56,7 +60,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All figures."""
-    maker = {"torch": TorchRows, "cupy": CupyRows}[options.package](options)
+    maker = maker_of(options)
     warm_up(maker, options)
     return {
         "rows": options.rows,
@@ -69,8 +73,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "fit": timed_fit(maker, options),
         "encode": timed_encoding(maker, options),
         "exactness": compared_with_cpu(maker, options),
+        "eaph": eaph(options),
         "versions": {"python": platform.python_version(), "numpy": np.__version__, **maker.versions()},
     }
+
+
+def maker_of(options: argparse.Namespace) -> Any:
+    """What makes rows."""
+    return {"torch": TorchRows, "cupy": CupyRows}[options.package](options)
 
 
 class TorchRows:
@@ -222,6 +232,39 @@ def compared_with_cpu(maker: Any, options: argparse.Namespace) -> dict[str, Any]
         "bits_that_differ": int(differ.sum()),
         "of_them_nearly_zero": int((differ & small).sum()),
         "largest_score_that_differs": float(np.abs(scores[differ]).max(initial=0.0) / np.abs(scores).max()),
+    }
+
+
+def eaph(options: argparse.Namespace) -> dict[str, Any]:
+    """EAPH with many classes: fit and encode, and the same model as on the CPU."""
+    maker = maker_of(argparse.Namespace(**{**vars(options), "classes": options.eaph_classes}))
+    X, y = maker.block(0, min(options.check_rows, options.eaph_rows))
+    here, there = (make_hasher("auto", options.bits, random_state=0).fit(f(X), f(y)) for f in (to_numpy, lambda a: a))
+    codes = there.transform(X)
+    differ = int((to_numpy(codes) != here.transform(to_numpy(X))).any(axis=1).sum())
+    same = int((to_numpy(codes) != there.transform(to_numpy(X))).any(axis=1).sum())
+    X, y = maker.block(1, options.eaph_rows)
+    maker.wait()
+    start = time.perf_counter()
+    hasher = make_hasher("auto", options.bits, random_state=0).fit(X, y)
+    seconds = time.perf_counter() - start
+    hasher.transform(X)
+    maker.wait()
+    start = time.perf_counter()
+    hasher.transform(X)
+    maker.wait()
+    encoding = time.perf_counter() - start
+    others, labels = maker.block(2, 20_000)
+    return {
+        "rows": options.eaph_rows,
+        "classes": options.eaph_classes,
+        "seconds": round(seconds, 2),
+        "goal_seconds": 60,
+        "encoded_rows_per_second": round(options.eaph_rows / encoding),
+        "map_of_20_000_other_rows": round(hasher.score(to_numpy(others), to_numpy(labels)), 4),
+        "check_rows": options.check_rows,
+        "rows_that_differ_when_fitted_on_the_cpu": differ,
+        "rows_that_differ_when_encoded_on_the_cpu": same,
     }
 
 

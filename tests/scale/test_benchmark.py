@@ -59,12 +59,14 @@ def test_the_gpu_script_on_the_cpu(tmp_path, monkeypatch):
     gpu, tables = script("gpu"), script("scale_tables")
     place = tmp_path / "gpu.json"
     sizes = ["--rows", "4000", "--block", "1500", "--columns", "8", "--anchors", "20", "--classes", "5", "--bits", "4"]
+    sizes += ["--eaph-rows", "21000", "--eaph-classes", "6"]
     monkeypatch.setattr(
         sys, "argv", ["gpu.py", "--device", "cpu", *sizes, "--check-rows", "900", "--output", str(place)]
     )
     gpu.main()
     report = json.loads(place.read_text())
     assert report["exactness"]["projection_relative"] < 1e-5
+    assert report["eaph"]["rows_that_differ_when_encoded_on_the_cpu"] == 0
     assert report["exactness"]["bits_that_differ"] == report["exactness"]["of_them_nearly_zero"]
     monkeypatch.setattr(tables, "GPU_RECORD", place)
     assert "million rows/s" in tables.render_gpu()

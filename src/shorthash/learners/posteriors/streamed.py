@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
 FEWEST = 4  # rows of a label set in the sample, if there are so many
 MOST_PASSES = 40
 TOLERANCE = 1e-5  # relative gain below which L-BFGS stops
+KNOWN_ROWS = 1 << 26  # rows of which label set and length are kept from the first pass on: 12 bytes each
 REFIT = 0.02  # share of the rows held out from which on they are learned from in the end
 
 Progress = Callable[[str, int, int], None]
@@ -179,7 +180,7 @@ def fit_streamed(
     fitted = Fitted(model, softmax(temperature * S), loss)
     if held.sum() < REFIT * statistics.counts.sum():
         return fitted, model
-    passes = replace(passes, held=np.empty(0, dtype=np.int64))
+    passes = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
     whole = replace(passes.fitted(step, model.weights, (~held).sum()), temperature=temperature)
     return replace(fitted, model=whole), whole
 
@@ -209,7 +210,7 @@ class Passes:
     held : numbers of the rows that are left out, ascending
     space : centre, whitening and label sets
     progress : called at every block
-    lengths : r of the rows of every block, kept from the first pass on
+    lengths : label sets and r of the rows of every block, kept from the first pass on
     """
 
     stream: Stream
@@ -257,32 +258,57 @@ class Passes:
 
     def rows(self, block: Block) -> tuple[Any, Any, Any]:
         """Rows of a block that are learned from, less the centre, as float32; their r; and their label sets."""
-        X, ids, numbers = self.labelling(block)
-        left = ~np.isin(numbers, self.held, assume_unique=True)
-        if not left.all():
-            places = like(np.flatnonzero(left), ids) if is_foreign(ids) else left
-            X, ids = X[places], ids[places]
+        known = self.lengths.of(block.first, len(self.held))
+        places, ids = (known.places, known.ids) if known else self._places(block)
+        X = block.X if places is None else block.X[places]
         xp = namespace(X)
+        D = xp.astype(X, xp.float32, copy=False) - like(self.space.center.astype(np.float32), X)
+        if known:
+            return D, known.r, ids
         assert self.space.whitening is not None
-        D = xp.astype(X, xp.float32) - like(self.space.center.astype(np.float32), X)
-        key = (block.first, len(self.held))
-        r = self.lengths.known.get(key)
-        if r is None:
-            V = like(self.space.whitening.astype(np.float32), X)
-            squares = [xp.sum((D[i : i + BATCH_ROWS] @ V) ** 2, axis=1) for i in range(0, len(D), BATCH_ROWS)]
-            r = D.shape[1] ** 0.5 / xp.sqrt(xp.clip(xp.concat(squares), SMALLEST**2, None))
-            self.lengths.known[key] = r
+        V = like(self.space.whitening.astype(np.float32), X)
+        squares = [xp.sum((D[i : i + BATCH_ROWS] @ V) ** 2, axis=1) for i in range(0, len(D), BATCH_ROWS)]
+        r = D.shape[1] ** 0.5 / xp.sqrt(xp.clip(xp.concat(squares), SMALLEST**2, None))
+        self.lengths.keep(block.first, len(self.held), KnownBlock(places, ids, r))
         return D, r, ids
+
+    def _places(self, block: Block) -> tuple[Any, Any]:
+        """Which rows of a block are learned from, None for all; and their label sets."""
+        _, ids, numbers = self.labelling(block)
+        low, high = np.searchsorted(self.held, [block.first, block.first + len(block.X)])
+        if high == low and len(numbers) == len(block.X):
+            return None, ids
+        left = np.flatnonzero(~np.isin(numbers, self.held[low:high], assume_unique=True))
+        return like(numbers[left] - block.first, ids), ids[like(left, ids)]
+
+
+class KnownBlock(NamedTuple):
+    """What is the same in every pass."""
+
+    places: Any
+    ids: Any
+    r: Any
 
 
 class Lengths:
-    """What is known of every block; a copy that is sent to another process knows nothing."""
+    """What is known of every block, up to a number of rows; a copy that is sent to another process knows nothing."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[int, int], Any] = {}
+        self._known: dict[tuple[int, int], KnownBlock] = {}
+        self._n_rows = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"known": {}}
+    def of(self, first: int, n_held: int) -> KnownBlock | None:
+        """What is known of the block that begins with a row."""
+        return self._known.get((first, n_held))
+
+    def keep(self, first: int, n_held: int, block: KnownBlock) -> None:
+        """Remember a block."""
+        self._n_rows += len(block.ids)
+        if self._n_rows <= KNOWN_ROWS:
+            self._known[first, n_held] = block
+
+    def __reduce__(self) -> Any:
+        return Lengths, ()
 
 
 @dataclass(frozen=True)
