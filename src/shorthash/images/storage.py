@@ -61,10 +61,8 @@ def read_meta(path: Path) -> dict[str, Any]:
         raise ForeignFile(
             f"{path} is not a collection: it has no {META}; give a folder made by shorthash images fit."
         ) from error
-    except OSError as error:
-        raise PersistenceError(f"Cannot read {path / META}: {error.strerror}; check its permissions.") from error
-    except ValueError as error:
-        raise DamagedFile(f"{path / META} is damaged: {error}; restore it from a copy.") from error
+    except (OSError, ValueError) as error:
+        raise DamagedFile(f"{path / META} cannot be read: {error}; restore it from a copy.") from error
     if meta.get("format") != FORMAT:
         raise ForeignFile(f"{path} is not a collection of shorthash; give a folder made by shorthash images fit.")
     if meta.get("format_version", 0) > FORMAT_VERSION:

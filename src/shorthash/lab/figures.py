@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,23 +77,27 @@ def figure_style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(settings)  # type: ignore[no-any-return]
 
 
-def new_axes(x: str, y: str, title: str, *, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """A figure with one plot, its title on the left."""
+@contextmanager
+def drawing(
+    x: str, y: str, title: str, *, width: float = WIDTH, height: float = HEIGHT
+) -> Iterator[tuple[Figure, Axes]]:
+    """A figure with one plot; its layout is computed at the end, so that saving it twice gives the same file.
+
+    Parameters
+    ----------
+    x, y, title : labels of the axes, and the title on the left
+    width, height : inches
+    """
     figure_module = require_extra("matplotlib.figure", "report", "Drawing figures")
-    figure = figure_module.Figure(figsize=(width, height))
-    axes = figure.add_subplot()
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=10)
-    return figure, axes
-
-
-def settled(figure: Figure) -> Figure:
-    """The figure with its layout computed, so that saving it twice gives the same file."""
     with figure_style():
+        figure = figure_module.Figure(figsize=(width, height))
+        axes = figure.add_subplot()
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=10)
+        yield figure, axes
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    return figure
 
 
 def line_style(number: int) -> dict[str, Any]:
@@ -119,8 +123,7 @@ def draw_scores_by_length(
     score : name of the score
     styles : method -> line properties of matplotlib, for methods that should not have those of :func:`line_style`
     """
-    with figure_style():
-        figure, axes = new_axes("bits", score.replace("<=", "≤"), title, width=WIDE, height=TALL)
+    with drawing("bits", score.replace("<=", "≤"), title, width=WIDE, height=TALL) as (figure, axes):
         drawn = {name: curve for name, curve in curves.items() if curve}
         for number, (name, curve) in enumerate(drawn.items()):
             lengths = sorted(curve)
@@ -132,7 +135,7 @@ def draw_scores_by_length(
         axes.set_ylim(bottom=0)
         if drawn:
             figure.legend(loc="outside right center", handlelength=2.6)
-    return settled(figure)
+    return figure
 
 
 def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: int = 1) -> Figure:
@@ -143,9 +146,8 @@ def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: 
     curves : name -> one sequence of objective values per run
     first : number of the first value: 1 is the value after the first iteration, 0 that of the starting point
     """
-    what = "the first" if first else "the starting point"
-    with figure_style():
-        figure, axes = new_axes("iteration", f"per cent of {what}", "Objective by iteration", width=WIDE, height=3.4)
+    y = f"per cent of {'the first' if first else 'the starting point'}"
+    with drawing("iteration", y, "Objective by iteration", width=WIDE, height=3.4) as (figure, axes):
         last, lowest = 1, 100.0
         for number, (name, runs) in enumerate((name, runs) for name, runs in curves.items() if runs):
             look = {**line_style(number), "alpha": 0.85, "markersize": max(3.0, 10 - 2 * number)}
@@ -159,7 +161,7 @@ def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: 
         axes.ticklabel_format(axis="y", useOffset=False)
         if any(curves.values()):
             figure.legend(loc="outside right center")
-    return settled(figure)
+    return figure
 
 
 def draw_heat_map(
@@ -179,9 +181,8 @@ def draw_heat_map(
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     if high - low < 0.02:  # a constant map needs a range
         low, high = low - 0.01, high + 0.01
-    with figure_style():
-        size = {"width": max(4.4, 1.3 + 0.78 * len(columns)), "height": 1.2 + 0.42 * len(rows)}
-        figure, axes = new_axes(names[1], names[0], title, **size)
+    size = {"width": max(4.4, 1.3 + 0.78 * len(columns)), "height": 1.2 + 0.42 * len(rows)}
+    with drawing(names[1], names[0], title, **size) as (figure, axes):
         mesh = axes.pcolormesh(np.ma.masked_invalid(grid), cmap="cividis", vmin=low, vmax=high, edgecolors="face")
         for (i, j), value in np.ndenumerate(grid):
             if math.isnan(value):
@@ -195,7 +196,7 @@ def draw_heat_map(
         for side in ("left", "bottom"):
             axes.spines[side].set_visible(False)
         figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.03).outline.set_visible(False)
-    return settled(figure)
+    return figure
 
 
 def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLike, best: ArrayLike) -> Figure:
@@ -207,8 +208,7 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
     expected, worst, best : mAP with the expectation over tie orders, and its bounds, one per length
     """
     means, low, high = np.asarray(expected), np.asarray(worst), np.asarray(best)
-    with figure_style():
-        figure, axes = new_axes("bits", "mAP", "mAP by code length")
+    with drawing("bits", "mAP", "mAP by code length") as (figure, axes):
         x = np.arange(len(lengths))
         axes.bar(x, high - low, bottom=low, width=0.34, color=SERIES[0], alpha=0.25, linewidth=0)
         axes.hlines([*low, *high], [*(x - 0.17)] * 2, [*(x + 0.17)] * 2, color=SERIES[0], linewidth=1.2)
@@ -224,7 +224,7 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
         axes.set_ylim(0, 1.1)
         axes.set_yticks(np.linspace(0, 1, 6))
         axes.grid(axis="x", visible=False)
-    return settled(figure)
+    return figure
 
 
 def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
@@ -234,8 +234,7 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
     ----------
     curves : name -> precision and recall at every radius, such as ``Scores.pr_curve``
     """
-    with figure_style():
-        figure, axes = new_axes("recall", "precision", "Precision and recall by radius")
+    with drawing("recall", "precision", "Precision and recall by radius") as (figure, axes):
         for number, (name, curve) in enumerate(curves.items()):
             axes.plot(curve.recall, curve.precision, **line_style(number), label=name)
         lowest = min(float(curve.recall[0]) for curve in curves.values())
@@ -245,7 +244,7 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
         axes.set_ylim(0, 1.12)
         _name_radii(axes, max(curves.values(), key=lambda curve: len(curve.radius)), 1 - left)
         axes.legend(loc="lower left")
-    return settled(figure)
+    return figure
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:

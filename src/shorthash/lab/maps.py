@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from shorthash._validation import require_extra
 from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import InvalidInput
-from shorthash.lab.figures import PALETTE, SERIES, figure_style, new_axes, settled
+from shorthash.lab.figures import PALETTE, SERIES, drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,12 +58,11 @@ def draw_bucket_map(codes: ArrayLike, classes: ArrayLike) -> Figure:
     counts = np.bincount(packed, minlength=1 << n_bits)[grid]
     labels = np.asarray(classes)
     names = {int(code): _main_classes(labels[packed == code], SHOWN_SHARE) for code in np.unique(packed)}
-    with figure_style():
-        occupied = int(np.count_nonzero(counts))
-        title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
-        figure, axes = new_axes("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1])
+    occupied = int(np.count_nonzero(counts))
+    title = f"{n_bits} bits: {occupied} of {1 << n_bits} buckets hold items"
+    with drawing("", "", title, height=0.5 + 3.6 * grid.shape[0] / grid.shape[1]) as (figure, axes):
         _draw_cells(axes, grid, counts, names)
-    return settled(figure)
+    return figure
 
 
 def draw_code_map(codes: ArrayLike, classes: ArrayLike, *, title: str, seed: int = 0) -> Figure:
@@ -85,8 +84,7 @@ def draw_code_map(codes: ArrayLike, classes: ArrayLike, *, title: str, seed: int
     names = np.unique(labels)
     extent = max(float(np.ptp(points, axis=0).max()), 1e-9)
     diameter = float(np.clip(1.5 * _scale(centres, counts) / extent * SIDE, *DOTS))
-    with figure_style():
-        figure, axes = new_axes("", "", title, width=5.2, height=4.6)
+    with drawing("", "", title, width=5.2, height=4.6) as (figure, axes):
         for number, name in enumerate(names):
             axes.scatter(*points[labels == name].T, **_dot(number, diameter), label=str(name))
         for code in np.flatnonzero(counts >= NAMED_SIZE * len(labels)):
@@ -96,7 +94,7 @@ def draw_code_map(codes: ArrayLike, classes: ArrayLike, *, title: str, seed: int
         axes.axis("off")
         if len(names) <= LISTED:
             figure.legend(loc="outside right center", title="class", markerscale=6 / diameter)
-    return settled(figure)
+    return figure
 
 
 def place_codes(codes: ArrayLike, seed: int = 0) -> NDArray[np.float64]:

@@ -23,6 +23,7 @@ from shorthash.lab.maps import draw_code_map
 from shorthash.lab.pages import Page, Section
 from shorthash.lab.records import Records, read_records
 from shorthash.lab.spec import (
+    KINDS,
     Experiment,
     Part,
     PlannedRun,
@@ -96,13 +97,11 @@ class Results:
 
     def parts(self, *kinds: str) -> list[Part]:
         """All parts of these kinds, in order."""
-        every = [part for experiment in self.experiments.values() for part in experiment.parts]
-        return [part for part in every if part.report.get("kind", "table") in kinds]
+        return [part for experiment in self.experiments.values() for part in experiment.parts if part.kind in kinds]
 
     def part(self, name: str) -> Part | None:
         """The part of this name, or None."""
-        every = [part for experiment in self.experiments.values() for part in experiment.parts]
-        return next((part for part in every if part.name == name), None)
+        return next((part for part in self.parts(*KINDS) if part.name == name), None)
 
     def shown(self) -> dict[str, Mapping[str, Any]]:
         """The records of runs that the experiments plan."""
@@ -175,8 +174,10 @@ def build_section(part: Part, name: str, records: Records, styles: Styles | None
     records : what is stored
     styles : row -> line properties of matplotlib, for figures by code length
     """
-    kind = part.report.get("kind", "table")
-    section = _lines(part, name, records, styles) if kind == "lines" else OTHER_KINDS[kind](part, name, records)
+    if part.kind == "lines":
+        section = _lines(part, name, records, styles)
+    else:
+        section = OTHER_KINDS[part.kind](part, name, records)
     return replace(section, title=part.title, caption=str(part.report.get("caption", "")))
 
 
@@ -399,8 +400,7 @@ def _value(record: Mapping[str, Any], metric: str) -> float | None:
 
 
 def _metrics(part: Part) -> tuple[str, ...]:
-    kind = part.report.get("kind", "table")
-    return tuple(part.report.get("metrics", DEFAULT_METRICS.get(kind, ("map", "map_h2"))))
+    return tuple(part.report.get("metrics", DEFAULT_METRICS.get(part.kind, ("map", "map_h2"))))
 
 
 def _shown(metric: str) -> str:

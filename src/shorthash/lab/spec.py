@@ -93,6 +93,11 @@ class Part:
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def kind(self) -> str:
+        """How the report shows it, one of ``KINDS``."""
+        return str(self.report.get("kind", "table"))
+
 
 @dataclass(frozen=True)
 class Experiment:
