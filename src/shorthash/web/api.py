@@ -1,7 +1,6 @@
 """The JSON routes: search, items, buckets, thumbnails, health and metrics."""
 
 import hmac
-from bisect import bisect_left
 from typing import Annotated, Any
 
 import numpy as np
@@ -197,8 +196,7 @@ def _add_buckets(router: APIRouter, service: Service) -> None:
     async def bucket(code: Annotated[int, in_range], offset: Offset = 0, limit: ItemLimit = 100) -> Json:
         """Items that share a code; a code that does not occur is an empty bucket."""
         known = await service.run(collection.buckets)
-        place = bisect_left(known, code, key=lambda bucket: bucket.code)
-        found = known[place] if place < len(known) and known[place].code == code else Bucket(code, 0)
+        found = next((bucket for bucket in known if bucket.code == code), Bucket(code, 0))
         ids = collection.bucket(code)[offset : offset + limit]
         items = [item_value(item, collection.n_bits) for item in collection.items(ids, skip_missing=True)]
         bits = as_bits(code, collection.n_bits)

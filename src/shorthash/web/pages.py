@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from shorthash.errors import InvalidInput
-from shorthash.images import BitExplanation, Found
+from shorthash.images import BitExplanation
 from shorthash.web.map_views import bucket_view, map_view
 from shorthash.web.schema import content_type, read_form
 from shorthash.web.service import Service, parse_id
@@ -74,7 +74,8 @@ async def upload_page(request: Request) -> HTMLResponse:
         if content_type(request, service.collection.takes_images) != "form":
             raise HTTPException(415, "This page takes a picture as a form; JSON is for POST /search.")
         [(_, octets)], _ = await read_form(request, [], 1)
-        found = await service.run(lambda: _search_image(service, query, octets))
+        code, vector = await service.run(lambda: service.image_code(octets))
+        found = await service.run(lambda: service.find(code, query.k, query.radius, query.rerank, vector=vector))
         results = results_view(service.collection, found, query, _root(request))
         return _render_search(request, query, {"results": results, "uploaded": True})
     except HTTPException as error:
@@ -140,27 +141,16 @@ def _search(request: Request, query: PageQuery) -> dict[str, Any]:
     collection = service.collection
     if query.id:
         [item] = collection.items([parse_id(query.id, collection.ids)])
-        if query.rerank:
-            service.check_rerank(item.code, query.radius)
-        found = collection.search(id=item.id, k=query.k, radius=query.radius, rerank=query.rerank)
+        found = service.find(item.code, query.k, query.radius, query.rerank, item.id)
         [tile] = cards(collection, [item.id], query, root)
         return {"results": results_view(collection, found, query, root, item), "item": tile}
     if query.code:
-        found = collection.search(code=read_code(query.code, collection.n_bits), k=query.k, radius=query.radius)
+        found = service.find(read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
         results = results_view(collection, found, query, root)
         return {"results": results, "note": NO_VECTOR if query.rerank else ""}
     samples = cards(collection, sample_ids(collection, SAMPLES, query.sample), query, root)
     more = f"{root}/{query.to(sample=query.sample + 1)}" if len(collection) > SAMPLES else ""
     return {"samples": samples, "more": more}
-
-
-def _search_image(service: Service, query: PageQuery, octets: bytes) -> Found:
-    """Neighbours of an image."""
-    code, vector = service.image_code(octets)
-    if not query.rerank:
-        return service.collection.search(code=code, k=query.k, radius=query.radius)
-    service.check_rerank(code, query.radius)
-    return service.collection.search(vector=vector, k=query.k, radius=query.radius, rerank=True)
 
 
 def _render_search(request: Request, query: PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:

@@ -104,35 +104,41 @@ class Service:
         if answer is not None:
             self.metrics.cached.inc()
         else:
-            query: dict[str, Any] = {"code": code}
-            if item is not None:
-                query = {"id": item}
-            elif rerank:
-                query = {"vector": vector}
-            if rerank:
-                self.check_rerank(code, RERANK_RADIUS if radius is None else radius)
-            find = partial(self._find, code, **query, k=k, radius=radius, rerank=rerank)
+            find = partial(self._timed_find, code, k, radius, rerank, item, vector)
             quick = not rerank and self.collection.n_bits <= QUICK_BITS
             answer = search_value(*(find() if quick else await self.run(find)))
             cache.put(key, answer)
         seconds = round(time.perf_counter() - start, 6)
         return {**answer, "groups": orjson.Fragment(answer["groups"]), "seconds": seconds}
 
-    def _find(self, query_code: int, **search: Any) -> tuple[Found, NDArray[np.int64]]:
+    def _timed_find(self, code: int, *search: Any) -> tuple[Found, NDArray[np.int64]]:
         start = time.perf_counter()
-        found = self.collection.search(**search)
-        ring_sizes = self.collection.ring_sizes(query_code)
+        found, ring_sizes = self.find(code, *search), self.collection.ring_sizes(code)
         self.metrics.search.observe(time.perf_counter() - start)
         return found, ring_sizes
 
-    def check_rerank(self, code: int, radius: int) -> None:
-        """Raise InvalidInput if re-ranking would compare too many vectors."""
-        n = int(self.collection.ring_sizes(code)[: radius + 1].sum())
-        if n > self.settings.max_rerank:
-            raise InvalidInput(
-                f"Re-ranking within radius {radius} compares {n} vectors, and at most {self.settings.max_rerank} are "
-                "allowed; use a smaller radius."
-            )
+    def find(
+        self,
+        code: int,
+        k: int,
+        radius: int | None,
+        rerank: bool,
+        item: int | str | None = None,
+        vector: Vector | None = None,
+    ) -> Found:
+        """The neighbours of a code; of an item, if given, without itself; ``rerank`` needs an item or a vector."""
+        if rerank:
+            reach = RERANK_RADIUS if radius is None else radius
+            n = int(self.collection.ring_sizes(code)[: reach + 1].sum())
+            if n > self.settings.max_rerank:
+                raise InvalidInput(
+                    f"Re-ranking within radius {reach} compares {n} vectors, and at most {self.settings.max_rerank} "
+                    "are allowed; use a smaller radius."
+                )
+        query: dict[str, Any] = {"vector": vector} if rerank else {"code": code}
+        if item is not None:
+            query = {"id": item}
+        return self.collection.search(**query, k=k, radius=radius, rerank=rerank)
 
     def image_code(self, octets: bytes) -> tuple[int, Vector]:
         """Code and vector of an image; InvalidInput if it cannot be used."""
