@@ -18,7 +18,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import type_of_target
 
 from shorthash._arrays import is_foreign, namespace, to_numpy
-from shorthash._types import Floats, Labels
+from shorthash._types import Labels
 from shorthash._validation import check_same_length
 from shorthash.errors import InvalidInput
 
@@ -50,10 +50,6 @@ class LabelGroups:
     def single(self) -> bool:
         """Whether every sample has exactly one label."""
         return bool(np.all(self.rows.sum(axis=1) == 1))
-
-    def sizes(self) -> Floats:
-        """Number of samples in every group, (u,)."""
-        return np.bincount(self.ids, minlength=len(self.rows)).astype(np.float64)
 
 
 def group_labels(

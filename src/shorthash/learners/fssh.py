@@ -6,6 +6,7 @@ similarity enters only through a small matrix computed once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,14 +14,14 @@ import numpy as np
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
-from shorthash.learners.samples import Outcome, SampleHasher, Samples
+from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import LabelGram, Ridge, similar_sums
 
 RANK_TOLERANCE = 1e-10  # eigenvalues of X'X below this share of the largest count as 0
 
 
 @dataclass(eq=False, repr=False)
-class FSSH(SampleHasher):
+class FSSH(AlternatingHasher):
     r"""Fast Scalable Supervised Hashing.
 
     Alternates on
@@ -93,24 +94,18 @@ class FSSH(SampleHasher):
 
     _positive: ClassVar[tuple[str, ...]] = ("mu", "theta")
 
-    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+    def _iterate(self, samples: Samples, rng: np.random.RandomState) -> Iterator[tuple[Codes, Floats, float]]:
         problem = _Problem(samples)
         G = rng.normal(size=(samples.Yg.shape[1], self.n_bits))
         W = rng.normal(size=(len(samples.K), self.n_bits))
-        H: Codes | None = None
-        values: list[float] = []
-        converged = False
-        while len(values) < self.max_iter and not converged:
-            previous = H
+        p_ridge = Ridge(samples.K, self.ridge)
+        while True:
             H = _h_step(samples, G, W, self.mu, self.theta)
             XtH = samples.X.transposed_times(H)
             G = _g_step(problem, samples.label_sums(H), W, self.mu)
             W = _w_step(problem, XtH, G, self.theta)
-            values.append(_objective(problem, H, XtH, G, W, self.mu, self.theta))
-            converged = previous is not None and np.array_equal(H, previous)
-        assert H is not None  # max_iter is at least 1
-        P = W if self.variant == "os" else Ridge(samples.K, self.ridge).solve(XtH)
-        return Outcome(P, H, len(values), np.array(values), converged)
+            P = W if self.variant == "os" else p_ridge.solve(XtH)
+            yield H, P, _objective(problem, H, XtH, G, W, self.mu, self.theta)
 
 
 class _Problem:

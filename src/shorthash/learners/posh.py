@@ -6,6 +6,7 @@ and sparse in features.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from sklearn.utils.random import sample_without_replacement
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
-from shorthash.learners.samples import Outcome, SampleHasher, Samples
+from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import LabelGram, Ridge
 
 EPS = np.finfo(float).eps  # keeps the weight of a row of P that is 0 finite
@@ -23,7 +24,7 @@ BLOCK_ROWS = 512  # rows whose distances to all anchors are held at once
 
 
 @dataclass(eq=False, repr=False)
-class POSH(SampleHasher):
+class POSH(AlternatingHasher):
     r"""Probability Ordinal-preserving Semantic Hashing.
 
     Alternates on the objective of the authors' code:
@@ -105,16 +106,13 @@ class POSH(SampleHasher):
 
     _positive: ClassVar[tuple[str, ...]] = ("lam",)
 
-    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+    def _iterate(self, samples: Samples, rng: np.random.RandomState) -> Iterator[tuple[Codes, Floats, float]]:
         smooth = samples.K - _affinity_gram(samples, self.n_anchors, self.n_neighbors, rng)  # X'(I - A) X
         label_gram = LabelGram(samples.Yg, samples.N)
         H = sign(rng.normal(size=(samples.n, self.n_bits)))
         XtH = samples.X.transposed_times(H)
-        weights = np.ones(len(samples.K))
-        values: list[float] = []
-        converged = False
-        while len(values) < self.max_iter and not converged:
-            previous = H
+        weights, p_ridge = np.ones(len(samples.K)), Ridge(samples.K, self.ridge)
+        while True:
             P = _p_step(self.eta * smooth + self.gamma * samples.K, XtH, weights, self.gamma, self.lam)
             R = label_gram.solve(samples.label_sums(H), self.lam)
             H = _h_step(samples, R, P, self.gamma)
@@ -122,9 +120,7 @@ class POSH(SampleHasher):
             weights = 0.5 / np.sqrt(np.sum(P**2, axis=1) + EPS)
             features = self.gamma * samples.projection_error(XtH, P) + self.eta * float(np.sum(P * (smooth @ P)))
             features += self.lam * float(np.sum(np.sqrt(np.sum(P**2, axis=1) + EPS)))
-            values.append(_label_terms(samples, H, R, self.lam) + features)
-            converged = np.array_equal(H, previous)
-        return Outcome(Ridge(samples.K, self.ridge).solve(XtH), H, len(values), np.array(values), converged)
+            yield H, p_ridge.solve(XtH), _label_terms(samples, H, R, self.lam) + features
 
 
 def _p_step(A: Floats, XtH: Floats, weights: Floats, gamma: float, lam: float) -> Floats:

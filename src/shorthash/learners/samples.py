@@ -6,8 +6,10 @@ The counterpart of sums.py, for methods whose codes may differ between samples w
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from itertools import islice
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -141,3 +143,25 @@ class SampleHasher(SupervisedHasher):
         if outcome.converged is False:
             self._warn_not_converged(outcome.n_iter, stacklevel=2)
         return self
+
+
+class AlternatingHasher(SampleHasher):
+    """A hasher that alternates between steps until the codes stop changing. A learner defines ``_iterate``."""
+
+    max_iter: int
+    _converges: ClassVar[bool] = True  # whether to warn if the codes still change after ``max_iter`` iterations
+
+    @abstractmethod
+    def _iterate(self, samples: Samples, rng: np.random.RandomState) -> Iterator[tuple[Codes, Floats, float]]:
+        """Codes H (n, L), hash function P (d, L) and objective after every iteration; parameters are valid."""
+
+    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+        values: list[float] = []
+        previous: Codes | None = None
+        for iteration in islice(self._iterate(samples, rng), self.max_iter):
+            H, P, value = iteration
+            values.append(value)
+            if converged := previous is not None and np.array_equal(H, previous):
+                break
+            previous = H
+        return Outcome(P, H, len(values), np.array(values), converged if self._converges else None)

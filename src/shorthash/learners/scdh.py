@@ -6,6 +6,7 @@ Pairwise similarity is factored into codes and real-valued codes that are exactl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,14 +15,14 @@ from numpy.typing import NDArray
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
-from shorthash.learners.samples import Outcome, SampleHasher, Samples
+from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import Ridge
 
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest count as 0
 
 
 @dataclass(eq=False, repr=False)
-class SCDH(SampleHasher):
+class SCDH(AlternatingHasher):
     r"""Strongly Constrained Discrete Hashing.
 
     Learns codes H and balanced, uncorrelated real codes Z by alternation on
@@ -92,16 +93,13 @@ class SCDH(SampleHasher):
 
     _positive: ClassVar[tuple[str, ...]] = ("lam",)
 
-    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+    def _iterate(self, samples: Samples, rng: np.random.RandomState) -> Iterator[tuple[Codes, Floats, float]]:
         pairs = _Pairs(samples, self.n_bits)
         p_ridge = Ridge(samples.K, self.beta / self.lam)
         H = sign(rng.normal(size=(samples.n, self.n_bits)))
         XtH = samples.X.transposed_times(H)
         P = p_ridge.solve(XtH)
-        values: list[float] = []
-        converged = False
-        while len(values) < self.max_iter and not converged:
-            previous = H
+        while True:
             Z = _z_step(pairs, H, self.alpha, rng)
             H = _h_step(pairs, Z, samples.X.times(P), self.alpha, self.lam)
             # Paper: the authors' code has the P-step first, so that its hash function regresses the codes of the last
@@ -109,9 +107,7 @@ class SCDH(SampleHasher):
             XtH = samples.X.transposed_times(H)
             P = p_ridge.solve(XtH)
             features = self.lam * samples.projection_error(XtH, P) + self.beta * float(np.sum(P**2))
-            values.append(pairs.error(Z, H) + self.alpha * float(np.sum((H - Z) ** 2)) + features)
-            converged = np.array_equal(H, previous)
-        return Outcome(P, H, len(values), np.array(values), converged)
+            yield H, P, pairs.error(Z, H) + self.alpha * float(np.sum((H - Z) ** 2)) + features
 
 
 class _Pairs:

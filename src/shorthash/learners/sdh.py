@@ -6,18 +6,19 @@ constraint bit by bit (``dcc``), and the features are regressed on the codes. He
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
-from shorthash.learners.samples import Outcome, SampleHasher, Samples
+from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc
 
 
 @dataclass(eq=False, repr=False)
-class SDH(SampleHasher):
+class SDH(AlternatingHasher):
     r"""Supervised Discrete Hashing.
 
     Learns codes from which a linear classifier reads the labels, by alternation on
@@ -88,22 +89,17 @@ class SDH(SampleHasher):
     drop_unlabelled: bool = False
     random_state: int | np.random.RandomState | None = None
 
-    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+    def _iterate(self, samples: Samples, rng: np.random.RandomState) -> Iterator[tuple[Codes, Floats, float]]:
         p_ridge = Ridge(samples.K, self.ridge)
         H = sign(rng.normal(size=(samples.n, self.n_bits)))
         W, P = _w_step(samples, H, self.lam), p_ridge.solve(samples.X.transposed_times(H))
-        values: list[float] = []
-        converged = False
-        while len(values) < self.max_iter and not converged:
-            previous = H
+        while True:
             H = _h_step(samples, H, W, P, self.nu, self.max_sweeps)
             W = _w_step(samples, H, self.lam)
             XtH = samples.X.transposed_times(H)
             P = p_ridge.solve(XtH)
-            values.append(_objective(samples, H, W, P, XtH, self.lam, self.nu, self.ridge))
             # Paper: the authors' code stops when P stops changing, which it does when the codes do.
-            converged = np.array_equal(H, previous)
-        return Outcome(P, H, len(values), np.array(values), converged)
+            yield H, P, _objective(samples, H, W, P, XtH, self.lam, self.nu, self.ridge)
 
 
 def _h_step(samples: Samples, H: Codes, W: Floats, P: Floats, nu: float, max_sweeps: int) -> Codes:

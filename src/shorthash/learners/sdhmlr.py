@@ -6,6 +6,7 @@ is a Sylvester equation. RSLH is what its authors made of it next.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,12 +14,12 @@ import numpy as np
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
-from shorthash.learners.samples import Outcome, SampleHasher, Samples
+from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import MAX_SWEEPS, LabelGram, Ridge, dcc
 
 
 @dataclass(eq=False, repr=False)
-class SDHMLR(SampleHasher):
+class SDHMLR(AlternatingHasher):
     r"""Supervised Discrete Hashing with Mutual Linear Regression.
 
     Learns codes and labels that predict each other through one shared matrix, by alternation on
@@ -97,23 +98,18 @@ class SDHMLR(SampleHasher):
 
     _positive: ClassVar[tuple[str, ...]] = ("lam",)
 
-    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+    def _iterate(self, samples: Samples, rng: np.random.RandomState) -> Iterator[tuple[Codes, Floats, float]]:
         gram = LabelGram(samples.Yg, samples.N)
         p_ridge = Ridge(samples.K, self.ridge)
         H = sign(rng.normal(size=(samples.n, self.n_bits)))
         P = p_ridge.solve(samples.X.transposed_times(H))
-        values: list[float] = []
-        converged = False
-        while len(values) < self.max_iter and not converged:
-            previous = H
+        while True:
             W = _w_step(samples, gram, H, self.alpha, self.lam)
             H = _h_step(samples, H, W, P, self.alpha, self.nu, self.max_sweeps)
             XtH = samples.X.transposed_times(H)
             P = p_ridge.solve(XtH)
             features = samples.projection_error(XtH, P) + self.ridge * float(np.sum(P**2))
-            values.append(_label_terms(samples, H, W, self.alpha, self.lam) + self.nu * features)
-            converged = np.array_equal(H, previous)
-        return Outcome(P, H, len(values), np.array(values), converged)
+            yield H, P, _label_terms(samples, H, W, self.alpha, self.lam) + self.nu * features
 
 
 def _w_step(samples: Samples, gram: LabelGram, H: Codes, alpha: float, lam: float) -> Floats:

@@ -6,6 +6,7 @@ bits of every code should be balanced.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,12 +14,12 @@ import numpy as np
 
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
-from shorthash.learners.samples import Outcome, SampleHasher, Samples
+from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc
 
 
 @dataclass(eq=False, repr=False)
-class SSLH(SampleHasher):
+class SSLH(AlternatingHasher):
     r"""Supervised Short-Length Hashing.
 
     Alternates on the objective of the authors' code:
@@ -100,25 +101,21 @@ class SSLH(SampleHasher):
     random_state: int | np.random.RandomState | None = None
 
     _positive: ClassVar[tuple[str, ...]] = ("delta",)
+    _converges: ClassVar[bool] = False  # the H-step starts from zeros, so codes need not converge
 
-    def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
+    def _iterate(self, samples: Samples, rng: np.random.RandomState) -> Iterator[tuple[Codes, Floats, float]]:
         p_ridge = Ridge(samples.K, self.lam)
         H = sign(rng.uniform(-0.5, 0.5, size=(samples.n, self.n_bits)))
         D = np.ones(samples.n)
         W = _w_step(samples, H, D, self)
         P = U = p_ridge.solve(samples.X.transposed_times(H))
-        values: list[float] = []
-        converged = False
-        while len(values) < self.max_iter and not converged:
-            previous = H
+        while True:
             H = _h_step(samples, D, W, P, U, self)
             W = _w_step(samples, H, D, self)
             XtH = samples.X.transposed_times(H)
             P, U = p_ridge.solve(XtH), _u_step(H, XtH, self)
             D = _d_step(samples, H, W, self)
-            values.append(_objective(samples, H, W, P, U, D, XtH, self))
-            converged = np.array_equal(H, previous)
-        return Outcome(P, H, len(values), np.array(values))  # the H-step starts from zeros, so codes need not converge
+            yield H, P, _objective(samples, H, W, P, U, D, XtH, self)
 
 
 def _h_step(samples: Samples, D: Floats, W: Floats, P: Floats, U: Floats, w: SSLH) -> Codes:
