@@ -13,7 +13,7 @@ def test_class_labels_and_their_one_hot_matrix_give_the_same_groups():
     assert one.ids.tolist() == two.ids.tolist() == [1, 0, 2, 0]
     assert one.rows.tolist() == two.rows.tolist() == np.eye(3).tolist()
     assert one.classes.tolist() == ["a", "b", "c"]
-    assert one.sizes().tolist() == [2, 1, 1]
+    assert np.bincount(one.ids).tolist() == [2, 1, 1]
 
 
 def test_signs_and_zeros_are_the_same_labels():
