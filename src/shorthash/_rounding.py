@@ -38,26 +38,6 @@ from threadpoolctl import ThreadpoolController
 from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._types import Codes, Floats
 
-__all__ = [
-    "FEW",
-    "SINGLE_ERROR",
-    "SURE",
-    "UNIT",
-    "Rounded",
-    "Scored",
-    "best_table_word",
-    "best_word",
-    "by_itself",
-    "linear",
-    "normalised",
-    "norms",
-    "product",
-    "settled",
-    "shifted_product",
-    "softmax",
-    "table_gains",
-]
-
 UNIT = 2.0**-53  # relative rounding error of one float64 operation
 SURE = 3  # a score beyond so many bounds has the sign of the exact score, in either step
 FEW = 8  # roundings of a handful of operations, exp and log included

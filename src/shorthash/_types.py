@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Codes", "Counts", "Distances", "Features", "Floats", "Ids", "Labels", "PackedCodes"]
-
 Features = NDArray[np.floating[Any]]
 """Feature rows, (n_samples, n_features), float32 or float64."""
 

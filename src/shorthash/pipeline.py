@@ -27,8 +27,6 @@ from shorthash.kernels.rbf import AnchorRBF, Bias
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.sums import GroupStatistics, SumHasher, Summed
 
-__all__ = ["HasherPipeline"]
-
 
 class HasherPipeline(Pipeline):  # type: ignore[misc]
     """A kernel and a hasher that stream: the n x d matrix of kernel features never exists.

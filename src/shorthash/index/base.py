@@ -31,8 +31,6 @@ from shorthash.index.items import (
 )
 from shorthash.index.results import RadiusResult, RerankResult, SearchResult
 
-__all__ = ["HammingIndex", "Hits", "MemoryIndex", "Scored", "check_k"]
-
 LARGEST_SEED = 2**64 - 1
 MOST = 2**62  # more items than any index holds, and a number that every database takes
 NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)

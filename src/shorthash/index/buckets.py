@@ -29,8 +29,6 @@ from shorthash.index.items import (
 from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
 
-__all__ = ["BucketIndex"]
-
 FEW_PENDING = 1024  # pending items that are always cheap to compare
 PENDING_SHARE = 64  # one pending item per so many in the table is accepted
 REMOVED_SHARE = 4  # with more than one removed item in so many, the table is rebuilt without them

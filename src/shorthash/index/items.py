@@ -12,31 +12,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from shorthash._types import Distances, PackedCodes
 from shorthash.errors import InvalidInput
 
-__all__ = [
-    "METRICS",
-    "TIES",
-    "AnyIds",
-    "VectorRows",
-    "Vectors",
-    "Where",
-    "allowed_items",
-    "as_ids",
-    "as_vectors",
-    "best_order",
-    "check_same_kind",
-    "check_unique",
-    "find_ids",
-    "grown",
-    "next_ids",
-    "read_only",
-    "saved_vectors",
-    "score_codes",
-    "score_vectors",
-    "shuffle_keys",
-    "stacked_vectors",
-    "tie_order",
-]
-
 AnyIds = NDArray[Any]
 """Ids as int64 or as numpy strings, (n,)."""
 

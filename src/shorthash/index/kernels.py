@@ -29,19 +29,6 @@ from numpy.typing import NDArray
 
 from shorthash.codes import ball_masks
 
-__all__ = [
-    "ball",
-    "copy_items",
-    "counting_sort",
-    "fill_probed",
-    "gather_probed",
-    "list_probed",
-    "n_alive",
-    "popcount",
-    "size_probed",
-    "take_nearest",
-]
-
 Array = np.ndarray[Any, Any]
 
 SHORT = 48  # items up to which a bucket is copied one by one

@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 from shorthash.codes import ball_size
 from shorthash.index.kernels import ball, counting_sort, n_alive, popcount
 
-__all__ = ["CodeParts", "expected_looks", "fill_compared", "n_parts", "size_compared"]
-
 Array = np.ndarray[Any, Any]
 
 MAX_RINGS = 65  # distances 0 to 64

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from shorthash._types import Distances
 
-__all__ = ["BucketSlices", "RadiusResult", "RerankResult", "SearchResult"]
-
 
 @dataclass(frozen=True)
 class SearchResult:

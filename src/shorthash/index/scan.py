@@ -28,8 +28,6 @@ from shorthash.index.items import (
 )
 from shorthash.index.results import RadiusResult, SearchResult
 
-__all__ = ["FaissIndex", "ScanIndex", "codes_from_bytes", "codes_to_bytes"]
-
 BLOCK = 1 << 22  # distances held at once, unless a single query has more
 
 

@@ -26,8 +26,6 @@ from shorthash.index import kernels, parts
 from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.kernels import ball
 
-__all__ = ["ALL_ALIVE", "BucketTable", "Counts", "Mask", "Words"]
-
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -27,8 +27,6 @@ from shorthash.learners.boosting import seeded_clone
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.solvers import centred
 
-__all__ = ["ClassifierCode"]
-
 
 class ClassifierCode(SupervisedHasher):
     r"""The class that a classifier predicts, written as a codeword.

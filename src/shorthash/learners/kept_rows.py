@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from shorthash._types import Floats
 
-__all__ = ["KeptRows"]
-
 
 @dataclass(frozen=True)
 class KeptRows:

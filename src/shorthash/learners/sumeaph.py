@@ -25,8 +25,6 @@ from shorthash.learners.eaph.encoding import likeliest_words
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.sums import GroupStatistics, SumHasher
 
-__all__ = ["SumEAPH"]
-
 ENCODERS = ["expected-ap", "nearest"]
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision

@@ -17,8 +17,6 @@ from shorthash.kernels.rbf import AnchorRBF, Bias
 from shorthash.learners.base import BaseHasher
 from shorthash.persistence.files import replacing
 
-__all__ = ["export_encoder"]
-
 Arrays = dict[str, NDArray[Any]]
 
 PAGE = '''"""Feature rows become {n_bits}-bit codes; needs NumPy only. Made by shorthash {version} from {steps}."""

@@ -24,8 +24,6 @@ from shorthash.index import BucketIndex, HammingIndex
 from shorthash.index.scan import codes_from_bytes, codes_to_bytes
 from shorthash.persistence.files import replacing
 
-__all__ = ["export_index", "import_index"]
-
 ROWS_AT_ONCE = 500  # rows of one INSERT; SQLite takes at most 500 by default in a compound statement
 FIRST_LINE = re.compile(r"-- shorthash: codes of (\d+) bits")
 

@@ -29,20 +29,6 @@ from numpy.typing import NDArray
 from shorthash import __version__
 from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
 
-__all__ = [
-    "TYPES",
-    "check_arrays",
-    "is_save",
-    "read_file",
-    "read_meta",
-    "read_save",
-    "replacing",
-    "sync_folder",
-    "temporary_path",
-    "write_file",
-    "write_folder",
-]
-
 Array = NDArray[Any]
 
 FORMAT_VERSION = 1

@@ -12,8 +12,6 @@ from shorthash.index.base import MemoryIndex
 from shorthash.persistence.files import check_arrays, read_meta, read_save, write_file, write_folder
 from shorthash.persistence.values import ESTIMATORS, INDEXES, Decoder, Encoder, registered_name
 
-__all__ = ["describe", "load", "save", "verify"]
-
 NOT_SAVED = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
 
 

@@ -21,8 +21,6 @@ from shorthash.errors import PersistenceError
 from shorthash.methods import RECIPES, STEPS, Recipe, import_class, recipes
 from shorthash.persistence.files import TYPES
 
-__all__ = ["DATACLASSES", "ESTIMATORS", "INDEXES", "Decoder", "Encoder", "registered_name"]
-
 Array = NDArray[Any]
 
 METHOD = "method:"  # prefix of the name of a learner that an installed package registers

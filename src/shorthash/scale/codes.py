@@ -24,8 +24,6 @@ from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import CodeHistogram, Scores, evaluate_histogram
 from shorthash.index.buckets import BucketIndex
 
-__all__ = ["EncodedFile", "bucket_index", "code_histogram", "encode_to_file", "encoded", "evaluate_collection"]
-
 MAX_COUNTED_BITS = 24  # distinct codes are counted in a table of at most 16 MiB
 
 Progress = Callable[[str, int, int], None]

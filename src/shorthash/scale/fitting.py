@@ -28,8 +28,6 @@ from shorthash.persistence.files import is_save, read_save, write_file
 from shorthash.persistence.values import Decoder, Encoder
 from shorthash.pipeline import HasherPipeline
 
-__all__ = ["Collected", "collect", "fit_collected", "fit_stream", "load_collected", "save_collected"]
-
 KIND = "statistics"
 
 Progress = Callable[[str, int, int], None]

@@ -49,8 +49,6 @@ from shorthash.store.items import (
 )
 from shorthash.store.sql import Connection, Session, Version
 
-__all__ = ["Store"]
-
 
 class Store(HammingIndex):
     """Exact search among codes in a database, with the contract of an index.

@@ -9,8 +9,6 @@ from math import comb
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.errors import InvalidInput
 
-__all__ = ["check_name", "example_sql", "integer_type"]
-
 DIALECTS = ("sqlite", "postgresql")
 MOST_MASKS = 10_000  # beyond this a printed query is too long to be of use
 

@@ -19,28 +19,6 @@ from shorthash.index.base import HammingIndex
 from shorthash.index.items import AnyIds, Where, as_vectors
 from shorthash.index.results import SearchResult
 
-__all__ = [
-    "LONGEST",
-    "Items",
-    "Row",
-    "Scalar",
-    "StoreWhere",
-    "as_ids_array",
-    "as_json_list",
-    "ball_codes",
-    "check_field",
-    "check_found",
-    "check_values",
-    "distances_of",
-    "from_signed",
-    "in_order",
-    "item_columns",
-    "items_of",
-    "ring_codes",
-    "search_result",
-    "to_signed",
-]
-
 Class = int | str | None
 Scalar = str | int | float | bool | None
 Row = tuple[Any, ...]

@@ -27,8 +27,6 @@ from shorthash.store.items import Scalar, StoreWhere, as_ids_array, ball_codes, 
 from shorthash.store.sql import CATALOGUE, ORDERS, Clause, CollectionInfo, Connection, Session, Version, check_free
 from shorthash.store.sqlite import SQLiteStore
 
-__all__ = ["PostgresStore", "open_store"]
-
 OLDEST = 150_000
 BULK = 100_000  # items after which the table is vacuumed at once, so that searches read the B-tree only
 LOCK = 0x5348_4F52  # advisory lock of processes that make a collection

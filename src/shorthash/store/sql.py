@@ -47,8 +47,6 @@ from shorthash.store.items import (
     ring_codes,
 )
 
-__all__ = ["CATALOGUE", "ORDERS", "Clause", "CollectionInfo", "Connection", "Session", "Version", "check_free"]
-
 Clause = tuple[str, list[Any]]
 """A condition and its parameters."""
 

@@ -23,8 +23,6 @@ from shorthash.store.example_sql import check_name
 from shorthash.store.items import Scalar, as_json_list
 from shorthash.store.sql import CATALOGUE, Clause, CollectionInfo, Connection, Session, Version, check_free
 
-__all__ = ["SQLiteStore"]
-
 BUSY_SECONDS = 30  # how long to wait for another process that writes
 SETTINGS = (
     "journal_mode = WAL",

@@ -30,8 +30,6 @@ from shorthash.web.schema import (
 )
 from shorthash.web.service import Service, as_bits, item_value
 
-__all__ = ["Json", "api_router"]
-
 MOST_BUCKETS, MOST_ITEMS = 1 << 16, 1000
 FOREVER = "private, max-age=31536000, immutable"  # a content never changes; private: not for shared caches
 

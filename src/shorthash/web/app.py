@@ -27,8 +27,6 @@ from shorthash.web.pages import router as page_router
 from shorthash.web.schema import broken_rule, keep_in_memory
 from shorthash.web.service import Service
 
-__all__ = ["create_app", "listen", "run"]
-
 ABOUT = """Search items by extremely short binary codes, add and remove them.
 
 Errors are JSON objects with one sentence in `detail`. Writes need the token of the server as a bearer token."""

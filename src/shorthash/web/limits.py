@@ -26,22 +26,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shorthash._validation import check_count, check_weight
 from shorthash.errors import InvalidInput
 
-__all__ = [
-    "CONTENT_TYPE",
-    "DEADLINE",
-    "HEADERS",
-    "MIB",
-    "Body",
-    "Limits",
-    "Metrics",
-    "RateLimit",
-    "Settings",
-    "client_key",
-    "is_known_host",
-    "is_loopback",
-    "log",
-]
-
 MIB = 1 << 20
 LOOPBACK = ("localhost",)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

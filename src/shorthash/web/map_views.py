@@ -12,8 +12,6 @@ from shorthash.images import Bucket, Collection
 from shorthash.web.service import as_bits
 from shorthash.web.views import PageQuery, bits_view, cards, counted
 
-__all__ = ["bucket_view", "gray", "gray_rank", "map_view", "marks_of", "place_of"]
-
 CELL = 40.0  # side of a cell, in units of the drawing
 LETTER = 8.2  # width of a digit in the codes of rows and columns
 WHOLE_BITS = 12  # up to this length every code has a cell

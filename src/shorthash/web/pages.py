@@ -28,8 +28,6 @@ from shorthash.web.views import (
     sample_ids,
 )
 
-__all__ = ["router"]
-
 FOLDER = Path(__file__).parent
 SAMPLES = 48
 PER_SIDE = 8

@@ -20,25 +20,6 @@ from shorthash.images import Collection
 from shorthash.store.items import LONGEST
 from shorthash.web.limits import Settings
 
-__all__ = [
-    "Added",
-    "BucketList",
-    "BucketPage",
-    "Health",
-    "ItemInfo",
-    "Problem",
-    "RequestModels",
-    "SearchAnswer",
-    "broken_rule",
-    "content_type",
-    "keep_in_memory",
-    "problems",
-    "read_form",
-    "read_json",
-    "request_bodies",
-    "request_models",
-]
-
 Model = TypeVar("Model", bound=BaseModel)
 Json = dict[str, Any]
 

@@ -22,8 +22,6 @@ from shorthash.images.collection import RERANK_RADIUS
 from shorthash.index.items import AnyIds
 from shorthash.web.limits import Metrics, Settings
 
-__all__ = ["AnswerCache", "Service", "as_bits", "item_value", "parse_id", "search_value"]
-
 # Up to 16 bits a search looks at no more than 65 536 buckets, which takes less time than starting a thread.
 QUICK_BITS = 16
 LARGEST_BATCH = 64  # vectors encoded together

@@ -17,22 +17,6 @@ from shorthash.index.items import AnyIds
 from shorthash.methods import RECIPES
 from shorthash.web.service import as_bits
 
-__all__ = [
-    "K_DEFAULT",
-    "K_MAX",
-    "PageQuery",
-    "bits_view",
-    "card",
-    "cards",
-    "counted",
-    "default_radius",
-    "explanation_views",
-    "model_view",
-    "read_code",
-    "results_view",
-    "sample_ids",
-]
-
 K_DEFAULT, K_MAX = 60, 200  # items that fit a page
 SAMPLED = 2000  # items among which samples of all classes are chosen
 LONGEST_CODE = 200  # characters of a wrong code that an error repeats

@@ -22,8 +22,6 @@ from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 
-__all__ = ["Candidate", "Choice", "Judged", "searched_map"]
-
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched
 
 

@@ -25,8 +25,6 @@ from scipy import sparse
 
 from shorthash._types import Floats
 
-__all__ = ["anneal_codebook", "schedule"]
-
 Ints = NDArray[np.int64]
 
 MOST_ENTRIES = 16  # label sets of a group that count; those with the largest masses

@@ -20,8 +20,6 @@ from shorthash.codes.signs import sign
 from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.posteriors.folds import in_threads
 
-__all__ = ["extend", "extension", "likeliest_words", "profiles"]
-
 BLOCK = 1 << 22  # gains held at once
 SINGLE_UNIT = 2.0**-24  # relative rounding error of one float32 operation
 MUCH_MASS = 1e-3  # posterior of a label set that is added up at once

@@ -40,8 +40,6 @@ from shorthash.learners.posteriors.models import POSTERIORS, Classified, fit_pos
 from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
-__all__ = ["EAPH"]
-
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
 WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched

@@ -20,8 +20,6 @@ from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.posteriors.folds import in_threads
 
-__all__ = ["Design", "best_rows", "design_codes", "refine_table"]
-
 Posteriors = NDArray[np.float32]
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from shorthash._types import Floats
 
-__all__ = ["ApTable", "ap_table"]
-
 BLOCK_FLOATS = 1 << 22  # level masses held at once: 16 MB in float32, which stays in the cache
 LEAST_MASS = 1e-30  # keeps the AP of a label set without any relevant mass finite
 

@@ -22,21 +22,6 @@ from shorthash._rounding import Rounded, Scored
 from shorthash._types import Features
 from shorthash.data.rows import BATCH_ROWS
 
-__all__ = [
-    "FOLDED_ROWS",
-    "SMALLEST",
-    "Fitted",
-    "Folds",
-    "PosteriorModel",
-    "Posteriors",
-    "calibrate",
-    "draw_folds",
-    "in_threads",
-    "log",
-    "softmax",
-    "with_lone_rows",
-]
-
 Posteriors = NDArray[np.float32]
 
 N_FOLDS = 5

@@ -40,17 +40,6 @@ from shorthash.learners.posteriors.folds import (
 )
 from shorthash.learners.posteriors.prototypes import class_means, within_covariance
 
-__all__ = [
-    "LogLinear",
-    "Step",
-    "best_step",
-    "fit_logistic",
-    "is_one_hot",
-    "logistic_path",
-    "minimise",
-    "objective_terms",
-]
-
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order until the OOF log-loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
 MOST_ITERATIONS = 60  # of L-BFGS

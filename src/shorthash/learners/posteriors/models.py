@@ -32,8 +32,6 @@ from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic
 from shorthash.learners.posteriors.prototypes import fit_prototypes
 from shorthash.learners.posteriors.ridge import fit_ridge
 
-__all__ = ["POSTERIORS", "fit_posteriors"]
-
 LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
 
 

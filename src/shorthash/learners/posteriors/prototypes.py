@@ -21,8 +21,6 @@ from shorthash._rounding import Rounded, Scored, linear, normalised, shifted_pro
 from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, PosteriorModel, calibrate, in_threads, softmax
 
-__all__ = ["Prototypes", "class_means", "fit_prototypes", "shrunk", "within_covariance"]
-
 SHRINKAGE = 0.5  # of the covariance within label sets
 
 

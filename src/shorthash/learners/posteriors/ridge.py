@@ -26,8 +26,6 @@ from shorthash.learners.posteriors.folds import (
     softmax,
 )
 
-__all__ = ["KernelRidge", "fit_ridge"]
-
 WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distances between rows
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 N_ANCHORS = 1000

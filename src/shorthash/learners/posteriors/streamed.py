@@ -29,8 +29,6 @@ from shorthash.learners.posteriors.logistic import LogLinear, Step, best_step, i
 from shorthash.learners.posteriors.prototypes import shrunk
 from shorthash.learners.sums import GroupStatistics
 
-__all__ = ["Labelling", "Sample", "draw_sample", "fit_streamed"]
-
 HELD_OUT = 16_384  # rows of the sample that are held out
 PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
 SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
