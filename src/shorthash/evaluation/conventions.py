@@ -50,81 +50,29 @@ class Convention:
     divisor_at_radius: str = "retrieved"
 
 
-CONVENTIONS: dict[str, Convention] = {
-    rules.name: rules
-    for rules in (
-        Convention(
-            name="shorthash",
-            headline="map",
-            ties="expected",
-            without_relevant="drop",
-            no_hit="zero",
-            divisor_at_k="possible",
-            k=(10, 100, 1000),
-            family="this library: nothing depends on the order of the database",
-        ),
-        Convention(
-            name="sdh",
-            headline="map",
-            ties="stable",
-            without_relevant="zero",
-            no_hit="zero",
-            divisor_at_k="retrieved",
-            k=(5000,),
-            family="SDH, SSLH and RSLH in MATLAB: stable sort of the whole database",
-        ),
-        Convention(
-            name="fssh",
-            headline="map",
-            ties="stable",
-            without_relevant="drop",
-            no_hit="drop",
-            divisor_at_k="retrieved",
-            k=(5000,),
-            family="FSSH, LFH and COSDISH in MATLAB (calcMAP): stable sort, queries without a hit are left out",
-        ),
-        Convention(
-            name="hashnet",
-            headline="map_at_k",
-            ties="stable",
-            without_relevant="drop",
-            no_hit="drop",
-            divisor_at_k="retrieved",
-            k=(1000,),
-            family="HashNet and DeepHash (TensorFlow): mAP of the first k, queries without a hit are left out",
-        ),
-        Convention(
-            name="deephash",
-            headline="map_at_k",
-            ties="stable",
-            without_relevant="zero",
-            no_hit="zero",
-            divisor_at_k="retrieved",
-            k=(1000,),
-            family="DeepHash-pytorch: mAP of the first k, queries without a hit score 0",
-        ),
-        Convention(
-            name="dch",
-            headline="map_at_radius",
-            ties="expected",
-            without_relevant="drop",
-            no_hit="drop",
-            divisor_at_k="retrieved",
-            k=(1000,),
-            family="DCH: mAP inside Hamming radius 2, empty balls score 0, balls without a hit are left out",
-        ),
-        Convention(
-            name="habir",
-            headline="pr_area",
-            ties="expected",
-            without_relevant="zero",
-            no_hit="zero",
-            divisor_at_k="possible",
-            k=(1000,),
-            family="HABIR: area under the precision-recall curve by radius, pooled over all pairs",
-        ),
-    )
+_FAMILIES = {
+    "shorthash": "this library: nothing depends on the order of the database",
+    "sdh": "SDH, SSLH and RSLH in MATLAB: stable sort of the whole database",
+    "fssh": "FSSH, LFH and COSDISH in MATLAB (calcMAP): stable sort, queries without a hit are left out",
+    "hashnet": "HashNet and DeepHash (TensorFlow): mAP of the first k, queries without a hit are left out",
+    "deephash": "DeepHash-pytorch: mAP of the first k, queries without a hit score 0",
+    "dch": "DCH: mAP inside Hamming radius 2, empty balls score 0, balls without a hit are left out",
+    "habir": "HABIR: area under the precision-recall curve by radius, pooled over all pairs",
 }
+
+_RULES: dict[str, tuple[str, str, str, str, str, tuple[int, ...]]] = {
+    # name: headline, ties, without_relevant, no_hit, divisor_at_k, k
+    "shorthash": ("map", "expected", "drop", "zero", "possible", (10, 100, 1000)),
+    "sdh": ("map", "stable", "zero", "zero", "retrieved", (5000,)),
+    "fssh": ("map", "stable", "drop", "drop", "retrieved", (5000,)),
+    "hashnet": ("map_at_k", "stable", "drop", "drop", "retrieved", (1000,)),
+    "deephash": ("map_at_k", "stable", "zero", "zero", "retrieved", (1000,)),
+    "dch": ("map_at_radius", "expected", "drop", "drop", "retrieved", (1000,)),
+    "habir": ("pr_area", "expected", "zero", "zero", "possible", (1000,)),
+}
+
+CONVENTIONS = {name: Convention(name, *rules, _FAMILIES[name]) for name, rules in _RULES.items()}
+"""Conventions by name."""
 
 
 def convention_rules(
