@@ -32,7 +32,6 @@ SIZE = 224  # pixels along a side of what a network takes, if it does not say ot
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what most published models expect
 ONNX_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 BUSY_SECONDS = 30  # how long to wait for another process that writes to the cache
-LOOKED_UP = 500  # contents in one query of the cache; SQLite limits the number of parameters
 
 Rows = NDArray[np.float32]
 Recipe = dict[str, Any]
@@ -363,14 +362,9 @@ class FeatureCache:
 
     def get(self, contents: Sequence[str]) -> dict[str, Rows]:
         """The cached rows among some contents."""
-        found: dict[str, Rows] = {}
-        for start in range(0, len(contents), LOOKED_UP):
-            part = list(contents[start : start + LOOKED_UP])
-            marks = ",".join("?" * len(part))
-            sql = f"SELECT content, row FROM features WHERE recipe = ? AND content IN ({marks})"
-            for content, octets in self._connection.execute(sql, [self._key, *part]):
-                found[content] = np.frombuffer(octets, dtype="<f4")
-        return found
+        sql = "SELECT content, row FROM features WHERE recipe = ? AND content IN (SELECT value FROM json_each(?))"
+        found = self._connection.execute(sql, [self._key, json.dumps(list(contents))])
+        return {content: np.frombuffer(octets, dtype="<f4") for content, octets in found}
 
     def put(self, contents: Sequence[str], rows: Rows) -> None:
         """Store rows."""
