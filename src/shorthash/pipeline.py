@@ -22,7 +22,7 @@ from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import BATCH_ROWS, Rows, validated
 from shorthash.data.streams import Stream, known_stream
 from shorthash.errors import InvalidInput
-from shorthash.kernels.fused import FusedScores, remembered
+from shorthash.kernels.fused import FusedScores, cached
 from shorthash.kernels.rbf import AnchorRBF, Bias
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.sums import GroupStatistics, SumHasher, Summed
@@ -214,7 +214,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
             return FusedScores(features.shift, features.weights, kernel.mean_, P, intercept)
 
         parts = (kernel.anchors_, kernel.bandwidth_, kernel.mean_, P, intercept)
-        return remembered(parts, make)  # type: ignore[no-any-return]
+        return cached(parts, make)  # type: ignore[no-any-return]
 
     @property
     def _kernel(self) -> AnchorRBF:

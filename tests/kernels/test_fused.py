@@ -6,7 +6,7 @@ import pytest
 from shorthash import make_hasher
 from shorthash._rounding import SURE, Scored
 from shorthash.kernels import fused
-from shorthash.kernels.fused import FusedScores, remembered
+from shorthash.kernels.fused import FusedScores, cached
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -88,10 +88,10 @@ def test_what_is_remembered():
         return made[-1]
 
     a = np.arange(3.0)
-    assert [remembered((a, 0.0), make), remembered((a.copy(), 0.0), make)] == [0, 0]
-    assert remembered((a.astype(np.float32), 0.0), make) == 1
-    assert remembered((a, 1.0), make) == 2
-    assert remembered((a[:2], 1.0), make) == 3
+    assert [cached((a, 0.0), make), cached((a.copy(), 0.0), make)] == [0, 0]
+    assert cached((a.astype(np.float32), 0.0), make) == 1
+    assert cached((a, 1.0), make) == 2
+    assert cached((a[:2], 1.0), make) == 3
 
 
 def test_the_cpu_goes_the_ordinary_way():

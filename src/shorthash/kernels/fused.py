@@ -114,7 +114,7 @@ class FusedScores:
 _last: list[tuple[list[NDArray[Any]], Any]] = []
 
 
-def remembered(parts: Sequence[Any], make: Callable[[], Any]) -> Any:
+def cached(parts: Sequence[Any], make: Callable[[], Any]) -> Any:
     """The result of ``make``, cached for parts with the same values: a model encodes many blocks in a row.
 
     Splitting the factors and copying them to the device takes as long as encoding a million rows.
