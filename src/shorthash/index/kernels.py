@@ -23,11 +23,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 from numpy.typing import NDArray
 
 from shorthash.codes import ball_masks
+from shorthash.codes.levels import popcount
 
 Array = np.ndarray[Any, Any]
 
@@ -43,19 +43,6 @@ def ball(n_bits: int, radius: int) -> tuple[NDArray[np.uint64], NDArray[np.int64
     """Masks of the Hamming ball as uint64, by distance, and where each distance starts."""
     masks, rings = ball_masks(n_bits, radius)
     return masks.astype(np.uint64), rings.astype(np.int64)
-
-
-def _popcount_intrinsic(_context: Any, _word: Any) -> Any:
-    """Set bits of a uint64, one machine instruction."""
-
-    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint64(types.uint64), generate
-
-
-popcount: Any = intrinsic(_popcount_intrinsic)
-"""Set bits of a uint64, inside compiled loops."""
 
 
 @njit(nogil=True, cache=True)

@@ -30,7 +30,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from shorthash.codes import ball_size
-from shorthash.index.kernels import ball, counting_sort, n_alive, popcount
+from shorthash.codes.levels import popcount
+from shorthash.index.kernels import ball, counting_sort, n_alive
 
 Array = np.ndarray[Any, Any]
 

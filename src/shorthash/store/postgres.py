@@ -284,8 +284,8 @@ class PostgresSession(Session):
         classes = (None if value is None else json.dumps(value, ensure_ascii=False) for value in columns["class"])
         columns = {**columns, "class": classes}
         if vectors is not None:
-            as_vector = _vector_text if self.collection.vectors_at == "vector" else _vector_bytes
-            columns["vector"] = map(as_vector, vectors)
+            packed = (vector.astype("<f4").tobytes() for vector in vectors)
+            columns["vector"] = map(_vector_text, vectors) if self.collection.vectors_at == "vector" else packed
         with self.connection.raw.cursor().copy(f"COPY {self._name}({', '.join(columns)}) FROM STDIN") as copy:
             for row in zip(*columns.values(), strict=True):
                 copy.write_row(row)
@@ -314,10 +314,6 @@ class PostgresSession(Session):
 
 
 PostgresStore._session_type = PostgresSession
-
-
-def _vector_bytes(vector: NDArray[np.float32]) -> bytes:
-    return vector.astype("<f4").tobytes()
 
 
 def _vector_text(vector: NDArray[np.float32]) -> str:

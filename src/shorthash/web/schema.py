@@ -185,10 +185,6 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def _from_binary(text: str) -> int:
-    return int(text, 2)
-
-
 Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
 Integer = Annotated[int, Field(strict=True, ge=-INT64, le=INT64 - 1)]
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
@@ -230,7 +226,7 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
         id: Key | Nothing = Field(None, description="An item; it is not among its own neighbours.")
         code: (
             Annotated[StrictInt, Field(ge=0, le=largest)]
-            | Annotated[str, Field(pattern=pattern), AfterValidator(_from_binary)]
+            | Annotated[str, Field(pattern=pattern), AfterValidator(lambda text: int(text, 2))]
             | Nothing
         ) = Field(None, description="A code as an integer, or as zeros and ones, highest bit first.")
 
