@@ -96,12 +96,12 @@ def capped_exp(exponent: Any) -> Any:
 
 
 def first_not_finite(X: Any) -> tuple[int, int, bool] | None:
-    """Row and column of the first NaN or infinity of a foreign array, and whether it is NaN; None if there is none.
+    """Row and column of the first NaN or infinity of an array, and whether it is NaN; None if there is none.
 
     A sum is not finite if any term is not, so one pass is enough; only if it is not finite a second pass is made.
     """
     xp = namespace(X)
-    if not xp.isdtype(X.dtype, "real floating") or bool(xp.isfinite(xp.sum(X))):
+    if not xp.isdtype(X.dtype, "real floating") or bool(xp.isfinite(xp.sum(X, dtype=xp.float64))):
         return None
     places = np.argwhere(to_numpy(~xp.isfinite(X)))
     if not len(places):

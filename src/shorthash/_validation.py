@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import first_not_finite, is_foreign
+from shorthash._arrays import first_not_finite
 from shorthash.errors import InvalidInput, MissingExtra
 
 MAX_BITS = 64  # a code must fit one machine word
@@ -55,13 +55,7 @@ def check_choice(value: object, name: str, owner: str, choices: Collection[objec
 
 def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.intp] | None = None) -> None:
     """Raise if ``X`` holds NaN or infinity; the message names the first bad cell by its row number in the input."""
-    if is_foreign(X):
-        bad = first_not_finite(X)
-    elif X.dtype.kind != "f" or np.isfinite(np.sum(X, dtype=np.float64)):
-        return
-    else:
-        cells = np.argwhere(~np.isfinite(X))
-        bad = (int(cells[0][0]), int(cells[0][1]), bool(np.isnan(X[tuple(cells[0])]))) if len(cells) else None
+    bad = first_not_finite(X)
     if bad is not None:
         row, column, missing = bad
         number = row if row_numbers is None else int(row_numbers[row])
