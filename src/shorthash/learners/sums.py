@@ -125,9 +125,12 @@ class GroupStatistics:
                 f"and {len(self.classes)} classes, and {other.n_features} and {len(other.classes)}; use the same "
                 "kernel and pass the same classes."
             )
-        both = np.concatenate([self.rows, other.rows])
-        distinct, home = np.unique(both, axis=0, return_inverse=True)
-        home = len(distinct) - 1 - home.reshape(-1)
+        distinct, home = self.rows, np.tile(np.arange(len(self.rows)), 2)
+        if not np.array_equal(self.rows, other.rows):
+            both = np.packbits(np.concatenate([self.rows, other.rows]), axis=1)  # keeps the lexicographic order
+            packed, home = np.unique(both, axis=0, return_inverse=True)
+            distinct = np.unpackbits(packed[::-1], axis=1, count=len(self.classes))
+            home = len(distinct) - 1 - home.reshape(-1)
         counts = np.zeros(len(distinct))
         sums = np.zeros((self.n_features, len(distinct)))
         for side, places, factor in ((self, home[: len(self.rows)], 1), (other, home[len(self.rows) :], direction)):
@@ -141,7 +144,7 @@ class GroupStatistics:
         kept = counts > 0
         return replace(
             self,
-            rows=distinct[::-1][kept],
+            rows=distinct[kept],
             counts=counts[kept],
             sums=sums[:, kept],
             gram=self.gram + direction * other.gram,

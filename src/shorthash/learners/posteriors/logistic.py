@@ -124,17 +124,6 @@ def fit_logistic(
     return [step.finished(X, ids, Yg) for step in steps[best : best + 1 + weaker]]
 
 
-def best_step(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Step:
-    """The penalty of least out-of-fold log-loss: from strong to weak, until the loss rises."""
-    best: Step | None = None
-    for step in logistic_path(X, ids, Yg, folds):
-        if best is not None and step.loss >= best.loss:
-            break
-        best = step
-    assert best is not None
-    return best
-
-
 @dataclass(frozen=True)
 class Step:
     """One penalty: what it gives out of fold, and what a fit on all rows needs to know."""
@@ -144,7 +133,6 @@ class Step:
     pull: float  # scale of the class means towards which weights are drawn
     oof: Posteriors
     loss: float
-    model: LogLinear  # of the first fold
 
     def finished(self, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
         """The model of this penalty, learned from all rows."""
@@ -197,7 +185,7 @@ def logistic_path(
         for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
             S[places] = model.scores(held)
         temperature, loss = calibrate(S, labels)
-        yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models[0])
+        yield Step(penalty, temperature, pull, softmax(temperature * S), loss)
 
 
 def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> LogLinear:

@@ -23,9 +23,16 @@ from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._labels import group_labels
 from shorthash._types import Floats, Labels
 from shorthash.data.rows import BATCH_ROWS, Rows
-from shorthash.data.streams import Block, Stream
-from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, calibrate, in_threads, softmax
-from shorthash.learners.posteriors.logistic import LogLinear, Step, best_step, is_one_hot, objective_terms
+from shorthash.data.streams import ArrayStream, Block, Stream
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, calibrate, in_threads, softmax
+from shorthash.learners.posteriors.logistic import (
+    PATH_TOLERANCE,
+    PENALTIES,
+    TOLERANCE,
+    LogLinear,
+    is_one_hot,
+    objective_terms,
+)
 from shorthash.learners.posteriors.prototypes import shrunk
 from shorthash.learners.sums import GroupStatistics
 
@@ -34,11 +41,14 @@ PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
 SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
 FEWEST = 4  # rows of a label set in the sample, if there are so many
 MOST_PASSES = 40
-TOLERANCE = 1e-5  # relative gain below which L-BFGS stops
 KNOWN_ROWS = 1 << 26  # rows of which label set and length are kept from the first pass on: 12 bytes each
 REFIT = 0.02  # share of the rows held out from which on they are learned from in the end
 
 Progress = Callable[[str, int, int], None]
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -168,19 +178,50 @@ def fit_streamed(
     stream: Stream, statistics: GroupStatistics, labelling: Labelling, sample: Sample, progress: Progress
 ) -> tuple[Fitted, LogLinear]:
     """The model of all rows, with posteriors of those held out by a model that did not see them."""
-    Yg, held = labelling.rows, sample.held
-    step = best_step(sample.X, sample.ids, Yg, Folds(np.where(held, 0, -1), np.flatnonzero(held)))
-    passes = Passes(stream, labelling, np.sort(sample.numbers[held]), _space(statistics, Yg), progress)
-    model = passes.fitted(step, step.model.weights, (~held).sum())
-    S = model.scores(model.scaled(sample.X[held]))
-    temperature, loss = calibrate(S, sample.ids[held])
+    held, space = sample.held, _space(statistics, labelling.rows)
+    Z, ids = space.scaled(sample.X[held]), sample.ids[held]
+    path = Passes(_beside(stream, sample), _known_sets, np.flatnonzero(held), space)
+    start, pull = _best_penalty(path, Z, ids)
+    passes = Passes(stream, labelling, np.sort(sample.numbers[held]), space, progress)
+    model = passes.fitted(start, pull, n_before=(~held).sum())
+    S = model.scores(Z)
+    temperature, loss = calibrate(S, ids)
     model = replace(model, temperature=temperature)
     fitted = Fitted(model, softmax(temperature * S), loss)
     if held.sum() < REFIT * statistics.counts.sum():
         return fitted, model
     passes = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
-    whole = replace(passes.fitted(step, model.weights, (~held).sum()), temperature=temperature)
+    whole = passes.fitted(replace(model, penalty=start.penalty), pull, n_before=(~held).sum())
+    whole = replace(whole, temperature=temperature)
     return replace(fitted, model=whole), whole
+
+
+def _beside(stream: Stream, sample: Sample) -> Stream:
+    """The sample as a stream, on the device of the rows."""
+    block = None if stream.distributed else next(iter(stream.blocks()), None)
+    if block is None or not is_foreign(block.X):
+        return ArrayStream(sample.X, sample.ids)
+    return ArrayStream(like(sample.X, block.X), like(sample.ids, block.X))
+
+
+def _known_sets(block: Block) -> tuple[Any, Any, NDArray[np.int64]]:
+    """The labelling of a sample, whose labels are numbers of label sets."""
+    return block.X, block.y, block.first + np.arange(len(block.X))
+
+
+def _best_penalty(path: Passes, Z: NDArray[np.float32], ids: NDArray[np.intp]) -> tuple[LogLinear, float]:
+    """The model of the penalty of least log-loss on held-out rows, from strong to weak; and how far to pull."""
+    target, _ = path.target()
+    pull = calibrate(target.scores(Z), ids)[0] if is_one_hot(target.label_rows) else 1.0
+    model = target = replace(target, weights=pull * target.weights)
+    best, least = model, np.inf
+    for penalty in PENALTIES:
+        model = path.minimised(replace(target, penalty=penalty), model, PATH_TOLERANCE)
+        loss = calibrate(model.scores(Z), ids)[1]
+        if loss >= least:
+            break
+        best, least = model, loss
+    return best, pull
 
 
 def _space(statistics: GroupStatistics, Yg: NDArray[np.uint8]) -> LogLinear:
@@ -212,23 +253,30 @@ class Passes:
     """
 
     stream: Stream
-    labelling: Labelling
+    labelling: Callable[[Block], tuple[Any, Any, NDArray[np.int64]]]
     held: NDArray[np.int64]
     space: LogLinear
-    progress: Progress
+    progress: Progress = _silent
     lengths: Lengths = field(default_factory=lambda: Lengths())
 
-    def fitted(self, step: Step, start: Floats, n_chosen: int) -> LogLinear:
-        """The model of least log-loss, with the penalty of a smaller number of rows scaled to all."""
-        space, totals = self.space, self._total(_Directions(self))
-        target = space
-        if is_one_hot(space.label_rows):
-            length = np.maximum(np.linalg.norm(totals.slope, axis=0), SMALLEST)
-            target = replace(space, weights=step.pull * totals.slope / length)
-        target = replace(target, penalty=step.penalty * n_chosen / totals.n)
+    def fitted(self, start: LogLinear, pull: float, *, n_before: int) -> LogLinear:
+        """The model of least log-loss, from a model of fewer rows, whose penalty is scaled to the number of rows."""
+        target, n = self.target()
+        target = replace(target, weights=pull * target.weights, penalty=start.penalty * n_before / n)
+        return self.minimised(target, start, TOLERANCE)
+
+    def target(self) -> tuple[LogLinear, int]:
+        """Directions of the means of the label sets, which a penalty draws towards; and the number of rows."""
+        found = self._total(_Directions(self))
+        if not is_one_hot(self.space.label_rows):
+            return self.space, found.n
+        length = np.maximum(np.linalg.norm(found.slope, axis=0), SMALLEST)
+        return replace(self.space, weights=found.slope / length), found.n
+
+    def minimised(self, target: LogLinear, start: LogLinear, tolerance: float) -> LogLinear:
+        """The model of least log-loss and penalty; every evaluation is a pass."""
         penalty, anchor = objective_terms(target)
-        shape, size = target.weights.shape, target.weights.size
-        V = target.whitening
+        shape, size, V = target.weights.shape, target.weights.size, target.whitening
         assert V is not None
 
         def loss(v: Floats) -> tuple[float, Floats]:
@@ -238,8 +286,8 @@ class Passes:
             slope = np.concatenate([(V @ found.slope).ravel(), found.bias])
             return found.value / found.n + np.sum(penalty * away**2) / 2, slope / found.n + penalty * away
 
-        options: Any = {"maxiter": MOST_PASSES, "maxfun": MOST_PASSES, "maxcor": 10, "gtol": 1e-6, "ftol": TOLERANCE}
-        first = np.concatenate([start.ravel(), target.bias])
+        options: Any = {"maxiter": MOST_PASSES, "maxfun": MOST_PASSES, "maxcor": 10, "gtol": 1e-6, "ftol": tolerance}
+        first = np.concatenate([start.weights.ravel(), start.bias])
         found = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
         return replace(target, weights=found[:size].reshape(shape), bias=found[size:])
 
