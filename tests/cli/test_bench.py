@@ -26,13 +26,18 @@ def spec(tmp_path):
     return path
 
 
-def test_run_and_again(run, spec):
+def test_run_status_and_again(run, spec):
+    before = run("bench", "status", spec).out.splitlines()
+    assert before[0] == f"records  {spec.parent / 'results'}"
+    assert before[-1].split() == ["mine", "mine", "0", "2", "2"]
     first = run("bench", "run", spec, "--workers", 1)
     assert first.status == 0, first.err
     assert [line.split() for line in first.out.splitlines()[:3]] == [["planned", "2"], ["stored", "0"], ["done", "2"]]
     assert [file.name for file in (spec.parent / "results").iterdir()] == ["mine.jsonl.gz"]
     again = run("bench", "run", spec, "--json")
     assert json.loads(again.out)["done"] == 0
+    status = json.loads(run("bench", "status", spec, "--json").out)
+    assert status["parts"] == [{"experiment": "mine", "part": "mine", "stored": 2, "planned": 2, "missing": 0}]
     listed = json.loads(run("bench", "list", spec, "--json").out)
     assert (listed["parts"][0]["runs"], listed["parts"][0]["stored"]) == (2, 2)
 
@@ -43,6 +48,8 @@ def test_another_folder(run, spec, tmp_path):
     answer = json.loads(run("bench", "list", spec, "--results", tmp_path / "own", "--json").out)
     assert answer["parts"][0]["stored"] == 1
     assert [each["stored"] for each in answer["runs"]] == [True, False]
+    status = json.loads(run("bench", "status", spec, "--results", tmp_path / "own", "--json").out)
+    assert status["parts"][0]["missing"] == 1
 
 
 def test_list(run, spec):

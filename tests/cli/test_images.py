@@ -111,13 +111,14 @@ def test_add_exits_with_1_if_an_image_failed_and_adds_the_others(run, fitted, tm
     assert answer.err.startswith("skipped: bad.png: it is not an image")
 
 
-def test_info_of_a_collection(run, fitted):
+@pytest.mark.parametrize("command", [["info"], ["images", "info"]], ids=" ".join)
+def test_info_of_a_collection(run, fitted, command):
     path, _ = fitted
-    answer = run("info", path)
+    answer = run(*command, path)
     assert answer.status == 0
     assert squeezed(answer.out).startswith("kind collection\nitems 18\nclasses 3\nbits 4\nmethod auto\n")
     assert re.search(r"^rings +6$", answer.out, re.M)
-    assert json.loads(run("info", path, "--json").out)["classes"] == dict.fromkeys(CLASSES, 6)
+    assert json.loads(run(*command, path, "--json").out)["classes"] == dict.fromkeys(CLASSES, 6)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,7 @@ def test_info_of_a_collection(run, fitted):
         (["fit", "empty", "-o", "photos.model", "--features", "sift"], "holds no images"),
         (["search", "model", "x.jpg"], "is not a collection of shorthash"),
         (["search", "nowhere", "x.jpg"], "There is no collection at nowhere"),
+        (["info", "nowhere"], "There is no collection at nowhere"),
         (["add", "model", "x.jpg"], "There is no file or folder x.jpg"),
         (["add", "model", "x.jpg", "--label", "a", "--labels", "b"], "give --label or --labels, not both"),
         (["remove", "model", "3"], "is not a collection of shorthash"),

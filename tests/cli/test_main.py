@@ -11,13 +11,13 @@ import shorthash
 from shorthash.cli.main import app, main
 from shorthash.methods import RECIPES
 
-COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "compare", "index", "sql"]
+COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "advise", "compare", "index", "sql"]
 COMMANDS += ["images", "serve", "sums", "datasets", "bench", "report"]
 GROUPS = {
     "index": ["build", "add", "remove", "search", "stats", "export"],
     "sums": ["collect", "merge", "subtract", "show", "fit"],
-    "images": ["fit", "search", "add", "remove"],
-    "bench": ["run", "list"],
+    "images": ["fit", "search", "add", "remove", "info"],
+    "bench": ["run", "list", "status"],
     "datasets": ["list", "fetch"],
 }
 SUBCOMMANDS = [f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs]
@@ -134,6 +134,10 @@ BAD = {
             "The method auto has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them out, "
             "or use a method with a kernel, such as --method rslh."
         ),
+    ),
+    "figure of an unknown kind": (
+        ["advise", "X.npy", "names.npy", "--figure", "a.xyz"],
+        "Invalid value for --figure: a.xyz does not end in .png or .svg (see shorthash advise --help)",
     ),
     "page in a file": (
         ["compare", "X.npy", "names.npy", "-o", "X.npy"],

@@ -2,7 +2,6 @@
 
 import doctest
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from shorthash.data.splits import RandomQueries
 from shorthash.errors import InvalidInput
 from shorthash.lab import compare as module
 from shorthash.lab.compare import (
-    CLOSE,
     compare,
     comparison_page,
     comparison_sentence,
@@ -58,32 +56,6 @@ def test_intervals_and_distances_to_the_best(result):
         assert np.isnan(row.p_value) == (row is best)
 
 
-def test_costs_follow_from_codes_and_size(blobs, result):
-    X, y = blobs
-    split = RandomQueries(n_queries=60, seed=1).split(y)
-    hasher = make_hasher("rslh", 6, random_state=1).fit(X[split.train], y[split.train])
-    query, database = hasher.transform(X[split.query]), hasher.transform(X[split.database])
-    distances = (query[:, None] != database[None]).sum(axis=2)
-    row = next(row for row in result.rows if (row.method, row.n_bits) == ("rslh", 6))
-    assert row.read_share == pytest.approx((distances <= 2).mean())
-    assert row.used_codes == len(np.unique(database, axis=0))
-    assert row.bucket_load == pytest.approx(240 / row.used_codes)
-    planned = compare(*blobs, lengths=[6], methods=["rslh"], seed=1, n_items=10**6).rows[0]
-    assert planned.bucket_load == pytest.approx(10**6 / row.used_codes)
-    assert planned.index_bytes == pytest.approx(row.index_bytes * 10**6 / 240, rel=0.01)
-
-
-def test_the_shortest_code_that_is_nearly_best_is_recommended(result):
-    def row(method, n_bits, value):
-        return replace(result.rows[0], method=method, n_bits=n_bits, map=value)
-
-    rows = (row("a", 4, 0.5), row("a", 6, 0.70), row("a", 8, 0.70 + 0.9 * CLOSE), row("b", 6, 0.705))
-    assert replace(result, rows=rows).recommended == rows[3]
-    assert replace(result, rows=(row("a", 4, 0.5), row("a", 8, 0.9))).recommended.n_bits == 8
-    chosen = result.recommended
-    assert f"Recommended: {chosen.n_bits} bits with {chosen.method}" in comparison_sentence(result)
-
-
 def test_several_labels_leave_some_methods_out(tagged):
     result = compare(*tagged, lengths=[4, 13], methods=["pcaitq", "rslh", "classifier"])
     assert result.multilabel
@@ -92,7 +64,7 @@ def test_several_labels_leave_some_methods_out(tagged):
     assert skipped["classifier", None] == "needs one label per row"
     assert "at most 12 bits" in skipped["pcaitq", 13]
     names = [section.name for section in comparison_page(result).sections]
-    assert names == ["by-length", "compare", "cost", "not-run", "provenance"]
+    assert names == ["by-length", "compare", "not-run", "provenance"]
 
 
 def test_sizes_can_be_set(blobs):
@@ -114,7 +86,6 @@ def test_of_very_many_rows_some_are_drawn(blobs, monkeypatch):
         ({"lengths": [0]}, "n_bits"),
         ({"n_queries": 300}, "'n_queries' parameter of compare"),
         ({"n_train": 1000}, "'n_train' parameter of compare"),
-        ({"n_items": 0}, "'n_items' parameter of compare"),
     ],
 )
 def test_wrong_wishes(blobs, change, message):

@@ -107,6 +107,27 @@ def list_parts(specs: Specs, results: Results = None, as_json: AsJson = False) -
     output.show(data, {}, [table], notes, as_json=as_json)
 
 
+@bench.command()
+def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> None:
+    """Count the runs of experiments that are stored, and those that are missing.
+
+    \b
+    Example:
+      shorthash bench status experiments/table1.toml
+    """
+    from shorthash.lab.running import experiment_status
+
+    folder = _results_folder(results, specs)
+    rows = [
+        (experiment.name, part, stored, planned, planned - stored)
+        for experiment in _read_experiments(specs)
+        for part, (stored, planned) in experiment_status(experiment, folder).items()
+    ]
+    table = output.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
+    data = {"results": str(folder), "parts": output.records(table)}
+    output.show(data, {"records": str(folder)}, [table], as_json=as_json)
+
+
 def report(
     experiments: Annotated[
         list[Path] | None,

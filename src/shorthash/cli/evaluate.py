@@ -1,4 +1,4 @@
-"""shorthash evaluate scores codes; compare tries methods and lengths; demo runs everything on digits."""
+"""shorthash evaluate scores codes; advise and compare try lengths and methods; demo runs everything on digits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shorthash.cli.search import check_bits, load_model, read_codes
 
 if TYPE_CHECKING:
     from shorthash.evaluation.scores import Scores
+    from shorthash.lab.advice import Advice
     from shorthash.lab.tables import Table
 
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
@@ -124,6 +125,87 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
     return output.table(["class", *titles.values()], rows, text=["class"], digits=dict.fromkeys(titles.values(), 4))
 
 
+def advise(
+    features: Features,
+    labels: Annotated[Path, argument("LABELS", "Labels, one per row.")],
+    bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
+    methods: Annotated[str, option("--methods", "NAME,...", "Methods to try; see shorthash methods.")] = "auto,rslh",
+    folds: Annotated[int, option("--folds", "N", "Folds of the cross-validation.")] = 3,
+    radius: Radius = 2,
+    items: Annotated[int | None, option("--items", "N", "Size of the database to plan for.", "number of rows")] = None,
+    seed: Seed = 0,
+    figure: Annotated[Path | None, option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend a code length for the given rows.
+
+    Codes of several lengths are learned and scored by cross-validation. The table shows the expected mAP, the share of
+    the database that a lookup reads, the rows per bucket and the size of the index. The shortest code whose mAP is
+    within 0.01 of the best is recommended.
+
+    \b
+    Example:
+      shorthash advise features.npy labels.npy --bits 4,8,12 --items 1000000 --figure advice.png
+    """
+    from shorthash._validation import require_extra
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.lab import advice as lab
+
+    if figure is not None:
+        require_extra("matplotlib", "report", "--figure")
+        if figure.suffix not in (".png", ".svg"):
+            raise typer.BadParameter(f"{figure} does not end in .png or .svg", param_hint="--figure")
+    with output.progress() as step:
+        advice = lab.advise(
+            read_features(features),
+            read_labels(labels),
+            lengths=parse_numbers(bits, "--bits") or lab.LENGTHS,
+            methods=[name.strip() for name in methods.split(",")],
+            n_folds=folds,
+            radius=radius,
+            n_items=items,
+            seed=seed,
+            progress=step,
+        )
+    notes = ["", advice.sentence]
+    if figure is not None:
+        notes.append(f"figure: {_draw_advice(advice, figure)}")
+    output.show(advice.to_dict(), {}, [_advice_table(advice)], notes, as_json=as_json)
+
+
+def _draw_advice(advice: Advice, path: Path) -> Path:
+    """Draw mAP by length, one curve per method."""
+    from shorthash.lab.figures import draw_scores_by_length, save_figure
+
+    curves: dict[str, dict[int, tuple[float, float]]] = {}
+    for row in advice.rows:
+        curves.setdefault(row.method, {})[row.n_bits] = (row.map, row.map_std)
+    return save_figure(draw_scores_by_length(curves, title="Expected mAP by code length", score="mAP"), path)
+
+
+def _advice_table(advice: Advice) -> Table:
+    """One row per method and length."""
+    precision = f"precision@H<={advice.radius}"
+    titles = ["method", "bits", "mAP", "std", precision, "ball %", "read %", "buckets", "rows/bucket", "index MB"]
+    digits = {"mAP": 4, "std": 4, precision: 4, "ball %": 1, "read %": 1, "rows/bucket": 0, "index MB": 2}
+    rows = [
+        (
+            row.method,
+            row.n_bits,
+            row.map,
+            row.map_std,
+            row.precision_at_radius,
+            100 * row.ball_coverage,
+            100 * row.ball_rows,
+            row.occupied,
+            row.bucket_load,
+            row.index_bytes / 1e6,
+        )
+        for row in advice.rows
+    ]
+    return output.table(titles, rows, text=["method"], digits=digits)
+
+
 def compare(
     features: Features,
     labels: Annotated[Path, argument("LABELS", "Labels, one per row, or an indicator matrix.")],
@@ -146,19 +228,16 @@ def compare(
     train: Annotated[
         int | None, option("--train", "N", "Number of training rows.", "all others, at most 10000")
     ] = None,
-    items: Annotated[
-        int | None, option("--items", "N", "Size of the database to plan for.", "that of the comparison")
-    ] = None,
     radius: Radius = 2,
     seed: Seed = 0,
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
     as_json: AsJson = False,
 ) -> None:
-    """Compare methods and code lengths on the given rows, and write a report.
+    """Compare methods on the given rows and write a report.
 
     Some rows are held out as queries; the others are the training set and the database. The mAP is an exact mean over
-    the orders of ties, with a confidence interval over the queries. The shortest code whose mAP is within 0.01 of the
-    best is recommended. FOLDER will contain index.html, compare.json, tables as .csv, .md and .tex, and figures.
+    the orders of ties, with a confidence interval over the queries. FOLDER will contain index.html, compare.json, the
+    tables as .csv, .md and .tex, and the figures.
 
     \b
     Examples:
@@ -179,17 +258,12 @@ def compare(
             methods=tuple(recipes()) if names == ("all",) else names,
             n_queries=queries,
             n_train=train,
-            n_items=items,
             radius=radius,
             seed=seed,
             progress=step,
         )
         page = lab.write_comparison(result, out)
-    tables = [
-        lab.comparison_table(result),
-        lab.cost_table(result),
-        *([lab.skipped_table(result)] if result.skipped else []),
-    ]
+    tables = [lab.comparison_table(result), *([lab.skipped_table(result)] if result.skipped else [])]
     notes = ["", lab.comparison_sentence(result), f"page: {page}"]
     output.show({**result.to_dict(), "page": str(page)}, {}, tables, notes, as_json=as_json)
 

@@ -194,7 +194,7 @@ def info(
     from shorthash.persistence import describe
 
     if is_collection(folder):
-        from shorthash.cli.images import show_collection
+        from shorthash.cli.images import info as show_collection
 
         show_collection(folder, as_json)
         return

@@ -249,8 +249,14 @@ def remove(
     output.show({"model": str(model), "n_removed": len(ids), "n_items": n_items}, as_json=as_json)
 
 
-def show_collection(model: Path, as_json: bool) -> None:
-    """Print what a collection holds, how it was made, and statistics of its codes, for ``shorthash info``."""
+@images.command()
+def info(model: CollectionFolder, as_json: AsJson = False) -> None:
+    """Show what a collection holds, how it was made, and statistics of its codes, as shorthash info does.
+
+    \b
+    Example:
+      shorthash images info photos.model
+    """
     from shorthash.images import Collection
 
     with Collection(model, readonly=True) as collection:

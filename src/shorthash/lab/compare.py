@@ -1,4 +1,4 @@
-"""Compare methods and code lengths on given rows: tie-aware scores with intervals, costs, and a recommendation.
+"""Every method on the user's own rows: one split, several code lengths, tie-aware scores with intervals, and cost.
 
 Rows are split once into queries and the rest; the rest is the database, and what the codes are learned from. Kernel
 maps, sums and posteriors are computed once and shared by all methods and lengths that use the same.
@@ -20,12 +20,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
+from shorthash.codes import pack
 from shorthash.data.datasets import Dataset
 from shorthash.data.splits import Protocol, RandomQueries
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
-from shorthash.index.buckets import BucketIndex
 from shorthash.lab.figures import draw_scores_by_length
 from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.sharing import SharedSplit
@@ -46,7 +46,6 @@ MIN_ROWS = 10
 RESAMPLES = 2000
 NEAR = 100  # list length of the precision that is shown
 COPIED = ("map", "map_worst", "map_best", "map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
-CLOSE = 0.01  # a shorter code is recommended if it loses no more mAP than this against the best
 SIGNIFICANT = 0.05  # differences to the best with a larger p-value may be chance
 
 
@@ -63,10 +62,8 @@ class MethodScore:
     precision_at_k : precision among the first ``k`` items
     behind : mAP of the best method of this length minus this one
     p_value : of that difference, query by query; nan for the best itself
-    fit_seconds, encode_microseconds : CPU time to learn, and per row to encode, kernel included
     used_codes : distinct codes in the database
-    read_share : share of the database that a lookup within the radius reads, on average
-    bucket_load, index_bytes : rows per code in use, and memory of a ``BucketIndex``, for ``n_items`` rows
+    fit_seconds, encode_microseconds : CPU time to learn, and per row to encode, kernel included
     """
 
     method: str
@@ -83,27 +80,14 @@ class MethodScore:
     precision_at_k: float
     behind: float
     p_value: float
+    used_codes: int
     fit_seconds: float
     encode_microseconds: float
-    used_codes: int
-    read_share: float
-    bucket_load: float
-    index_bytes: int
 
     @property
     def interval(self) -> str:
         """The interval of the mAP as text."""
         return f"{self.map_low:.3f} to {self.map_high:.3f}"
-
-    @property
-    def read_percent(self) -> float:
-        """``read_share`` in per cent."""
-        return 100 * self.read_share
-
-    @property
-    def index_megabytes(self) -> float:
-        """``index_bytes`` in megabytes."""
-        return self.index_bytes / 1e6
 
 
 @dataclass(frozen=True)
@@ -126,7 +110,6 @@ class MethodComparison:
     n_given : rows that were given; of more than 100 000, a random sample of that size is used
     n_rows, n_features, n_classes, multilabel : the data that was used
     n_queries, n_train, n_database : the split
-    n_items : size of the database for which loads and index sizes are computed
     radius, k, seed : settings
     seconds : time for everything
     """
@@ -141,7 +124,6 @@ class MethodComparison:
     n_queries: int
     n_train: int
     n_database: int
-    n_items: int
     radius: int
     k: int
     seed: int
@@ -150,12 +132,6 @@ class MethodComparison:
     def best(self, n_bits: int) -> MethodScore:
         """The method with the highest mAP at a length."""
         return max((row for row in self.rows if row.n_bits == n_bits), key=lambda row: row.map)
-
-    @property
-    def recommended(self) -> MethodScore:
-        """The shortest code whose mAP is within 0.01 of the best; of equally short ones, the best."""
-        best = max(row.map for row in self.rows)
-        return min((row for row in self.rows if row.map >= best - CLOSE), key=lambda row: (row.n_bits, -row.map))
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -175,7 +151,6 @@ def compare(
     methods: Sequence[str] = DEFAULT_METHODS,
     n_queries: int | None = None,
     n_train: int | None = None,
-    n_items: int | None = None,
     radius: int = 2,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
@@ -190,7 +165,6 @@ def compare(
     methods : names of methods, see ``recipes()``; those that cannot handle the labels are skipped and named
     n_queries : rows used as queries; by default a fifth of the rows, at most 1 000
     n_train : rows to learn from; by default all others, at most 10 000; they are searched, too
-    n_items : size of the database to plan for; by default that of the split
     radius : Hamming radius of a lookup
     seed : seed of the split and the methods
     progress : called with (what, done, total)
@@ -215,7 +189,6 @@ def compare(
     skipped = [Skipped(name, None, "needs one label per row") for name in names if name not in usable]
     protocol = _protocol(len(values), n_queries, n_train, seed)
     split = SharedSplit(Dataset("given", values, labels), protocol.to_dict())
-    planned = len(split.X_database) if n_items is None else check_count(n_items, "n_items", "compare")
     scores: dict[tuple[str, int], Scores] = {}
     rows: dict[tuple[str, int], MethodScore] = {}
     runs = _runs(usable, chosen, protocol, seed)
@@ -223,7 +196,7 @@ def compare(
         if progress is not None:
             progress(f"{run.method}, {run.n_bits} bits", done, len(runs))
         try:
-            scores[run.method, run.n_bits], rows[run.method, run.n_bits] = _score(split, run, radius, planned)
+            scores[run.method, run.n_bits], rows[run.method, run.n_bits] = _score(split, run, radius)
         except ShorthashError as error:
             skipped.append(Skipped(run.method, run.n_bits, str(error)))
     if not rows:
@@ -242,7 +215,6 @@ def compare(
         n_queries=len(split.X_query),
         n_train=len(split.X_train),
         n_database=len(split.X_database),
-        n_items=planned,
         radius=radius,
         k=min(NEAR, len(split.X_database)),
         seed=seed,
@@ -274,21 +246,8 @@ def comparison_table(result: MethodComparison) -> Table:
         "map_at_radius": Column(f"mAP@H<={result.radius}", 4),
         "precision_at_k": Column(f"precision@{result.k}", 4),
         "behind": Column("behind best", 4),
-    }
-    return attribute_table(columns, result.rows)
-
-
-def cost_table(result: MethodComparison) -> Table:
-    """Time, and what a lookup and an index of ``n_items`` rows take; one row per method and length."""
-    columns = {
-        "method": Column("method", text=True),
-        "n_bits": Column("bits"),
         "fit_seconds": Column("fit CPU s", 2),
         "encode_microseconds": Column("encode µs/row", 1),
-        "used_codes": Column("codes in use"),
-        "read_percent": Column(f"read % at H<={result.radius}", 1),
-        "bucket_load": Column("rows/bucket", 1),
-        "index_megabytes": Column("index MB", 2),
     }
     return attribute_table(columns, result.rows)
 
@@ -301,38 +260,27 @@ def skipped_table(result: MethodComparison) -> Table:
 
 
 def comparison_sentence(result: MethodComparison) -> str:
-    """The best method at every length, the others that may be as good, and the recommended length."""
+    """The best method at every length, and the others that may be as good."""
     parts = []
     for n_bits in result.lengths:
         best = result.best(n_bits)
         near = [row.method for row in result.rows if row.n_bits == n_bits and row.p_value > SIGNIFICANT]
         also = f" (no significant difference: {', '.join(near)})" if near else ""
         parts.append(f"{best.method} {best.map:.3f} at {n_bits} bits{also}")
-    short = result.recommended
-    advice = (
-        f"Recommended: {short.n_bits} bits with {short.method}, the shortest code within {CLOSE} of the best mAP; a "
-        f"lookup reads {short.read_percent:.1f} % of the rows."
-    )
-    return f"Best mAP: {'; '.join(parts)}. {advice}"
+    return f"Best mAP: {'; '.join(parts)}."
 
 
 def comparison_page(result: MethodComparison) -> Page:
     """The result as a page."""
     numbers = Section(
         "compare",
-        "Scores",
+        "All numbers",
         "mAP is the exact mean over all orders of items at equal distance, with a 95 % bootstrap interval over the "
         "queries; the tie columns are what the worst and the best order would give.",
         tables={"": comparison_table(result)},
     )
-    costs = Section(
-        "cost",
-        "Cost",
-        f"CPU time, and what an index of {result.n_items} rows takes: a lookup reads the rows within the radius.",
-        tables={"": cost_table(result)},
-    )
     not_run = Section("not-run", "Not run", tables={"": skipped_table(result)}, look="words")
-    sizes = ("n_given", "n_rows", "n_features", "n_classes", "n_queries", "n_train", "n_database", "n_items")
+    sizes = ("n_given", "n_rows", "n_features", "n_classes", "n_queries", "n_train", "n_database")
     settings = (*sizes, "radius", "k", "seed")
     used = {name: recipes()[name] for name in dict.fromkeys(row.method for row in result.rows)}
     references = ((name, recipe.full_name, recipe.reference) for name, recipe in used.items())
@@ -355,7 +303,7 @@ def comparison_page(result: MethodComparison) -> Page:
         f"{'labels, several per row allowed' if result.multilabel else 'classes'}. {result.n_queries} rows are "
         f"queries; the other {result.n_database} are searched, and {learned} of them were learned from. "
         + comparison_sentence(result),
-        sections=[_by_length(result), numbers, costs, *([not_run] if result.skipped else []), provenance],
+        sections=[_by_length(result), numbers, *([not_run] if result.skipped else []), provenance],
         facts=[
             (f"{best.map:.3f}", f"best mAP: {best.method}, {best.n_bits} bits"),
             (f"{shortest.map:.3f}", f"best mAP with {shortest.n_bits} bits: {shortest.method}"),
@@ -378,18 +326,21 @@ def write_comparison(result: MethodComparison, folder: str | Path) -> Path:
     return page
 
 
-def _score(split: SharedSplit, run: RunSpec, radius: int, planned: int) -> tuple[Scores, MethodScore]:
+def _score(split: SharedSplit, run: RunSpec, radius: int) -> tuple[Scores, MethodScore]:
     """Learn, encode, evaluate."""
     with warnings.catch_warnings():
         for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores
             warnings.simplefilter("ignore", kind)
         fitted = split.run(run)
-    n_items, radius = len(fitted.database), min(radius, run.n_bits)
+    n_items = len(fitted.database)
     scores = evaluate(
-        fitted.query, split.y_query, fitted.database, split.y_database, radius=radius, k=min(NEAR, n_items)
+        fitted.query,
+        split.y_query,
+        fitted.database,
+        split.y_database,
+        radius=min(radius, run.n_bits),
+        k=min(NEAR, n_items),
     )
-    index = BucketIndex(run.n_bits).add(fitted.database)
-    used_codes = len(index.buckets()[0])
     values = scores.per_query["map"]
     interval = summarise(values[~np.isnan(values)], n_resamples=RESAMPLES)
     return scores, MethodScore(
@@ -401,12 +352,9 @@ def _score(split: SharedSplit, run: RunSpec, radius: int, planned: int) -> tuple
         precision_at_k=next(iter(scores.precision_at_k.values())),
         behind=0.0,
         p_value=math.nan,
+        used_codes=len(np.unique(pack(fitted.database))),
         fit_seconds=fitted.fit_seconds,
         encode_microseconds=1e6 * fitted.encode_seconds / (len(fitted.query) + n_items),
-        used_codes=used_codes,
-        read_share=float(index.counts(fitted.query, radius).mean()) / n_items,
-        bucket_load=planned / used_codes,
-        index_bytes=round(index.nbytes / n_items * planned),
     )
 
 

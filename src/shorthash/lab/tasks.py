@@ -40,6 +40,7 @@ from shorthash.data.datasets import Dataset
 from shorthash.errors import InvalidInput
 from shorthash.evaluation import CONVENTIONS, evaluate, evaluate_cells, evaluate_reranked
 from shorthash.kernels.rbf import AnchorRBF
+from shorthash.lab.advice import balanced_folds
 from shorthash.lab.records import SCHEMA
 from shorthash.lab.sharing import SharedSplit, make_run_hasher
 from shorthash.lab.spec import RunSpec
@@ -261,21 +262,12 @@ def _rerank(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
 def _validate(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     """Scores for choosing settings: only training rows are read."""
     X, y = split.X_train, split.y_train
-    fold = _balanced_folds(group_labels(y, owner="validation").ids, FOLDS, spec.seed)
+    fold = balanced_folds(group_labels(y, owner="validation").ids, FOLDS, spec.seed)
     values = []
     for k in range(FOLDS):
         hasher = make_run_hasher(spec).fit(X[fold != k], y[fold != k])
         values.append(evaluate(hasher.transform(X[fold == k]), y[fold == k]).map)
     return {"scores": {"map": summary(np.array(values))}}
-
-
-def _balanced_folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np.intp]:
-    """The fold of every row, groups of rows (``ids``) spread evenly over the folds."""
-    order = np.random.default_rng(seed).permutation(len(ids))
-    order = order[np.argsort(ids[order], kind="stable")]
-    fold = np.empty(len(ids), dtype=np.intp)
-    fold[order] = np.arange(len(ids)) % n_folds
-    return fold
 
 
 def _cost(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:

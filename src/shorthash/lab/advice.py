@@ -1,0 +1,219 @@
+"""Recommend a code length: cross-validated scores by length and method on given rows, and what each length costs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from shorthash._labels import group_labels
+from shorthash._types import Codes
+from shorthash._validation import check_choice, check_count, check_n_bits
+from shorthash.codes import ball_size
+from shorthash.data.datasets import Dataset
+from shorthash.data.splits import OfficialTest
+from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput
+from shorthash.evaluation.scores import evaluate
+from shorthash.index.buckets import BucketIndex
+from shorthash.lab.sharing import SharedSplit
+from shorthash.lab.spec import RunSpec
+from shorthash.learners.posteriors.folds import in_threads
+from shorthash.methods import recipes
+
+LENGTHS = (4, 6, 8, 10, 12, 16)
+METHODS = ("auto", "rslh")
+CLOSE = 0.01  # a shorter code is recommended if it loses no more mAP than this against the best
+
+
+@dataclass(frozen=True)
+class LengthAdvice:
+    """What to expect of one method at one length.
+
+    Attributes
+    ----------
+    method, n_bits : which
+    map, map_std : tie-aware mAP of held-out rows among each other; mean and standard deviation over the folds
+    precision_at_radius, empty_balls : of held-out queries, inside the ball
+    ball_coverage : share of all codes that lie in a ball
+    ball_rows : share of the held-out rows that a ball holds, on average: what a lookup must read
+    occupied : codes in use among the held-out rows
+    bucket_load : rows per bucket in use, for ``n_items`` rows
+    index_bytes : memory of a BucketIndex of ``n_items`` rows, ids included
+    probes : buckets looked up per query
+    """
+
+    method: str
+    n_bits: int
+    map: float
+    map_std: float
+    precision_at_radius: float
+    empty_balls: float
+    ball_coverage: float
+    ball_rows: float
+    occupied: int
+    bucket_load: float
+    index_bytes: int
+    probes: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Scores by length and method, and a recommendation."""
+
+    rows: tuple[LengthAdvice, ...]
+    recommended: LengthAdvice
+    sentence: str
+    n_rows: int
+    n_classes: int
+    n_items: int
+    radius: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return asdict(self)
+
+
+def advise(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    lengths: Sequence[int] = LENGTHS,
+    methods: Sequence[str] = METHODS,
+    n_folds: int = 3,
+    radius: int = 2,
+    n_items: int | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Advice:
+    """Predict by cross-validation what codes of several lengths would retrieve, and say which length to take.
+
+    Every fold is held out once; its rows query each other with codes learned from the other folds, so no row is ever
+    scored by a model that saw it. The recommendation is the shortest code whose mean mAP is within 0.01 of the best.
+
+    Parameters
+    ----------
+    X : (n_samples, n_features) features
+    y : labels: (n_samples,) classes, or an indicator matrix
+    lengths : code lengths to try
+    methods : names of methods, see ``recipes()``
+    n_folds : folds, 2 or more
+    radius : Hamming radius of a lookup
+    n_items : size of the database to plan for; the number of rows if missing
+    seed : seed of folds and methods
+    progress : called with (what, done, total)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> advice = advise(X[:600], y[:600], lengths=(4, 5), methods=("classifier",), n_folds=2)
+    >>> advice.recommended.n_bits
+    4
+    """
+    values = np.asarray(X)
+    labels = np.asarray(y)
+    groups = group_labels(labels, owner="advise", n_samples=len(values))
+    lengths = sorted({check_n_bits(n, "advise") for n in lengths})
+    check_count(n_folds, "n_folds", "advise", low=2, high=len(values) // 2)
+    for name in methods:
+        check_choice(name, "methods", "advise", list(recipes()))
+    if not lengths or not methods:
+        raise InvalidInput("advise needs at least one length and one method to try.")
+    items = len(values) if n_items is None else check_count(n_items, "n_items", "advise")
+    fold = balanced_folds(groups.ids, n_folds, seed)
+    places = [(name, n_bits) for name in dict.fromkeys(methods) for n_bits in lengths]
+    lock, steps = Lock(), count(1)
+
+    def report(what: str) -> None:
+        with lock:
+            if progress is not None:
+                progress(what, next(steps), n_folds * len(places))
+
+    with warnings.catch_warnings():
+        for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores
+            warnings.simplefilter("ignore", kind)
+        found = in_threads(
+            lambda k: _held_out(Dataset("given", values, labels, test=fold == k), places, seed, report), range(n_folds)
+        )
+    parts = [labels[fold == k] for k in range(n_folds)]
+    rows = tuple(_summarise(*place, [codes[place] for codes in found], parts, radius, items) for place in places)
+    chosen = _recommend(rows)
+    return Advice(rows, chosen, _sentence(rows, chosen, items), len(values), len(groups.classes), items, radius)
+
+
+def balanced_folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np.intp]:
+    """The fold of every row, groups spread evenly over the folds.
+
+    Parameters
+    ----------
+    ids : (n,) group of every row
+    n_folds, seed : how many folds, and the seed of the draw
+    """
+    order = np.random.default_rng(seed).permutation(len(ids))
+    order = order[np.argsort(ids[order], kind="stable")]
+    fold = np.empty(len(ids), dtype=np.intp)
+    fold[order] = np.arange(len(ids)) % n_folds
+    return fold
+
+
+def _held_out(
+    data: Dataset, places: Sequence[tuple[str, int]], seed: int, report: Callable[[str], None]
+) -> dict[tuple[str, int], Codes]:
+    """Codes of the test rows from models of the other rows; lengths share kernel features, sums and posteriors."""
+    protocol = OfficialTest(seed=seed).to_dict()
+    split = SharedSplit(data, protocol)
+    found = {}
+    for name, n_bits in places:
+        found[name, n_bits] = split.run(RunSpec.of("scores", data.name, protocol, seed, name, n_bits)).query
+        report(f"{name}, {n_bits} bits")
+    return found
+
+
+def _summarise(
+    name: str, n_bits: int, codes: list[Codes], labels: list[NDArray[Any]], radius: int, n_items: int
+) -> LengthAdvice:
+    """Scores over the folds, and what a database of ``n_items`` would cost."""
+    scores = [evaluate(c, part, radius=radius) for c, part in zip(codes, labels, strict=True)]
+    together = np.concatenate(codes)
+    index = BucketIndex(n_bits).add(together)
+    ball = index.counts(together, radius).mean() / len(together)
+    occupied = len(np.unique(index.codes))
+    return LengthAdvice(
+        method=name,
+        n_bits=n_bits,
+        map=float(np.mean([s.map for s in scores])),
+        map_std=float(np.std([s.map for s in scores], ddof=1)),
+        precision_at_radius=float(np.mean([s.precision_at_radius for s in scores])),
+        empty_balls=float(np.mean([s.empty_balls for s in scores])),
+        ball_coverage=ball_size(n_bits, radius) / 2**n_bits,
+        ball_rows=float(ball),
+        occupied=occupied,
+        bucket_load=n_items / occupied,
+        index_bytes=round(index.nbytes / len(together) * n_items),
+        probes=ball_size(n_bits, radius),
+    )
+
+
+def _recommend(rows: Sequence[LengthAdvice]) -> LengthAdvice:
+    """The shortest code that is nearly the best; of equally short ones, the better."""
+    best = max(row.map for row in rows)
+    close = [row for row in rows if row.map >= best - CLOSE]
+    return min(close, key=lambda row: (row.n_bits, -row.map))
+
+
+def _sentence(rows: Sequence[LengthAdvice], chosen: LengthAdvice, n_items: int) -> str:
+    best = max(rows, key=lambda row: row.map)
+    reason = (
+        "the best of all" if best is chosen else f"within {CLOSE} of the best ({best.map:.3f} at {best.n_bits} bits)"
+    )
+    return (
+        f"Take {chosen.n_bits} bits with {chosen.method}: expected mAP {chosen.map:.3f}, {reason}; a lookup reads "
+        f"{100 * chosen.ball_rows:.1f} % of {n_items} rows in {chosen.probes} buckets."
+    )

@@ -1,0 +1,81 @@
+"""The recommended code length, against plain cross-validation."""
+
+import numpy as np
+import pytest
+
+from shorthash import evaluate, make_hasher
+from shorthash.errors import InvalidInput
+from shorthash.lab.advice import CLOSE, LengthAdvice, _recommend, advise, balanced_folds
+
+
+@pytest.fixture(scope="module")
+def advice(digits):
+    X, y = digits
+    return advise(X[:500], y[:500], lengths=(2, 4, 6), methods=("classifier", "rslh"), n_folds=2, n_items=10**6)
+
+
+@pytest.mark.filterwarnings("ignore::shorthash.errors.AnchorWarning")
+@pytest.mark.parametrize(("method", "n_bits"), [("classifier", 4), ("rslh", 6)])
+def test_scores_are_those_of_rows_held_out(digits, advice, method, n_bits):
+    X, y = digits[0][:500], digits[1][:500]
+    fold = balanced_folds(y, 2, 0)
+    values = []
+    for k in range(2):
+        hasher = make_hasher(method, n_bits=n_bits, random_state=0).fit(X[fold != k], y[fold != k])
+        codes = hasher.transform(X[fold == k])
+        values.append(evaluate(codes, y[fold == k]).map)
+    row = next(r for r in advice.rows if (r.method, r.n_bits) == (method, n_bits))
+    assert row.map == pytest.approx(np.mean(values))
+    assert row.map_std == pytest.approx(np.std(values, ddof=1))
+
+
+def test_costs_follow_from_length_and_size(advice):
+    for row in advice.rows:
+        assert row.ball_coverage == pytest.approx(min(1.0, {2: 4, 4: 11, 6: 22}[row.n_bits] / 2**row.n_bits))
+        assert 0 < row.ball_rows <= 1
+        assert row.bucket_load == pytest.approx(10**6 / row.occupied)
+        assert row.index_bytes > 10**6
+
+
+def test_the_shortest_code_that_is_nearly_best_is_recommended():
+    def row(n_bits, value, method="a"):
+        return LengthAdvice(method, n_bits, value, 0.0, 0.0, 0.0, 0.0, 0.0, 1, 1.0, 1, 1)
+
+    rows = [row(4, 0.5), row(6, 0.70), row(8, 0.70 + 0.9 * CLOSE), row(6, 0.705, "b")]
+    assert _recommend(rows) == rows[3]
+    assert _recommend([row(4, 0.5), row(8, 0.9)]).n_bits == 8
+
+
+def test_the_sentence_names_the_recommendation(advice):
+    assert f"Take {advice.recommended.n_bits} bits with {advice.recommended.method}" in advice.sentence
+    assert advice.to_dict()["recommended"]["n_bits"] == advice.recommended.n_bits
+
+
+def test_posteriors_shared_between_lengths_change_nothing(digits):
+    X, y = digits[0][:300], digits[1][:300]
+    both = advise(X, y, lengths=(4, 6), methods=("eaph",), n_folds=2)
+    alone = advise(X, y, lengths=(6,), methods=("eaph",), n_folds=2)
+    assert both.rows[1].map == pytest.approx(alone.rows[0].map)
+
+
+def test_progress_counts_to_the_end(digits):
+    steps = []
+    advise(
+        digits[0][:100], digits[1][:100], lengths=(3, 4), methods=("lsh",), progress=lambda *step: steps.append(step)
+    )
+    assert [step[1:] for step in steps] == [(done, 6) for done in range(1, 7)]
+    assert {step[0] for step in steps} == {"lsh, 3 bits", "lsh, 4 bits"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"methods": ("nonsense",)}, "'methods' parameter of advise must be one of"),
+        ({"n_folds": 1}, "'n_folds'"),
+        ({"lengths": (0,)}, "'n_bits' parameter of advise"),
+        ({"lengths": ()}, "at least one length"),
+    ],
+)
+def test_bad_arguments(digits, arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        advise(digits[0][:100], digits[1][:100], **arguments)
