@@ -106,17 +106,18 @@ def test_page_has_the_numbers_of_this_run(result, page):
     assert page.facts[0][0] == f"{result.runs[1].scores.map:.3f}"
     assert "1797 images of 10 digits, 64 pixels each. 100 of them are queries; the other 1697" in page.lede
     figures = page.sections[1].figures
-    assert list(figures) == ["ties", "radius", "map-short", "map-long"]
+    assert list(figures) == ["ties", "radius", "map-short", "map-long", "first-k"]
     collisions = result.runs[0].quality.class_collisions
     assert f"{collisions} pairs of digits share their main bucket" in figures["map-short"][1]
     assert "no two digits share their main bucket" in figures["map-long"][1]
+    assert "about 170 images" in figures["first-k"][1]
 
 
 def test_report_is_one_file_that_marks_mistakes(result, tmp_path):
     path = write_demo(result, tmp_path / "made" / "demo")
     assert [file.name for file in path.parent.iterdir()] == ["report.html"]
     html = path.read_text(encoding="utf-8")
-    assert html.count("<svg") == 4
+    assert html.count("<svg") == 5
     hits = [result.y[r.found] == result.y[r.query] for run in result.runs for r in run.retrievals]
     wrong = int(sum((~right).sum() for right in hits))
     assert wrong > 0

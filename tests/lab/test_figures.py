@@ -16,6 +16,7 @@ from shorthash.lab.figures import (
     draw_convergence,
     draw_heat_map,
     draw_pr_curve,
+    draw_precision_at_k,
     draw_scores_by_length,
     draw_tie_bounds,
     line_style,
@@ -55,6 +56,7 @@ def drawn(scores):
         "ties": draw_tie_bounds([4, 8], [0.5, 0.9], [0.3, 0.88], [0.95, 0.92]),
         "convergence": draw_convergence({"4 bits": [[200.0, 100.0], [100.0, 90.0, 80.0]], "6 bits": [[10.0]]}),
         "pr": draw_pr_curve({name: score.pr_curve for name, score in scores.items()}),
+        "k": draw_precision_at_k({name: score.precision_at_k for name, score in scores.items()}),
         "map": draw_bucket_map(codes_of([3, 3, 3, 3, 0, 0, 0, 1], 2), labels),
     }
 
@@ -98,6 +100,12 @@ def test_pr_curve_draws_the_scores_and_names_radii(drawn, scores):
         np.testing.assert_array_equal(line.get_ydata(), score.pr_curve.precision)
     named = [word for word in words(to_svg(drawn["pr"], "pr")) if word.startswith("radius ")]
     assert sorted("".join(named).replace("radius", " ").replace(",", " ").split()) == ["0", "1", "2"]
+
+
+def test_precision_at_k_draws_the_scores(drawn, scores):
+    for line, score in zip(drawn["k"].axes[0].lines, scores.values(), strict=True):
+        assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == score.precision_at_k
+    assert len(draw_precision_at_k({"one": {10: 0.5}}).axes[0].lines) == 1, "a single k has no scale"
 
 
 def test_the_first_lines_look_different():

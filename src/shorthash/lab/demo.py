@@ -25,7 +25,7 @@ from shorthash.data.datasets import Dataset
 from shorthash.data.splits import PerClassQueries
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.index.buckets import BucketIndex
-from shorthash.lab.figures import draw_pr_curve, draw_tie_bounds
+from shorthash.lab.figures import draw_pr_curve, draw_precision_at_k, draw_tie_bounds
 from shorthash.lab.maps import draw_bucket_map
 from shorthash.lab.pages import Page, Section, image_uri, render, write_page
 from shorthash.lab.sharing import SharedSplit
@@ -273,6 +273,7 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
         [score.map_best for score in scores],
     )
     curves = {f"{score.n_bits} bits": score.pr_curve for score in scores if score.pr_curve}
+    per_class = len(labels) / len(np.unique(labels))
     return {
         "ties": (
             ties,
@@ -296,6 +297,13 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
         "map-long": (
             draw_bucket_map(result.runs[-1].database_codes, labels),
             _map_caption(result.runs[-1]) + " Squares name their most frequent digit; pale ones hold few images.",
+        ),
+        "first-k": (
+            draw_precision_at_k({f"{score.n_bits} bits": score.precision_at_k for score in scores}),
+            (
+                f"A class has about {per_class:.0f} images here; in a longer list precision must fall, because no "
+                "relevant images are left."
+            ),
         ),
     }
 

@@ -247,6 +247,26 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
     return figure
 
 
+def draw_precision_at_k(curves: Mapping[str, Mapping[int, float]]) -> Figure:
+    """Precision among the first k items, the mean over all orders of ties.
+
+    Parameters
+    ----------
+    curves : name -> precision by k, such as ``Scores.precision_at_k``
+    """
+    with drawing("k", "precision", "Precision among the first k") as (figure, axes):
+        for number, (name, curve) in enumerate(curves.items()):
+            axes.plot(list(curve), list(curve.values()), **line_style(number), label=name)
+        every = sorted({k for curve in curves.values() for k in curve})
+        if len(every) > 1:
+            axes.set_xscale("log")
+            axes.set_xticks(every, [str(k) for k in every])
+            axes.minorticks_off()
+        axes.set_ylim(0, 1.05)
+        axes.legend(loc="lower left")
+    return figure
+
+
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a figure to a .svg, .png or .pdf file, all of it or nothing."""
     target = Path(path)
