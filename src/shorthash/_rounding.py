@@ -203,7 +203,7 @@ def by_itself(
     anything else.
     """
     if exact:
-        with _thread_pools().limit(limits=1):
+        with thread_pools().limit(limits=1):
             return Rounded(function(values))
     out = function(values)
     numbers = np.asarray(out)
@@ -213,7 +213,7 @@ def by_itself(
 
 
 @lru_cache(maxsize=1)
-def _thread_pools() -> ThreadpoolController:
+def thread_pools() -> ThreadpoolController:
     """The BLAS and OpenMP libraries in use; looking for them takes milliseconds."""
     return ThreadpoolController()
 

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from threadpoolctl import threadpool_limits
 
 from shorthash import _rounding
-from shorthash._rounding import Rounded, Scored
+from shorthash._rounding import Rounded, Scored, thread_pools
 from shorthash._types import Features
 from shorthash.data.rows import BATCH_ROWS
 
@@ -118,8 +117,12 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> lis
     there are.
     """
     work = list(items)
-    with threadpool_limits(limits=1), ThreadPoolExecutor(min(len(work), os.cpu_count() or 1) or 1) as pool:
-        return list(pool.map(function, work))
+    n_threads = min(len(work), os.cpu_count() or 1)
+    with thread_pools().limit(limits=1):
+        if n_threads < 2:
+            return [function(item) for item in work]
+        with ThreadPoolExecutor(n_threads) as pool:
+            return list(pool.map(function, work))
 
 
 def softmax(S: NDArray[Any]) -> Posteriors:
