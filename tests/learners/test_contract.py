@@ -116,38 +116,49 @@ def test_something_is_discovered():
     assert {type(e) for e in ESTIMATORS} == set(discover())  # also those that cannot do without arguments
 
 
-@pytest.fixture(params=ESTIMATORS, ids=str)
-def hasher(request):
-    seeded = fitting(request.param, 12, 5)  # the shape of blobs
-    return seeded.set_params(random_state=0) if "random_state" in seeded.get_params() else seeded
+def seeded(estimator):
+    """A copy for blobs, with a seed."""
+    copy = fitting(estimator, 12, 5)
+    return copy.set_params(random_state=0) if "random_state" in copy.get_params() else copy
 
 
-def test_codes_are_signs(hasher, blobs):
-    X, y = blobs
-    codes = hasher.fit(X, y).transform(X)
+@pytest.fixture(scope="module", params=ESTIMATORS, ids=str)
+def fitted(request, blobs):
+    """A hasher fitted to blobs, for tests that do not change it."""
+    return seeded(request.param).fit(*blobs)
+
+
+@pytest.fixture
+def hasher(fitted):
+    """The same, not fitted."""
+    return clone(fitted)
+
+
+def test_codes_are_signs(fitted, blobs):
+    codes = fitted.transform(blobs[0])
     assert codes.dtype == np.int8
-    assert codes.shape == (300, hasher.n_bits)
+    assert codes.shape == (300, fitted.n_bits)
     assert set(np.unique(codes)) <= {-1, 1}
-    assert np.array_equal(codes, np.where(hasher.project(X) >= 0, 1, -1))
+    assert np.array_equal(codes, np.where(fitted.project(blobs[0]) >= 0, 1, -1))
 
 
-def test_same_seed_same_codes(hasher, blobs):
-    X, y = blobs
-    codes = [clone(hasher).fit(X, y).transform(X) for _ in range(2)]
-    assert np.array_equal(*codes)
+def test_same_seed_same_codes_and_parameters_and_input_are_left_alone(hasher, fitted, blobs):
+    X, y = blobs  # read-only arrays: writing into them would raise
+    before = {k: repr(v) for k, v in hasher.get_params().items()}
+    assert np.array_equal(hasher.fit(X, y).transform(X), fitted.transform(X))
+    assert {k: repr(v) for k, v in hasher.get_params().items()} == before
 
 
-def test_pickling_keeps_the_codes(hasher, blobs):
-    X, y = blobs
-    hasher.fit(X, y)
-    assert np.array_equal(pickle.loads(pickle.dumps(hasher)).transform(X), hasher.transform(X))
+def test_pickling_keeps_the_codes(fitted, blobs):
+    X, _ = blobs
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).transform(X), fitted.transform(X))
 
 
 @pytest.mark.filterwarnings("ignore::shorthash.errors.CollisionWarning")
 def test_any_length(hasher, blobs):
     X, y = blobs
     longest = hasher.max_bits(n_features=12, n_classes=5)
-    for n_bits in (1, 2, 3, 8, 13, 64):
+    for n_bits in (1, 3, 8, 13, 64):
         if n_bits > longest:
             sentence = rf"at most {longest} bits .*: .*\. Got n_bits={n_bits} instead; \w+"
             with pytest.raises(InvalidInput, match=sentence):
@@ -170,13 +181,6 @@ def test_tiny_and_unbalanced_data(hasher):
     assert codes.shape == (5, short.n_bits)
 
 
-def test_parameters_and_input_are_left_alone(hasher, blobs):
-    X, y = blobs  # read-only arrays: writing into them would raise
-    before = {k: repr(v) for k, v in hasher.get_params().items()}
-    hasher.fit(X, y).transform(X)
-    assert {k: repr(v) for k, v in hasher.get_params().items()} == before
-
-
 def test_several_labels_are_learned_or_refused(hasher, tagged):
     X, Y = tagged
     short = fitting(hasher, 12, 4)
@@ -196,7 +200,7 @@ def test_one_class_cannot_be_told_apart(hasher, blobs):
             hasher.fit(blobs[0], np.zeros(300))
 
 
-def test_bad_features_and_labels_are_named(hasher, blobs):
+def test_bad_features_and_labels_are_named(hasher, fitted, blobs):
     X, y = blobs
     broken = X.copy()
     broken[3, 5] = np.nan
@@ -207,9 +211,8 @@ def test_bad_features_and_labels_are_named(hasher, blobs):
     if get_tags(hasher).target_tags.required:
         with pytest.raises(InvalidInput, match="300 rows and y has 3"):
             hasher.fit(X, y[:3])
-    hasher.fit(X, y)
     with pytest.raises(InvalidInput, match="infinity"):
-        hasher.transform(np.full((1, 12), np.inf))
+        fitted.transform(np.full((1, 12), np.inf))
 
 
 def test_bad_lengths_are_refused(hasher, blobs):
@@ -219,17 +222,16 @@ def test_bad_lengths_are_refused(hasher, blobs):
             of_length(hasher, n_bits).fit(*blobs)
 
 
-def test_saving_keeps_the_codes(hasher, blobs, tmp_path):
-    X, y = blobs
-    hasher.fit(X, y)
-    parts = [v for v in hasher.get_params().values() if isinstance(v, BaseEstimator) and not isinstance(v, BaseHasher)]
+def test_saving_keeps_the_codes(fitted, blobs, tmp_path):
+    X, _ = blobs
+    parts = [v for v in fitted.get_params().values() if isinstance(v, BaseEstimator) and not isinstance(v, BaseHasher)]
     if parts:  # classifiers and clusterers of scikit-learn, but for the default, are not ours to save
         with pytest.raises(PersistenceError, match="is not among the classes that shorthash saves"):
-            save(hasher, tmp_path / "model")
+            save(fitted, tmp_path / "model")
         return
-    loaded = load(save(hasher, tmp_path / "model"))
-    assert np.array_equal(loaded.project(X), hasher.project(X))
-    assert loaded.get_params().keys() == hasher.get_params().keys()
+    loaded = load(save(fitted, tmp_path / "model"))
+    assert np.array_equal(loaded.project(X), fitted.project(X))
+    assert loaded.get_params().keys() == fitted.get_params().keys()
 
 
 FIRST = {type(e): e for e in reversed(ESTIMATORS)}  # one hasher of every class
