@@ -98,6 +98,17 @@ class Part:
         """How the report shows it, one of ``KINDS``."""
         return str(self.report.get("kind", "table"))
 
+    @functools.cached_property
+    def _plan(self) -> tuple[PlannedRun, ...]:
+        points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
+        return tuple(
+            _planned(self, data, row, n_bits, seed, point)
+            for data, row in itertools.product(self.datasets, self.methods)
+            for n_bits in data.bits
+            for point in points
+            for seed in self.seeds
+        )
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -236,14 +247,7 @@ def find_experiments(places: Sequence[str | Path]) -> list[Path]:
 
 def plan_part(part: Part) -> tuple[PlannedRun, ...]:
     """Every run of a part, in the order of its data sets, methods, lengths, points of the grid and seeds."""
-    points = [dict(zip(part.grid, values, strict=True)) for values in itertools.product(*part.grid.values())]
-    return tuple(
-        _planned(part, data, row, n_bits, seed, point)
-        for data, row in itertools.product(part.datasets, part.methods)
-        for n_bits in data.bits
-        for point in points
-        for seed in part.seeds
-    )
+    return part._plan  # computed once: the name of every run is a checksum
 
 
 def unique_runs(experiments: Iterable[Experiment]) -> dict[str, RunSpec]:
@@ -397,6 +401,7 @@ def _differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
     return {key: value for key, value in given.items() if defaults.get(key, missing) != value}
 
 
+@functools.cache
 def _defaults(cls: type) -> dict[str, Any]:
     return {key: parameter.default for key, parameter in inspect.signature(cls).parameters.items()}
 
