@@ -1,10 +1,10 @@
 """From files to rows: order, cache, failures, worker processes, and workers that crash."""
 
-import os
 from contextlib import closing
 
 import numpy as np
 import pytest
+from images.deadly import Deadly
 from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.errors import DataFileError
@@ -28,15 +28,6 @@ class Counting(CallableFeatures):
     def _mean(self, batch):
         self.n += len(batch)
         return batch.reshape(len(batch), -1)[:, :6] + 1.0
-
-
-class Deadly(GistFeatures):
-    """Ends its process at an image that is 13 pixels wide."""
-
-    def prepare(self, image):
-        if image.size[0] == 13:
-            os._exit(9)
-        return super().prepare(image)
 
 
 def sources(n=5):

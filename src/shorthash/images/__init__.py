@@ -1,21 +1,9 @@
 """Images: features of image files, and a collection of items that can be searched and added to.
 
-In: image files, a fitted hasher. Out: feature rows; neighbours, buckets, explanations.
+In: image files, a fitted hasher. Out: feature rows; neighbours, buckets, explanations. Names are imported on first use,
+so that processes which only decode images start fast.
 """
 
-from shorthash.images.collection import Collection
-from shorthash.images.fitting import FitReport, fit_images
-from shorthash.images.results import AddReport, BitExplanation, Bucket, Found, Item
-from shorthash.images.storage import is_collection
+import lazy_loader
 
-__all__ = [
-    "AddReport",
-    "BitExplanation",
-    "Bucket",
-    "Collection",
-    "FitReport",
-    "Found",
-    "Item",
-    "fit_images",
-    "is_collection",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
