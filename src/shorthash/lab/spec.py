@@ -166,8 +166,8 @@ class RunSpec:
         given = dict(settings or {})
         front_end = {key.removeprefix(KERNEL): given.pop(key) for key in list(given) if key.startswith(KERNEL)}
         recipe = _known_recipes()[method]
-        learner = {**_defaults(recipe.learner_class()), **recipe.settings}
-        kernel = {**_defaults(import_class(STEPS["kernel"])), **recipe.kernel}
+        learner = {**_defaults(recipe.learner), **recipe.settings}
+        kernel = {**_defaults(STEPS["kernel"]), **recipe.kernel}
         changed = _differing(given, learner), _differing(front_end, kernel)
         return cls(task, dataset, protocol, seed, method, n_bits, *changed, encoder)
 
@@ -402,8 +402,9 @@ def _differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
 
 
 @functools.cache
-def _defaults(cls: type) -> dict[str, Any]:
-    return {key: parameter.default for key, parameter in inspect.signature(cls).parameters.items()}
+def _defaults(path: str) -> dict[str, Any]:
+    """The defaults of a class, which must not be changed."""
+    return {key: parameter.default for key, parameter in inspect.signature(import_class(path)).parameters.items()}
 
 
 def _plain(value: Any) -> Any:
