@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,22 @@ def made(tmp_path_factory):
     return base
 
 
+@pytest.fixture(scope="module")
+def answers():
+    """What the command that made the collection answered."""
+    return {}
+
+
 @pytest.fixture
-def fitted(run, made, tmp_path):
-    """A collection of them, and what the command answer."""
-    answer = run("images", "fit", made / "photos", "-o", tmp_path / "m", "--bits", 4, "--cache", made / "cache")
-    return tmp_path / "m", answer
+def fitted(run, made, answers, tmp_path):
+    """A collection of them, fitted once."""
+    if not answers:
+        answers["fit"] = run("images", "fit", made / "photos", "-o", made / "m", "--bits", 4, "--cache", made / "cache")
+    return shutil.copytree(made / "m", tmp_path / "m")
 
 
-def test_fit_output(fitted):
-    path, answer = fitted
+def test_fit_output(fitted, answers, made):
+    path, answer = made / "m", answers["fit"]
     assert answer.status == 0
     shown = re.sub(r"(mAP|seconds) +[\d.]+", r"\1 N", squeezed(answer.out))
     assert shown.splitlines() == [
@@ -60,7 +68,7 @@ def test_fit_without_labels_names_the_method(run, made, tmp_path):
 
 
 def test_search_by_id_and_by_image(run, fitted, tmp_path):
-    path, _ = fitted
+    path = fitted
     found = run("images", "search", path, 0, "-k", 3)
     assert found.out.splitlines()[2:] == [
         "distance   id   label    name",
@@ -78,7 +86,7 @@ def test_search_by_id_and_by_image(run, fitted, tmp_path):
 
 
 def test_add_and_remove(run, fitted, made, tmp_path):
-    path, _ = fitted
+    path = fitted
     for kind in CLASSES[:2]:
         (tmp_path / "more" / kind).mkdir(parents=True)
         (tmp_path / "more" / kind / "n.png").write_bytes(encoded(picture(kind, 70)))
@@ -98,7 +106,7 @@ def test_add_and_remove(run, fitted, made, tmp_path):
 
 
 def test_add_exits_with_1_if_an_image_failed_and_adds_the_others(run, fitted, tmp_path):
-    path, _ = fitted
+    path = fitted
     (tmp_path / "bad.png").write_bytes(b"nonsense")
     (tmp_path / "good.png").write_bytes(encoded(picture("rings", 80)))
     answer = run(
@@ -113,7 +121,7 @@ def test_add_exits_with_1_if_an_image_failed_and_adds_the_others(run, fitted, tm
 
 @pytest.mark.parametrize("command", [["info"], ["images", "info"]], ids=" ".join)
 def test_info_of_a_collection(run, fitted, command):
-    path, _ = fitted
+    path = fitted
     answer = run(*command, path)
     assert answer.status == 0
     assert squeezed(answer.out).startswith("kind collection\nitems 18\nclasses 3\nbits 4\nmethod auto\n")
@@ -145,7 +153,7 @@ def test_mistakes_are_one_line(run, arguments, says):
 
 
 def test_mistakes_with_a_collection(run, fitted, made):
-    path, _ = fitted
+    path = fitted
     for arguments, says in [
         (["search", path, "nothing.jpg"], "neither an image file nor the id"),
         (["search", path, 999], "neither an image file nor the id"),

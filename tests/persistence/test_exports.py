@@ -178,19 +178,20 @@ from shorthash.errors import PersistenceError
 from shorthash.persistence import export_index
 index = BucketIndex(12).add(np.arange(100_000) % 4096)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    export_index(index, sys.argv[1])
-except PersistenceError as error:
-    print(error)
+for path in sys.argv[1:]:
+    try:
+        export_index(index, path)
+    except PersistenceError as error:
+        print(error)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process")
-@pytest.mark.parametrize("ending", [".faiss", ".parquet", ".sql", ".db"])
-def test_a_full_disk_is_a_clear_error_and_leaves_nothing(ending, tmp_path):
-    path = tmp_path / f"codes{ending}"
-    done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=False)
+def test_a_full_disk_is_a_clear_error_and_leaves_nothing(tmp_path):
+    paths = [tmp_path / f"codes{ending}" for ending in (".faiss", ".parquet", ".sql", ".db")]
+    done = subprocess.run([sys.executable, "-c", FULL, *paths], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout.startswith(f"Cannot write {path}: ")
-    assert done.stdout.endswith("; choose a writable folder with enough space.\n")
+    for path, line in zip(paths, done.stdout.splitlines(), strict=True):
+        assert line.startswith(f"Cannot write {path}: ")
+        assert line.endswith("; choose a writable folder with enough space.")
     assert list(tmp_path.iterdir()) == []

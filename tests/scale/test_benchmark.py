@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from shorthash.learners.eaph import estimator
+from shorthash.learners.posteriors import streamed
+
 pytest.importorskip("pyarrow", reason="the benchmark writes Parquet")
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SMALL = {
@@ -59,7 +62,10 @@ def test_the_gpu_script_on_the_cpu(tmp_path, monkeypatch):
     gpu, tables = script("gpu"), script("scale_tables")
     place = tmp_path / "gpu.json"
     sizes = ["--rows", "4000", "--block", "1500", "--columns", "8", "--anchors", "20", "--classes", "5", "--bits", "4"]
-    sizes += ["--eaph-rows", "21000", "--eaph-classes", "6"]
+    sizes += ["--eaph-rows", "2500", "--eaph-classes", "6"]
+    monkeypatch.setattr(estimator, "FOLDED_ROWS", 1000)  # so that more rows are learned from as a stream
+    monkeypatch.setattr(streamed, "HELD_OUT", 400)
+    monkeypatch.setattr(streamed, "PATH_ROWS", 600)
     monkeypatch.setattr(
         sys, "argv", ["gpu.py", "--device", "cpu", *sizes, "--check-rows", "900", "--output", str(place)]
     )

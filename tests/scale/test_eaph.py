@@ -18,13 +18,15 @@ N_CLASSES = 12
 DIFFERENT = 5  # rows of 1 200 whose code may differ where blocks are cut in another way
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def _small():
     """Everything large at a thousand rows."""
-    monkeypatch.setattr(estimator, "FOLDED_ROWS", 500)
-    monkeypatch.setattr(streamed, "HELD_OUT", 200)
-    monkeypatch.setattr(streamed, "PATH_ROWS", 300)
-    monkeypatch.setattr(streams, "BLOCK_ROWS", 400)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimator, "FOLDED_ROWS", 500)
+        patch.setattr(streamed, "HELD_OUT", 200)
+        patch.setattr(streamed, "PATH_ROWS", 300)
+        patch.setattr(streams, "BLOCK_ROWS", 400)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,12 @@ def rows():
     y = rng.integers(N_CLASSES, size=1200)
     X = rng.normal(size=(N_CLASSES, 8))[y] + rng.normal(size=(1200, 8))
     return X.astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def whole(_small, rows):
+    """A hasher fitted to the rows as an array."""
+    return hasher().fit(*rows)
 
 
 def hasher(**parameters):
@@ -49,9 +57,8 @@ def assert_alike(one, two, X):
     assert np.array_equal(one[-1].codewords_, two[-1].codewords_)
 
 
-def test_streams_give_what_an_array_gives(rows, tmp_path):
+def test_streams_give_what_an_array_gives(rows, whole, tmp_path):
     X, y = rows
-    whole = hasher().fit(X, y)
     assert 100 < len(whole[-1].oof_rows_) <= 200
     assert whole.score(X, y) > hasher().fit(X[:200], y[:200]).score(X, y)  # more rows are worth something
     assert_alike(whole, hasher().fit(ArrayStream(X, y)), X)
@@ -71,17 +78,17 @@ def test_a_parquet_file(rows, tmp_path):
     assert_alike(hasher().fit(X, names), found, X)
 
 
-def test_a_dask_array(rows):
+def test_a_dask_array(rows, whole):
     array = pytest.importorskip("dask.array")
     X, y = rows
     found = hasher().fit(array.from_array(X, chunks=(350, 8)), array.from_array(y, chunks=350))
-    assert_alike(hasher().fit(X, y), found, X)
+    assert_alike(whole, found, X)
 
 
-def test_tensors(rows):
+def test_tensors(rows, whole):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     X, y = rows
-    whole, found = hasher().fit(X, y), hasher().fit(torch.asarray(X.copy()), torch.asarray(y.copy()))
+    found = hasher().fit(torch.asarray(X.copy()), torch.asarray(y.copy()))
     assert_alike(whole, found, X)
     codes = found.transform(torch.asarray(X.copy()))
     assert isinstance(codes, torch.Tensor)
