@@ -17,7 +17,7 @@ from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph import codebook as eaph_codebook
-from shorthash.learners.eaph.choosing import searched_map
+from shorthash.learners.eaph.choosing import searched_map, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
 from shorthash.learners.eaph.encoding import likeliest_words
 from shorthash.learners.eaph.estimator import EAPH
@@ -182,8 +182,8 @@ def test_masses_are_sums_of_posteriors(seed):
     rng = np.random.default_rng(seed)
     P, group = rng.random((50, 3)).astype(np.float32), rng.integers(0, 7, size=50)
     group[group == 4] = 0  # an empty group
-    expected = np.array([P[group == g].sum(axis=0) if (group == g).any() else np.zeros(3) for g in range(7)]) / 50
-    assert np.allclose(_masses(P, group, 7), expected, atol=1e-7)
+    expected = np.array([P[group == g].sum(axis=0) if (group == g).any() else np.zeros(3) for g in range(7)])
+    assert np.allclose(_masses(P, group, 7), expected / P.sum(), atol=1e-7)
 
 
 def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):
@@ -494,3 +494,33 @@ def test_a_word_is_in_doubt_where_two_gain_the_same_to_rounding():
     table, words = np.eye(3, dtype=np.float32)[:2], np.array([[1, 1], [-1, 1]], dtype=np.int8)
     assert likeliest_words(Scored(P, 1e-12), table, words).bound.ravel().tolist() == [np.inf, 0, 0]
     assert likeliest_words(Scored(P, 1e-8), table, words).bound.ravel().tolist() == [np.inf, 0, np.inf]
+
+
+def test_shares_that_differ_by_chance_are_evened_out():
+    rng = np.random.default_rng(0)
+    ids = rng.integers(50, size=2000)
+    evened = np.bincount(ids, weights=share_weights(ids))
+    assert np.ptp(evened) < 0.3 * np.ptp(np.bincount(ids))
+    assert np.isclose(evened.sum(), 2000)
+    skewed = np.minimum(rng.zipf(1.5, size=2000), 50) - 1
+    assert np.allclose(np.bincount(skewed, weights=share_weights(skewed)), np.bincount(skewed), rtol=0.3)
+    assert (share_weights(np.repeat(np.arange(4), 5)) == 1).all()
+    assert (share_weights(np.array([0, 2, 2])) > 0).all()  # a label set without rows
+
+
+@pytest.mark.parametrize("n_items", [3, 20])
+def test_the_annealed_value_is_the_precision_of_a_small_database(n_items):
+    y = np.repeat(np.arange(6), n_items)
+    M = np.eye(6) / 6
+    cells, value = anneal_codebook(
+        M, M, 1, np.random.RandomState(0), n_proposals=2000, heat=1e-3, swap=0.5, item=1 / len(y)
+    )
+    codes = unpack(cells[y].astype(np.uint8), 1)
+    assert np.isclose(value, evaluate(codes, y, codes, y).map, rtol=0.1)
+    assert np.bincount(cells).tolist() == [3, 3]  # classes share the codes evenly
+
+
+def test_more_classes_than_codes_use_all_codes():
+    M = np.eye(20) / 20
+    cells, _ = anneal_codebook(M, M, 4, np.random.RandomState(0), n_proposals=1, heat=1e-3, swap=0.5)
+    assert len(np.unique(cells)) == 16

@@ -92,7 +92,8 @@ class Choice:
         """A candidate with codewords and, where asked for and possible, with the refined table."""
         oof, found = candidate.fitted.oof, []
         rng = np.random.RandomState(self.seed)
-        for design in design_codes(oof, self.rel, self.n_bits, rng, **{**self.options, "refine": refine}):
+        weighted = oof * share_weights(self.groups.ids)[:, None]
+        for design in design_codes(weighted, self.rel, self.n_bits, rng, **{**self.options, "refine": refine}):
             queries = design.cells[best_rows(oof, design.table)]
             items = design.cells[best_rows(candidate.inside, design.table)]
             disjoint = leave_one_out_map(queries, self.groups.rows[self.groups.ids], self.n_bits)
@@ -121,6 +122,21 @@ class Choice:
         taken = max(finalists, key=lambda found: found.score(self.database))
         others = [found for found in tried if found.candidate is not best]
         return taken, [found.line(taken=found is taken) for found in (*others, *finalists)]
+
+
+def share_weights(ids: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Weights of rows that make the shares of the label sets what they are expected to be in other rows.
+
+    Label sets that are equally frequent have different numbers of rows by chance, and codes would be designed for the
+    chance. As far as the numbers vary no more than chance makes them (their variance is their mean), they are drawn
+    towards their mean.
+    """
+    counts = np.bincount(ids)
+    present = counts[counts > 0]
+    mean = present.mean()
+    beyond_chance = max(float(present.var()) - mean, 0.0)
+    expected = mean + beyond_chance / (beyond_chance + mean) * (counts - mean)
+    return np.asarray((expected / np.maximum(counts, 1))[ids], dtype=np.float32)
 
 
 def searched_map(

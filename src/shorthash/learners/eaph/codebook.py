@@ -46,7 +46,15 @@ def schedule(M: Floats) -> tuple[int, float]:
 
 
 def anneal_codebook(
-    M: Floats, S: Floats, n_bits: int, rng: np.random.RandomState, *, n_proposals: int, heat: float, swap: float
+    M: Floats,
+    S: Floats,
+    n_bits: int,
+    rng: np.random.RandomState,
+    *,
+    n_proposals: int,
+    heat: float,
+    swap: float,
+    item: float = 0.0,
 ) -> tuple[Ints, float]:
     """Cells of the groups and the expected mAP, from one random start.
 
@@ -60,11 +68,13 @@ def anneal_codebook(
     n_proposals : moves tried
     heat : first temperature, in units of mAP
     swap : chance that a group in the target cell changes places instead of sharing it
+    item : mass of one item of a database as large as the training set; 0 for an infinite one. The few items of a small
+        database are found sooner than their share says, which favours groups of equal size
     """
     G, n_cells = len(M), 2**n_bits
     filled = np.flatnonzero(M.sum(axis=1) > NOTHING)
-    masses = _masses(M[filled], None if S is M else S[filled], np.maximum(S.sum(axis=0), NOTHING))
-    start = rng.permutation(n_cells)[:G] if n_cells >= G else rng.randint(0, n_cells, size=G)
+    masses = _masses(M[filled], None if S is M else S[filled], np.maximum(S.sum(axis=0), NOTHING), item)
+    start = rng.permutation(n_cells)[:G] if n_cells >= G else rng.permutation(np.resize(rng.permutation(n_cells), G))
     distance = np.array([cell.bit_count() for cell in range(n_cells)], dtype=np.int64)
     seed = int(rng.randint(np.iinfo(np.int32).max))
     found, value = _anneal(start[filled].astype(np.int64), distance, masses, n_bits, n_proposals, heat, swap, seed)
@@ -81,6 +91,7 @@ def anneal_codebook(
 class Masses(NamedTuple):
     """Groups and label sets, by entry, by label set and by group."""
 
+    item: float  # mass of one item
     mass: Floats  # (G,) of every group
     starts: Ints  # (G + 1,) where the entries of every group begin
     sets: Ints  # label set of every entry
@@ -98,7 +109,7 @@ class Masses(NamedTuple):
     holder_sums: Floats
 
 
-def _masses(M: Floats, S: Floats | None, relevant_mass: Floats) -> Masses:
+def _masses(M: Floats, S: Floats | None, relevant_mass: Floats, item: float) -> Masses:
     """The largest entries of M, and all of S; where S is None, it is M."""
     G, u = M.shape
     order = np.argsort(-M, axis=1, kind="stable")[:, :MOST_ENTRIES]
@@ -113,6 +124,7 @@ def _masses(M: Floats, S: Floats | None, relevant_mass: Floats) -> Masses:
     entries = np.argsort(sets, kind="stable")
     weights = chosen.data / relevant_mass[sets]
     return Masses(
+        item=item,
         mass=M.sum(axis=1),
         starts=chosen.indptr.astype(np.int64),
         sets=sets,
@@ -293,7 +305,8 @@ def _move(
 def _levels(g: int, low: int, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
     """Make the parts of group g at some distances anew; returns by how much their sum changes.
 
-    With f and n the mass at a distance, R and N the mass before it: w f (f (1 - N l / n) + R l) / n, l = ln(1 + n / N).
+    With f and n the mass at a distance, R and N the mass before it, and e the mass of one item:
+    w f (f (1 - N l / n) + (R + e (1 - f / n)) l) / n, l = ln(1 + n / (N + e)).
     """
     T, first, count = within.shape[1], masses.starts[g], masses.starts[g + 1] - masses.starts[g]
     change = 0.0
@@ -302,12 +315,12 @@ def _levels(g: int, low: int, high: int, masses: Masses, within: Floats, F: Floa
         n, here = within[g, t] - N, first * T + t * count
         part = 0.0
         if n > NOTHING:
-            log = math.log((N + n) / N) if N > NOTHING else 0.0
+            log = math.log(1.0 + n / (N + masses.item)) if N + masses.item > 0.0 else 0.0
             kept = 1.0 - N * log / n
             for i in range(count):
                 R = F[here - count + i] if t > 0 else 0.0
                 f = F[here + i] - R
-                part += masses.weights[first + i] * f * (f * kept + R * log)
+                part += masses.weights[first + i] * f * (f * kept + (R + masses.item * (1.0 - f / n)) * log)
             part /= n
         change += part - parts[g, t]
         parts[g, t] = part

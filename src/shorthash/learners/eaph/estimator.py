@@ -37,14 +37,13 @@ from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
 from shorthash.learners.posteriors.models import POSTERIORS, Classified, fit_posteriors
-from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed
+from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
 WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched
 KEPT_ROWS = 20_000  # what partial_fit remembers
-MOST_KERNEL_SETS = 128  # label sets for which a kernel model is tried: with more it costs much and adds little
 
 
 class EAPH(SupervisedHasher):
@@ -234,11 +233,10 @@ class EAPH(SupervisedHasher):
         order = np.random.RandomState(self._seed).permutation(len(sample.ids))[some]
         drawn = np.linspace(0, len(order) / seen.n_samples, len(order), endpoint=False)
         self._rows = KeptRows(sample.X[order], seen.rows[sample.ids[order]], drawn, seen.n_samples, KEPT_ROWS)
-        fitted, whole = fit_streamed(stream, seen, labelling, sample, report)
+        name, fitted = fit_streamed(stream, seen, labelling, sample, report)
         self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
         known = replace(fitted, oof=with_lone_rows(fitted.oof, self.label_set_ids_))
-        name = f"logistic, penalty {whole.penalty:.2g}"
-        self._path = [Candidate(name, known, whole.predict(sample.X[sample.held]))]
+        self._path = [Candidate(name, known, fitted.model.predict(sample.X[sample.held]))]
         report("designing codes", 0, 0)
         return self.update_codes()
 

@@ -72,7 +72,7 @@ def design_codes(
     partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
     masses = [_masses(P, group, n_groups) for group, n_groups in partitions]
     if codebook == "annealed":
-        books = _annealed(masses, rel, n_bits, n_starts, rng)
+        books = _annealed(masses, rel, n_bits, n_starts, rng, 1 / len(P))
     else:
         books = [pack(CODEBOOKS[codebook](len(M), n_bits, rng)).astype(np.int64) for M in masses]
     if new_classes:
@@ -91,7 +91,7 @@ def refine_table(
     P: Posteriors, rel: Floats | None, z: NDArray[np.int64], n_bits: int, rng: np.random.RandomState, n_iter: int
 ) -> Design:
     """Conditional gradient: rows move, some at a time, to the cell where their posterior gains most."""
-    n, background = len(P), BACKGROUND * P.mean(axis=0, dtype=np.float64)
+    n, background = len(P), _background(P)
     best_T, best_value, history = None, -np.inf, []
     for iteration in range(n_iter):
         table = ap_table(_masses(P, z, 2**n_bits), background, rel)
@@ -133,7 +133,7 @@ def _of_table(
 ) -> Design:
     """A design with the expected mAP of the codes that the table gives."""
     z = cells[best_rows(P, table)].astype(np.int64)
-    value = ap_table(_masses(P, z, 2**n_bits), BACKGROUND * P.mean(axis=0, dtype=np.float64), rel).value
+    value = ap_table(_masses(P, z, 2**n_bits), _background(P), rel).value
     return Design(kind, n_bits, cells.astype(packed_dtype(n_bits)), table, value, np.array([value]))
 
 
@@ -153,12 +153,13 @@ def _clusters(P: Posteriors, n_groups: int, rng: np.random.RandomState) -> tuple
     """Clusters of posteriors, alike in Hellinger distance."""
     n_groups = min(n_groups, len(P))
     seed = int(rng.randint(np.iinfo(np.int32).max))
-    labels = MiniBatchKMeans(n_groups, n_init=3, random_state=seed).fit_predict(np.sqrt(P))
+    roots = np.sqrt(P / P.sum(axis=1, keepdims=True))
+    labels = MiniBatchKMeans(n_groups, n_init=3, random_state=seed).fit_predict(roots)
     return np.asarray(labels, dtype=np.intp), n_groups
 
 
 def _annealed(
-    masses: list[Floats], rel: Floats | None, n_bits: int, n_starts: int, rng: np.random.RandomState
+    masses: list[Floats], rel: Floats | None, n_bits: int, n_starts: int, rng: np.random.RandomState, item: float
 ) -> list[NDArray[np.int64]]:
     """Cells of the groups of every partition, by the best of several annealings."""
     jobs: list[tuple[Floats, Floats, np.random.RandomState]] = []
@@ -171,7 +172,7 @@ def _annealed(
         M, S, source = job
         n_proposals, heat = schedule(M)
         swap = 0.9 if len(M) == M.shape[1] else 0.5
-        return anneal_codebook(M, S, n_bits, source, n_proposals=n_proposals, heat=heat, swap=swap)
+        return anneal_codebook(M, S, n_bits, source, n_proposals=n_proposals, heat=heat, swap=swap, item=item)
 
     runs = in_threads(annealed, jobs)
     of_partition = [[run for run, job in zip(runs, jobs, strict=True) if job[0] is M] for M in masses]
@@ -179,13 +180,19 @@ def _annealed(
 
 
 def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
-    """Mean posterior mass of every label set in every group, (G, u)."""
+    """Share of every label set in every group in all posterior mass, (G, u); a row may have more mass than others."""
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(n_groups))
     filled = np.bincount(group, minlength=n_groups) > 0
     M = np.zeros((n_groups, P.shape[1]))
     M[filled] = np.add.reduceat(P[order].astype(np.float64), starts[filled], axis=0)
-    return M / len(P)
+    return np.asarray(M / M.sum())
+
+
+def _background(P: Posteriors) -> Floats:
+    """Mass of the label sets that is spread over all cells, (u,)."""
+    mass = P.sum(axis=0, dtype=np.float64)
+    return np.asarray(BACKGROUND * mass / mass.sum())
 
 
 def best_rows(P: Posteriors, T: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -100,7 +100,7 @@ def fit_posteriors(
         assert isinstance(fitted.model, LogLinear)
         found.append((f"logistic, penalty {fitted.model.penalty:g}", fitted))
     if kind == "combo":
-        together = _combined(found[0][1], fit_ridge(X, ids, Yg, folds), ids[folds.rows])
+        together = combined(found[0][1], fit_ridge(X, ids, Yg, folds), ids[folds.rows])
         if together is not None:
             found[0] = (f"{found[0][0]}, with a kernel", together)
     return found
@@ -110,7 +110,7 @@ POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]
 """Models by name."""
 
 
-def _combined(one: Fitted, two: Fitted, labels: NDArray[np.intp]) -> Fitted | None:
+def combined(one: Fitted, two: Fitted, labels: NDArray[np.intp]) -> Fitted | None:
     """Two models together; their powers by out-of-fold log-loss, which is convex in them.
 
     None where the second model does not pay for the time it takes to encode with it.

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._rounding import Rounded, Scored, linear
 from shorthash._types import Features, Floats
 from shorthash.data.rows import BATCH_ROWS
@@ -79,12 +81,11 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
     assert best is not None
     loss, ridge, temperature, oof = best
     [whole] = in_threads(lambda width: _kernel_system(X, ids, u, width * distance, -1), [WIDTHS[chosen]])
-    model = KernelRidge(whole.kernel, whole.vectors @ whole.solved(ridge), whole.bias, temperature, ridge)
-    return Fitted(model, oof, loss)
+    return Fitted(whole.model(ridge, temperature), oof, loss)
 
 
 @dataclass(frozen=True)
-class _System:
+class KernelSystem:
     """A kernel, eigenvalues and -vectors of the Gram matrix of its features, right side, class shares."""
 
     kernel: AnchorRBF
@@ -93,23 +94,52 @@ class _System:
     right: Floats
     bias: Floats
 
+    @classmethod
+    def of(cls, kernel: AnchorRBF, gram: Floats, sums: Floats, counts: NDArray[Any]) -> KernelSystem:
+        """From F'F (m, m), sums of the features F of every label set (m, u), and the numbers of their rows (u,)."""
+        bias = counts / counts.sum()
+        values, vectors = np.linalg.eigh(gram)
+        right = sums - np.outer(sums.sum(axis=1), bias)
+        return cls(kernel, np.maximum(values, 0.0), vectors, vectors.T @ right, bias)
+
     def solved(self, ridge: float) -> Floats:
         """Weights at a penalty, in the basis of the eigenvectors."""
         return np.asarray(self.right / (self.values + ridge)[:, None])
 
+    def best(self, X: Features, ids: NDArray[np.intp]) -> Fitted:
+        """The penalty of least log-loss on other rows, and their posteriors."""
+        left, best = self.kernel.transform(X) @ self.vectors, None
+        for ridge in RIDGES:
+            S = np.asarray(left @ self.solved(ridge) + self.bias, dtype=np.float32)
+            temperature, loss = calibrate(S, ids)
+            if best is None or loss < best.loss:
+                best = Fitted(self.model(ridge, temperature), softmax(temperature * S), loss)
+        assert best is not None
+        return best
 
-def _kernel_system(X: Features, ids: NDArray[np.intp], u: int, sigma: float, seed: int) -> _System:
+    def model(self, ridge: float, temperature: float) -> KernelRidge:
+        """The model of a penalty."""
+        return KernelRidge(self.kernel, self.vectors @ self.solved(ridge), self.bias, temperature, ridge)
+
+
+def feature_sums(kernel: AnchorRBF, X: Any, ids: Any, u: int) -> tuple[Floats, Floats]:
+    """F'F and the sums of the features F of every label set, of one batch; on the device of the rows."""
+    F = kernel.transform(X)
+    if is_foreign(F):
+        xp = namespace(F)
+        E = xp.astype(ids[:, None] == like(np.arange(u), F)[None, :], F.dtype)
+        return to_numpy(F.T @ F), to_numpy(F.T @ E)
+    members: Any = sparse.csr_array((np.ones(len(ids)), (ids, np.arange(len(ids)))), shape=(u, len(ids)))
+    return F.T @ F, (members @ F).T
+
+
+def _kernel_system(X: Features, ids: NDArray[np.intp], u: int, sigma: float, seed: int) -> KernelSystem:
     """The normal equations of the regression, added up over batches; anchors are drawn from the rows given."""
     kernel: Any = AnchorRBF(min(N_ANCHORS, len(X)), bandwidth=max(sigma, SMALLEST), random_state=seed + 1).fit(X)
-    bias = np.bincount(ids, minlength=u) / len(ids)
     m = len(kernel.anchors_)
-    gram, right = np.zeros((m, m)), np.zeros((m, u))
+    gram, sums = np.zeros((m, m)), np.zeros((m, u))
     for start in range(0, len(X), BATCH_ROWS):
         part = slice(start, start + BATCH_ROWS)
-        F = kernel.transform(X[part]).astype(np.float64)
-        Y = -np.tile(bias, (len(F), 1))
-        Y[np.arange(len(F)), ids[part]] += 1
-        gram += F.T @ F
-        right += F.T @ Y
-    values, vectors = np.linalg.eigh(gram)
-    return _System(kernel, np.maximum(values, 0.0), vectors, vectors.T @ right, bias)
+        for total, more in zip((gram, sums), feature_sums(kernel, X[part], ids[part], u), strict=True):
+            total += more
+    return KernelSystem.of(kernel, gram, sums, np.bincount(ids, minlength=u))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ from shorthash._labels import group_labels
 from shorthash._types import Floats, Labels
 from shorthash.data.rows import BATCH_ROWS, Rows
 from shorthash.data.streams import ArrayStream, Block, Stream
-from shorthash.learners.posteriors.folds import SMALLEST, Fitted, calibrate, in_threads, softmax
+from shorthash.kernels.rbf import AnchorRBF
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, calibrate, in_threads, softmax
 from shorthash.learners.posteriors.logistic import (
     PATH_TOLERANCE,
     PENALTIES,
@@ -33,7 +35,9 @@ from shorthash.learners.posteriors.logistic import (
     is_one_hot,
     objective_terms,
 )
+from shorthash.learners.posteriors.models import combined
 from shorthash.learners.posteriors.prototypes import shrunk
+from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, KernelSystem, feature_sums, fit_ridge
 from shorthash.learners.sums import GroupStatistics
 
 HELD_OUT = 16_384  # rows of the sample that are held out
@@ -41,6 +45,8 @@ PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
 SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
 FEWEST = 4  # rows of a label set in the sample, if there are so many
 MOST_PASSES = 40
+MOST_KERNEL_SETS = 128  # label sets for which a kernel model is tried: with more it costs much and adds little
+TRIAL_ROWS = 10_000  # rows of the sample that it is tried on
 KNOWN_ROWS = 1 << 26  # rows of which label set and length are kept from the first pass on: 12 bytes each
 REFIT = 0.02  # share of the rows held out from which on they are learned from in the end
 
@@ -176,24 +182,63 @@ def _joined(one: Sample, two: Sample) -> Sample:
 
 def fit_streamed(
     stream: Stream, statistics: GroupStatistics, labelling: Labelling, sample: Sample, progress: Progress
-) -> tuple[Fitted, LogLinear]:
-    """The model of all rows, with posteriors of those held out by a model that did not see them."""
+) -> tuple[str, Fitted]:
+    """The model of all rows, and what to call it; with posteriors of rows held out by a model that did not see them.
+
+    A kernel model is added where it takes away enough of the log-loss, first on the sample.
+    """
     held, space = sample.held, _space(statistics, labelling.rows)
     Z, ids = space.scaled(sample.X[held]), sample.ids[held]
     path = Passes(_beside(stream, sample), _known_sets, np.flatnonzero(held), space)
     start, pull = _best_penalty(path, Z, ids)
     passes = Passes(stream, labelling, np.sort(sample.numbers[held]), space, progress)
-    model = passes.fitted(start, pull, n_before=(~held).sum())
+    fitted = _calibrated(passes.fitted(start, pull, n_before=(~held).sum()), Z, ids)
+    model = fitted.model
+    assert isinstance(model, LogLinear)
+    name = f"logistic, penalty {model.penalty:.2g}"
+    refit = held.sum() >= REFIT * statistics.counts.sum()
+    if refit:
+        everything = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
+        whole = everything.fitted(replace(model, penalty=start.penalty), pull, n_before=(~held).sum())
+        fitted = replace(fitted, model=replace(whole, temperature=model.temperature))
+    system = _trial(_calibrated(start, Z, ids), sample, labelling.rows)
+    if system is None:
+        return name, fitted
+    counts = statistics.counts - np.bincount(ids, minlength=len(statistics.counts))
+    sums = passes.total(_KernelSums(passes, system))
+    second = KernelSystem.of(system, sums.slope, sums.bias, counts).best(sample.X[held], ids)
+    if refit:
+        more = feature_sums(system, sample.X[held], ids, len(counts))
+        every = KernelSystem.of(system, sums.slope + more[0], sums.bias + more[1], statistics.counts)
+        ridge = second.model
+        assert isinstance(ridge, KernelRidge)
+        second = replace(second, model=every.model(ridge.ridge, ridge.temperature))
+    together = combined(fitted, second, ids)
+    return (name, fitted) if together is None else (f"{name}, with a kernel", together)
+
+
+def _calibrated(model: LogLinear, Z: NDArray[np.float32], ids: NDArray[np.intp]) -> Fitted:
+    """A model with the temperature of least log-loss on held-out rows, and their posteriors."""
     S = model.scores(Z)
     temperature, loss = calibrate(S, ids)
-    model = replace(model, temperature=temperature)
-    fitted = Fitted(model, softmax(temperature * S), loss)
-    if held.sum() < REFIT * statistics.counts.sum():
-        return fitted, model
-    passes = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
-    whole = passes.fitted(replace(model, penalty=start.penalty), pull, n_before=(~held).sum())
-    whole = replace(whole, temperature=temperature)
-    return replace(fitted, model=whole), whole
+    return Fitted(replace(model, temperature=temperature), softmax(temperature * S), loss)
+
+
+def _trial(first: Fitted, sample: Sample, Yg: NDArray[np.uint8]) -> AnchorRBF | None:
+    """The kernel of a second model that is worth its time, judged on the sample; None where there is none."""
+    if len(Yg) > MOST_KERNEL_SETS:
+        return None
+    seen = np.flatnonzero(~sample.held)[:TRIAL_ROWS]
+    held = np.flatnonzero(sample.held)
+    rows = np.concatenate([seen, held])
+    folds = Folds(np.repeat([-1, 0], [len(seen), len(held)]), np.arange(len(seen), len(rows)))
+    second = fit_ridge(sample.X[rows], sample.ids[rows], Yg, folds)
+    ridge = second.model
+    assert isinstance(ridge, KernelRidge)
+    if combined(first, second, sample.ids[held]) is None:
+        return None
+    fresh: AnchorRBF = AnchorRBF(min(N_ANCHORS, len(seen)), bandwidth=ridge.kernel.bandwidth_, random_state=0)
+    return fresh.fit(sample.X[seen])
 
 
 def _beside(stream: Stream, sample: Sample) -> Stream:
@@ -267,7 +312,7 @@ class Passes:
 
     def target(self) -> tuple[LogLinear, int]:
         """Directions of the means of the label sets, which a penalty draws towards; and the number of rows."""
-        found = self._total(_Directions(self))
+        found = self.total(_Directions(self))
         if not is_one_hot(self.space.label_rows):
             return self.space, found.n
         length = np.maximum(np.linalg.norm(found.slope, axis=0), SMALLEST)
@@ -281,7 +326,7 @@ class Passes:
 
         def loss(v: Floats) -> tuple[float, Floats]:
             A = V @ v[:size].reshape(shape)
-            found = self._total(_Slope(self, A.astype(np.float32), v[size:].astype(np.float32)))
+            found = self.total(_Slope(self, A.astype(np.float32), v[size:].astype(np.float32)))
             away = v - anchor
             slope = np.concatenate([(V @ found.slope).ravel(), found.bias])
             return found.value / found.n + np.sum(penalty * away**2) / 2, slope / found.n + penalty * away
@@ -291,7 +336,8 @@ class Passes:
         found = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
         return replace(target, weights=found[:size].reshape(shape), bias=found[size:])
 
-    def _total(self, part: Callable[[Block], Sums]) -> Sums:
+    def total(self, part: Callable[[Block], Sums]) -> Sums:
+        """The sums of all blocks."""
         if self.stream.distributed:
             return self.stream.total(part, Sums.plus)
         n = self.stream.known_length or 0
@@ -317,6 +363,12 @@ class Passes:
         r = D.shape[1] ** 0.5 / xp.sqrt(xp.clip(xp.concat(squares), SMALLEST**2, None))
         self.lengths.keep(block.first, len(self.held), KnownBlock(places, ids, r))
         return D, r, ids
+
+    def kept(self, block: Block) -> tuple[Any, Any]:
+        """Rows of a block that are learned from, as they are, and their label sets."""
+        known = self.lengths.of(block.first, len(self.held))
+        places, ids = (known.places, known.ids) if known else self._places(block)
+        return block.X if places is None else block.X[places], ids
 
     def _places(self, block: Block) -> tuple[Any, Any]:
         """Which rows of a block are learned from, None for all; and their label sets."""
@@ -386,9 +438,9 @@ class _Directions:
         xp = namespace(D)
         assert space.whitening is not None
         if is_foreign(D):
-            weighted = xp.zeros((u, d), dtype=xp.float64, device=D.device)
-            weighted.index_add_(0, ids, xp.astype(D * r[:, None], xp.float64))
-            return Sums(0.0, space.whitening @ to_numpy(weighted).T, np.zeros(u), len(D))
+            E = xp.astype(ids[:, None] == like(np.arange(u), D)[None, :], xp.float64)
+            sums = to_numpy(E.T @ xp.astype(D * r[:, None], xp.float64))
+            return Sums(0.0, space.whitening @ sums.T, np.zeros(u), len(D))
         order = np.argsort(ids, kind="stable")
         filled = np.unique(ids)
         starts = np.searchsorted(ids[order], filled)
@@ -418,10 +470,27 @@ class _Slope:
 
         starts = range(0, len(D), size)
         parts = [batch(start) for start in starts] if is_foreign(D) else in_threads(batch, starts)
-        total = parts[0]
-        for more in parts[1:]:
-            total = total.plus(more)
-        return total
+        return reduce(Sums.plus, parts)
+
+
+@dataclass(frozen=True)
+class _KernelSums:
+    """Products of the kernel features of a block as ``slope``, and their sums of every label set as ``bias``."""
+
+    passes: Passes
+    kernel: AnchorRBF
+
+    def __call__(self, block: Block) -> Sums:
+        X, ids = self.passes.kept(block)
+        u = len(self.passes.space.label_rows)
+
+        def batch(start: int) -> Sums:
+            part = slice(start, start + BATCH_ROWS)
+            return Sums(0.0, *feature_sums(self.kernel, X[part], ids[part], u), len(ids[part]))
+
+        starts = range(0, len(X), BATCH_ROWS)
+        parts = [batch(start) for start in starts] if is_foreign(X) else in_threads(batch, starts)
+        return reduce(Sums.plus, parts)
 
 
 def _batch_sums(D: Any, r: Any, ids: Any, A: Any, b: Any, L: Any) -> Sums:
