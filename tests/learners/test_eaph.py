@@ -316,12 +316,12 @@ def test_items_of_new_classes_lie_between_the_codewords_they_resemble(digits):
     assert not {tuple(code) for code in codes.tolist()} <= words
 
 
-@pytest.mark.parametrize("n_classes", [128, 129, 300])
+@pytest.mark.parametrize("n_classes", [128, 129, 260])
 def test_many_easy_classes_lose_nothing(n_classes):
     rng = np.random.default_rng(n_classes)
     y = np.repeat(np.arange(n_classes), 8)
     X = rng.normal(size=(n_classes, 24))[y] + 0.1 * rng.normal(size=(len(y), 24))
-    hasher = EAPH(10, posterior="logistic", random_state=0).fit(X[::2], y[::2])
+    hasher = EAPH(10, posterior="logistic", n_starts=1, random_state=0).fit(X[::2], y[::2])
     simple = ClassifierCode(n_bits=10, random_state=0).fit(X[::2], y[::2])
     scores = [evaluate(h.transform(X[1::4]), y[1::4], h.transform(X[3::4]), y[3::4]).map for h in (hasher, simple)]
     assert scores[0] > 0.99
