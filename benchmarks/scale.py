@@ -7,6 +7,7 @@ stream    fit from a Parquet file, rows/s over those of the bare kernel map and 
 dask      fit by two worker processes of one thread over one such worker [1.7]
 encode    codes of a stream written to Parquet, time over that of the two bare matrix products
 evaluate  scores of queries against a database, by its histogram: seconds and memory
+eaph      fit of EAPH from a Parquet file with many classes: seconds [900] and peak memory [3 GiB]
 curves    rows/s against rows, anchors and bits; memory against rows
 
 ``--part NAME`` runs one of them; sizes are options, so a small version is quick.
@@ -38,6 +39,8 @@ SIZES = {
     "anchors": (1000, "anchors"),
     "bits": (12, "bits"),
     "bare_rows": (60_000, "rows of the bare loop, run three times before and after the fit"),
+    "eaph_rows": (1_000_000, "rows of the fit of EAPH"),
+    "eaph_classes": (1000, "their classes"),
     "dask_rows": (1_000_000, "rows of the fit by workers"),
     "encode_rows": (10_000_000, "rows to encode"),
     "items": (100_000_000, "codes in the database"),
@@ -156,7 +159,9 @@ WRITE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import pyarrow, pyarrow.parquet as parquet
+import scale
 from scale import COLUMNS, made
+scale.CLASSES = int(sys.argv[4]) if len(sys.argv) > 4 else scale.CLASSES
 names = [f"x{j}" for j in range(COLUMNS)]
 schema = pyarrow.schema([(name, pyarrow.float32()) for name in names] + [("label", pyarrow.int32())])
 with parquet.ParquetWriter(sys.argv[2], schema, compression="none", use_dictionary=False) as writer:
@@ -313,11 +318,44 @@ def reset_peak() -> None:
         print("the peak of memory includes what came before", file=sys.stderr)
 
 
+def eaph(options: argparse.Namespace) -> dict[str, Any]:
+    """Fit EAPH from Parquet."""
+    from shorthash import make_hasher
+    from shorthash.scale import fit_stream
+
+    global CLASSES
+    CLASSES = options.eaph_classes
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+        arguments = [str(Path(__file__).parent), str(path), str(options.eaph_rows), str(CLASSES)]
+        subprocess.run([sys.executable, "-c", WRITE, *arguments], check=True)
+        hasher = make_hasher("auto", options.bits, random_state=0)
+        reset_peak()
+        before = memory("VmRSS")
+        start = time.perf_counter()
+        fit_stream(hasher, path, label="label")
+        seconds = time.perf_counter() - start
+        peak = memory("VmHWM") - before
+    X, y = make_rows(5000, 10**9)
+    return {
+        "rows": options.eaph_rows,
+        "columns": COLUMNS,
+        "classes": CLASSES,
+        "bits": options.bits,
+        "seconds": round(seconds, 1),
+        "goal_seconds": 900,
+        "peak_gib": round(peak / 2**20, 3),
+        "goal_gib": 3,
+        "map_of_5_000_other_rows": round(hasher.score(X, y), 4),
+    }
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "stream": stream,
     "dask": by_workers,
     "encode": encode,
     "evaluate": evaluation,
+    "eaph": eaph,
     "curves": curves,
 }
 

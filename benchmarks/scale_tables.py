@@ -110,6 +110,10 @@ def _measurements(record: dict[str, Any]) -> str:
         f"evaluate {scores['queries']:,} queries against {sizes}": f"{scores['seconds']:.1f} s ({parts})",
         "its peak memory above the input": f"{scores['peak_gib']:.2f} GiB (the input: {scores['input_gib']:.2f} GiB)",
     }
+    if "eaph" in record:
+        eaph = record["eaph"]
+        sizes = f"{eaph['rows']:,} x {eaph['columns']} from Parquet, {eaph['classes']:,} classes, {eaph['bits']} bits"
+        rows[f"fit of EAPH: {sizes}"] = f"{eaph['seconds']:.0f} s, {eaph['peak_gib']:.2f} GiB above the interpreter"
     head = _row(f"{record['cores']} cores", "measured")
     return "\n".join([head, "|---|---|", *(_row(what, value) for what, value in rows.items())])
 

@@ -18,6 +18,8 @@ SMALL = {
     "anchors": 20,
     "bits": 5,
     "bare_rows": 100,
+    "eaph_rows": 500,
+    "eaph_classes": 4,
     "dask_rows": 1,
     "encode_rows": 100,
     "items": 5000,
@@ -44,15 +46,18 @@ def test_parts(tmp_path, monkeypatch):
     codes, scores = scale.encode(options), scale.evaluation(options)
     assert codes["rows"] == scale.MADE
     assert 0 < scores["map"] < 1
-    point = scale.point(options)
+    point, eaph = scale.point(options), scale.eaph(options)
+    assert eaph["map_of_5_000_other_rows"] > 0.9
     workers = {"rows": 1, "anchors": 20, "ratio": 1.9, "goal": 1.7}
     workers |= {"seconds": {"1": 2.0, "2": 1.0}, "rows_per_second": {"1": 1000, "2": 1900}}
     curves = {"rows": {"2000": point}, "anchors": {"20": point}, "bits": {"5": point}}
     record = {"stream": fit, "dask": workers, "encode": codes, "evaluate": scores, "curves": curves, "cores": 2}
+    record["eaph"] = eaph
     monkeypatch.setattr(tables, "RECORD", tmp_path / "scale.json")
     monkeypatch.setattr(tables, "GPU_RECORD", tmp_path / "gpu.json")
     (tmp_path / "scale.json").write_text(json.dumps(record))
     assert "| fit, rows/s |" in tables.render()
+    assert "fit of EAPH: 500 x 256 from Parquet, 4 classes, 5 bits" in tables.render()
     assert "| 16 such workers, each at 95% of one alone | 15,200 |" in tables.render_arithmetic()
 
 
