@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.multiclass import type_of_target
 
 from shorthash._arrays import is_foreign, namespace, to_numpy
 from shorthash._types import Labels
@@ -145,6 +143,8 @@ def _as_label_array(y: ArrayLike | None, owner: str) -> NDArray[Any]:
         raise InvalidInput(f"{owner} requires y to be passed, but the target y is None; give one label per row.")
     values = to_numpy(y)
     if values.ndim == 2 and values.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning  # here, so that an index loads without scikit-learn
+
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; please change the shape of y to (n_samples,), "
             "for example using ravel().",
@@ -172,9 +172,15 @@ def _uniform(values: NDArray[Any], owner: str) -> NDArray[Any]:
     return np.array(values.tolist())
 
 
+def _continuous(values: NDArray[Any]) -> bool:
+    from sklearn.utils.multiclass import type_of_target
+
+    return bool(type_of_target(values) == "continuous")
+
+
 def _group_classes(values: NDArray[Any], classes: ArrayLike | None, owner: str) -> LabelGroups:
     """Groups of 1-d class labels: the classes that occur, in class order."""
-    if values.dtype.kind == "f" and type_of_target(values) == "continuous":
+    if values.dtype.kind == "f" and _continuous(values):
         raise InvalidInput(
             f"Unknown label type: continuous. y of {owner} must hold class labels, but has fractional values; "
             "bin them into classes first."
