@@ -5,6 +5,7 @@ import pytest
 from hostile import hostile_rows
 from scale.exact import hasher, rows
 
+from shorthash import make_hasher
 from shorthash.codes.signs import pack
 from shorthash.data import streams
 from shorthash.scale import BatchStream, encode_to_file
@@ -12,8 +13,10 @@ from shorthash.scale import BatchStream, encode_to_file
 X, y = rows()
 
 
-@pytest.fixture(scope="module")
-def encoder():
+@pytest.fixture(scope="module", params=["rslh", "auto"])
+def encoder(request):
+    if request.param == "auto":
+        return make_hasher("auto", 6, random_state=0).fit(X[:600], y[:600])
     return hasher().fit(X, y)
 
 
