@@ -176,8 +176,8 @@ class EAPH(SupervisedHasher):
         if stream is not None:
             return self.fit_stream(stream)
         values = validated(self, X, reset=True, min_samples=2, keep_device=True)
-        if len(values) > FOLDED_ROWS and self._streams():
-            check_same_length(len(values), np.shape(y)[0] if y is not None else len(values), "EAPH")
+        if y is not None and len(values) > FOLDED_ROWS and self._streams():
+            check_same_length(len(values), np.shape(y)[0], "EAPH")
             return self.fit_stream(ArrayStream(values, y))
         values = to_numpy(values)
         Rows(values, "EAPH").check_varied()
