@@ -28,7 +28,7 @@ from shorthash._types import Floats
 Ints = NDArray[np.int64]
 
 MOST_ENTRIES = 16  # label sets of a group that count; those with the largest masses
-REBUILD = 1000  # accepted moves after which sums are made anew, against rounding
+REBUILD = 1000  # accepted moves after which sums are computed again, against rounding
 NOTHING = 1e-12  # mass below which a level is empty
 FLIP, ANYWHERE = 0.3, 0.35  # shares of proposals: flip one bit; (up to ANYWHERE) any cell; rest: by a confused group
 BESIDE = 0.8  # chance that a group proposed to stand near another gets a cell beside it instead of the same cell
@@ -303,7 +303,7 @@ def _move(
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _levels(g: int, low: int, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
-    """Make the parts of group g at some distances anew; returns by how much their sum changes.
+    """Recompute the parts of group g at some distances; returns by how much their sum changes.
 
     With f and n the mass at a distance, R and N the mass before it, and e the mass of one item:
     w f (f (1 - N l / n) + (R + e (1 - f / n)) l) / n, l = ln(1 + n / (N + e)).

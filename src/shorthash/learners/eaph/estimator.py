@@ -268,7 +268,7 @@ class EAPH(SupervisedHasher):
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn the posteriors from more rows; codes given out so far keep their meaning.
 
-        Posteriors are learned anew from a uniform sample of all rows so far, at most 20 000 (``kept_rows_``); while
+        Posteriors are learned again from a uniform sample of all rows so far, at most 20 000 (``kept_rows_``); while
         there are fewer rows, and after ``update_codes``, the outcome is that of ``fit`` on all of them. The table of
         codes is designed at the first call, and again only by ``update_codes``, or, with a warning, where rows bring a
         label set that the table does not know.
@@ -308,7 +308,7 @@ class EAPH(SupervisedHasher):
         self._path = candidates
         if again:
             warnings.warn(
-                "These rows have label sets that EAPH had not seen, so all codes were designed anew; encode what is "
+                "These rows have label sets that EAPH had not seen, so all codes were designed again; encode what is "
                 "stored again, or name every class with 'classes' and let the first call have rows of each.",
                 ShorthashWarning,
                 stacklevel=2,
@@ -335,7 +335,7 @@ class EAPH(SupervisedHasher):
             )
 
     def update_codes(self) -> Self:
-        """Design the codes anew from the posteriors as they are, for instance after ``set_params(n_bits=10)``.
+        """Design the codes again from the posteriors as they are, for instance after ``set_params(n_bits=10)``.
 
         The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again.
         """

@@ -285,7 +285,7 @@ def _space(statistics: GroupStatistics, Yg: NDArray[np.uint8]) -> LogLinear:
 
 @dataclass(frozen=True)
 class Passes:
-    """A stream that is read again and again.
+    """A stream that is read repeatedly.
 
     Attributes
     ----------
