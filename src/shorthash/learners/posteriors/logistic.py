@@ -17,7 +17,7 @@ no start to be drawn towards, and no warm starts along the penalties.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from shorthash.learners.posteriors.folds import (
     in_threads,
     softmax,
 )
-from shorthash.learners.posteriors.prototypes import class_means, within_covariance
+from shorthash.learners.posteriors.prototypes import class_means, whitening, within_covariance
 
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order until the OOF log-loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
@@ -192,10 +192,9 @@ def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> LogLin
     """The space of the rows, and the weights and biases that a penalty draws towards."""
     means, counts = class_means(X, ids, len(Yg))
     center = means[counts > 0].mean(axis=0)
-    values, vectors = np.linalg.eigh(within_covariance(X, ids, means))
-    whitening = (vectors / np.sqrt(values)) @ vectors.T
+    V = whitening(within_covariance(X, ids, means))
     d, c = X.shape[1], Yg.shape[1]
-    model = LogLinear(center, 1.0, np.zeros((d, c)), np.zeros(len(Yg)), Yg, 1.0, 0.0, whitening)
+    model = LogLinear(center, 1.0, np.zeros((d, c)), np.zeros(len(Yg)), Yg, 1.0, 0.0, V)
     if not is_one_hot(Yg):
         return replace(model, bias=np.log((counts + 0.5) / len(ids)))
     directions, _ = class_means(model.scaled(X), ids, len(Yg))
@@ -208,36 +207,58 @@ def is_one_hot(Yg: NDArray[np.uint8]) -> bool:
     return Yg.shape[0] == Yg.shape[1] and bool(np.array_equal(Yg, np.eye(len(Yg), dtype=np.uint8)))
 
 
-def objective_terms(target: LogLinear) -> tuple[Floats, Floats]:
-    """Penalty of every weight and bias, and the values that they are drawn towards."""
-    size, u = target.weights.size, len(target.bias)
-    penalty = np.concatenate([np.full(size, target.penalty), np.full(u, BIAS_PENALTY * target.penalty)])
-    return penalty, np.concatenate([target.weights.ravel(), target.bias])
-
-
 def minimise(
     Z: NDArray[np.float32], ids: NDArray[np.intp], start: LogLinear, target: LogLinear, tolerance: float
 ) -> LogLinear:
-    """The model of least mean log-loss + penalty / 2 (||W - W0||^2 + 0.1 ||b - b0||^2), from a start; L-BFGS."""
+    """The model of least log-loss of rows, drawn towards ``target`` with the penalty of ``start``."""
     n, rows, single = len(ids), np.arange(len(ids)), is_one_hot(target.label_rows)
-    label_rows, shape, size = target.label_rows.astype(np.float32), target.weights.shape, target.weights.size
-    penalty, anchor = objective_terms(replace(target, penalty=start.penalty))
+    label_rows = target.label_rows.astype(np.float32)
 
-    def loss(v: Floats) -> tuple[float, Floats]:
-        S = replace(target, weights=v[:size].reshape(shape), bias=v[size:]).scores(Z)
+    def loss(model: LogLinear) -> tuple[float, Floats, Floats]:
+        S = model.scores(Z)
         S -= S.max(axis=1, keepdims=True)
         own = S[rows, ids].sum(dtype=np.float64)
         np.exp(S, out=S)
         total = S.sum(axis=1)
-        away = v - anchor
-        value = (np.log(total).sum(dtype=np.float64) - own) / n + np.sum(penalty * away**2) / 2
+        value = np.log(total).sum(dtype=np.float64) - own
         S /= total[:, None]
         S[rows, ids] -= 1
-        by_label = S if single else S @ label_rows
-        slope = np.concatenate([(Z.T @ by_label).ravel().astype(np.float64), S.sum(axis=0, dtype=np.float64)])
-        return float(value), slope / n + penalty * away
+        slope = Z.T @ (S if single else S @ label_rows)
+        return float(value / n), slope.astype(np.float64) / n, S.sum(axis=0, dtype=np.float64) / n
 
-    options: Any = {"maxiter": MOST_ITERATIONS, "maxcor": 10, "gtol": 1e-6, "ftol": tolerance}
-    v = np.concatenate([start.weights.ravel(), start.bias])
-    found = minimize(loss, v, jac=True, method="L-BFGS-B", options=options).x
-    return replace(start, weights=found[:size].reshape(shape), bias=found[size:])
+    return descend(loss, start, replace(target, penalty=start.penalty), tolerance, MOST_ITERATIONS)
+
+
+def descend(
+    loss: Callable[[LogLinear], tuple[float, Floats, Floats]],
+    start: LogLinear,
+    target: LogLinear,
+    tolerance: float,
+    most_steps: int,
+) -> LogLinear:
+    """The model of least mean log-loss + penalty / 2 (||W - W0||^2 + 0.1 ||b - b0||^2), from a start; L-BFGS.
+
+    Parameters
+    ----------
+    loss : mean log-loss of a model, and its slopes by weights and biases
+    start : the model to begin with
+    target : W0, b0 and the penalty
+    tolerance : relative gain below which to stop
+    most_steps : most iterations; a line search may need another evaluation of the loss
+    """
+    shape, size, u = target.weights.shape, target.weights.size, len(target.bias)
+    penalty = np.concatenate([np.full(size, target.penalty), np.full(u, BIAS_PENALTY * target.penalty)])
+    anchor = np.concatenate([target.weights.ravel(), target.bias])
+
+    def model_of(v: Floats) -> LogLinear:
+        return replace(target, weights=v[:size].reshape(shape), bias=v[size:])
+
+    def penalised(v: Floats) -> tuple[float, Floats]:
+        value, by_weights, by_bias = loss(model_of(v))
+        away = v - anchor
+        slope = np.concatenate([by_weights.ravel(), by_bias])
+        return value + np.sum(penalty * away**2) / 2, slope + penalty * away
+
+    options: Any = {"maxiter": most_steps, "maxfun": 2 * most_steps, "maxcor": 10, "gtol": 1e-6, "ftol": tolerance}
+    first = np.concatenate([start.weights.ravel(), start.bias])
+    return model_of(minimize(penalised, first, jac=True, method="L-BFGS-B", options=options).x)

@@ -78,6 +78,12 @@ def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats) -> Floa
     return shrunk(R.T @ R / len(X))
 
 
+def whitening(covariance: Floats) -> Floats:
+    """The symmetric V with V V' the inverse of a covariance, (d, d)."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+
+
 def shrunk(within: Floats) -> Floats:
     """Half of a covariance and half a multiple of the identity."""
     scale = max(float(np.trace(within)) / len(within), SMALLEST)

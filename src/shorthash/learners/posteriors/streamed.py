@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._labels import group_labels
@@ -32,11 +31,11 @@ from shorthash.learners.posteriors.logistic import (
     PENALTIES,
     TOLERANCE,
     LogLinear,
+    descend,
     is_one_hot,
-    objective_terms,
 )
 from shorthash.learners.posteriors.models import combined
-from shorthash.learners.posteriors.prototypes import shrunk
+from shorthash.learners.posteriors.prototypes import shrunk, whitening
 from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, KernelSystem, feature_sums, fit_ridge
 from shorthash.learners.sums import GroupStatistics
 
@@ -276,11 +275,10 @@ def _space(statistics: GroupStatistics, Yg: NDArray[np.uint8]) -> LogLinear:
     center = means.mean(axis=1)
     moved = statistics.centred(center)
     within = (moved.gram - (moved.sums / N) @ moved.sums.T) / n
-    values, vectors = np.linalg.eigh(shrunk((within + within.T) / 2))
-    whitening = (vectors / np.sqrt(values)) @ vectors.T
+    V = whitening(shrunk((within + within.T) / 2))
     d, (u, c) = len(center), Yg.shape
     bias = np.zeros(u) if is_one_hot(Yg) else np.log((N + 0.5) / n)
-    return LogLinear(center, 1.0, np.zeros((d, c)), bias, Yg, 1.0, 0.0, whitening)
+    return LogLinear(center, 1.0, np.zeros((d, c)), bias, Yg, 1.0, 0.0, V)
 
 
 @dataclass(frozen=True)
@@ -320,21 +318,15 @@ class Passes:
 
     def minimised(self, target: LogLinear, start: LogLinear, tolerance: float) -> LogLinear:
         """The model of least log-loss and penalty; every evaluation is a pass."""
-        penalty, anchor = objective_terms(target)
-        shape, size, V = target.weights.shape, target.weights.size, target.whitening
+        V = target.whitening
         assert V is not None
 
-        def loss(v: Floats) -> tuple[float, Floats]:
-            A = V @ v[:size].reshape(shape)
-            found = self.total(_Slope(self, A.astype(np.float32), v[size:].astype(np.float32)))
-            away = v - anchor
-            slope = np.concatenate([(V @ found.slope).ravel(), found.bias])
-            return found.value / found.n + np.sum(penalty * away**2) / 2, slope / found.n + penalty * away
+        def loss(model: LogLinear) -> tuple[float, Floats, Floats]:
+            A, b = V @ model.weights, model.bias
+            found = self.total(_Slope(self, A.astype(np.float32), b.astype(np.float32)))
+            return found.value / found.n, V @ found.slope / found.n, found.bias / found.n
 
-        options: Any = {"maxiter": MOST_PASSES, "maxfun": MOST_PASSES, "maxcor": 10, "gtol": 1e-6, "ftol": tolerance}
-        first = np.concatenate([start.weights.ravel(), start.bias])
-        found = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
-        return replace(target, weights=found[:size].reshape(shape), bias=found[size:])
+        return descend(loss, start, target, tolerance, MOST_PASSES)
 
     def total(self, part: Callable[[Block], Sums]) -> Sums:
         """The sums of all blocks."""
