@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
-from shorthash.errors import InvalidInput
 from shorthash.index.base import Hits, MemoryIndex
 from shorthash.index.items import (
     AnyIds,
@@ -20,6 +19,7 @@ from shorthash.index.items import (
     Vectors,
     Where,
     allowed_items,
+    check_saved_ids,
     grown,
     next_ids,
     read_only,
@@ -200,13 +200,12 @@ class BucketIndex(MemoryIndex):
     def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
         """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
 
-        ``thorough`` looks at every entry; otherwise only at sizes and types.
+        ``thorough`` looks at every entry; otherwise only at what a search relies on, which takes no ids or vectors.
         """
         index = cls(n_bits)
-        table = BucketTable(index.n_bits, state["keys"], state["bounds"], state["order"], state["ids"])
-        table.check(every_entry=thorough)
-        if table.ids is not None and len(table.ids) != len(table):
-            raise InvalidInput(f"A saved index of {len(table)} items has {len(table.ids)} ids; build it again.")
+        ids = check_saved_ids(state["ids"], state["next_id"], len(state["order"]), thorough=thorough)
+        table = BucketTable(index.n_bits, state["keys"], state["bounds"], state["order"], ids)
+        table.check(thorough=thorough)
         vectors = saved_vectors(state, len(table))
         rows = None if vectors is None else VectorRows.of(vectors)
         empty = _empty_snapshot(index.n_bits, int(state["next_id"]))

@@ -215,6 +215,23 @@ def stacked_vectors(parts: Sequence[Vectors | None]) -> Vectors | None:
     return np.concatenate(vectors)
 
 
+def check_saved_ids(ids: AnyIds | None, next_id: Any, n_items: int, *, thorough: bool) -> AnyIds | None:
+    """The ids in the exported state of an index; raises InvalidInput unless they are what an index keeps.
+
+    ``thorough`` also checks that ids differ and that the next number is beyond them.
+    """
+    fits = ids is None or (ids.shape == (n_items,) and (ids.dtype == np.int64 or ids.dtype.kind == "U"))
+    fits = (
+        fits and isinstance(next_id, int) and 0 <= next_id <= INT64_MAX + 1 and (ids is not None or next_id >= n_items)
+    )
+    if fits and ids is not None and thorough:
+        fits = len(np.unique(ids)) == n_items
+        fits = fits and (ids.dtype.kind == "U" or not n_items or int(ids.max()) < next_id)
+    if not fits:
+        raise InvalidInput(f"A saved index of {n_items} items has ids that contradict each other; build it again.")
+    return ids
+
+
 def saved_vectors(state: Mapping[str, Any], n_items: int) -> Vectors | None:
     """The vectors in the exported state of an index; raises InvalidInput if they do not fit its items."""
     vectors = state.get("vectors")

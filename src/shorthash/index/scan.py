@@ -19,6 +19,7 @@ from shorthash.index.items import (
     Vectors,
     Where,
     allowed_items,
+    check_saved_ids,
     find_ids,
     next_ids,
     read_only,
@@ -172,14 +173,14 @@ class ScanIndex(MemoryIndex):
     def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
         """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
 
-        ``thorough`` looks at every entry; otherwise only at sizes and types.
+        ``thorough`` looks at every entry; otherwise only at what a search relies on.
         """
         index = cls(n_bits)
         codes, ids = np.asarray(state["codes"]), np.asarray(state["ids"])
-        if thorough:
-            codes, ids = as_packed(codes, index.n_bits), index._ids_for(codes, ids)
-        if codes.dtype != packed_dtype(index.n_bits) or codes.shape != ids.shape or ids.dtype.kind not in "iU":
+        check_saved_ids(ids, state["next_id"], len(codes), thorough=thorough)
+        if codes.dtype != packed_dtype(index.n_bits) or codes.shape != ids.shape:
             raise InvalidInput("The arrays of a saved index contradict each other; build the index again.")
+        codes = as_packed(codes, index.n_bits)
         index._codes, index._ids = codes, ids
         index._next_id = int(state["next_id"])
         index._vectors = saved_vectors(state, len(codes))

@@ -39,7 +39,6 @@ ALWAYS_DIRECT = 4096  # ... or this many in all
 BISECTION = 8  # one bisection costs about as much as comparing this many codes
 MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it compares every code instead
 FEW_CODES = 4096  # up to this many occupied codes are compared one by one rather than in parts
-QUICKLY_READ = (1 << 16) + 1  # bounds that are checked even where opening must be quick
 
 EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
 PROBE = 8  # steps (items copied) that one probe of a bucket costs
@@ -99,8 +98,13 @@ class BucketTable:
     def __len__(self) -> int:
         return len(self.order)
 
-    def check(self, *, every_entry: bool = True) -> None:
-        """Raise InvalidInput if the arrays, which may come from a file, contradict each other."""
+    def check(self, *, thorough: bool = True) -> None:
+        """Raise InvalidInput if the arrays, which may come from a file, contradict each other.
+
+        The compiled loops trust subscripts, so this is checked however a table is opened: bounds rise from 0 to the
+        number of items, keys rise and fit the code length, every entry of ``order`` is a position. ``thorough`` also
+        checks that every position occurs once.
+        """
         keys, bounds, order = self.keys, self.bounds, self.order
         n_buckets = len(keys) if len(keys) or len(bounds) == 1 else 1 << self.n_bits
         fits = (
@@ -109,14 +113,18 @@ class BucketTable:
             and order.dtype in (np.dtype(np.uint32), np.dtype(np.int64))
             and keys.ndim == bounds.ndim == order.ndim == 1
             and len(bounds) == n_buckets + 1
+            and (len(keys) > 0 or not len(order) or self.n_bits <= MAX_DIRECT_BITS)
             and bounds[0] == 0
             and bounds[-1] == len(order)
+            and bool(np.all(bounds[1:] >= bounds[:-1]))
+            and bool(np.all(keys[1:] > keys[:-1]))
+            and (not len(keys) or int(keys[-1]) >> self.n_bits == 0)
+            and (not len(order) or (int(order.min()) >= 0 and int(order.max()) < len(order)))
         )
-        if fits and (every_entry or len(bounds) <= QUICKLY_READ):  # with rising bounds no search leaves the arrays
-            fits = bool(np.all(bounds[1:] >= bounds[:-1]))
-        if fits and every_entry:
-            fits = bool(np.all(keys[1:] > keys[:-1])) and (not len(keys) or int(keys[-1]) >> self.n_bits == 0)
-            fits = fits and (not len(order) or (int(order.min()) >= 0 and int(order.max()) < len(order)))
+        if fits and thorough:
+            seen = np.zeros(len(order), dtype=np.bool_)
+            seen[order] = True
+            fits = bool(seen.all())
         if not fits:
             raise InvalidInput("The arrays of a bucket table contradict each other; build the index again.")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -41,6 +42,8 @@ META_START = b'{\n "format": "shorthash"'  # how every meta.json begins
 
 ALIGNMENT = 8  # the widest type
 LARGEST_HEADER = 1 << 26
+PART_BYTES = 64  # memory that a part of a JSON text takes once it is parsed, about
+LARGEST_JSON = 1 << 27  # bytes of memory that a JSON text may take beyond its length
 TYPES = {
     "BOOL": "bool",
     "I8": "int8",
@@ -262,7 +265,23 @@ def _head() -> dict[str, Any]:
     return {"format": "shorthash", "format_version": FORMAT_VERSION, "shorthash_version": __version__}
 
 
+def parse_json(raw: bytes) -> Any:
+    """The value of a JSON text; ValueError if it has so many parts that it would take far more memory than its bytes.
+
+    Examples
+    --------
+    >>> parse_json(b'{"a": [1, 2]}')
+    {'a': [1, 2]}
+    """
+    n_parts = sum(raw.count(mark) for mark in (b",", b"[", b"{", b":"))
+    if PART_BYTES * n_parts > LARGEST_JSON + len(raw):
+        raise ValueError(f"it has {n_parts} parts")
+    return json.loads(raw)
+
+
 def _check_version(path: Path, meta: Mapping[str, Any]) -> None:
+    if not all(type(meta[key]) is kind for key, kind in (("format_version", int), ("shorthash_version", str))):
+        raise ValueError("the version of the format is not a number")
     if meta["format_version"] > FORMAT_VERSION:
         raise NewerVersion(
             f"{path} was written by shorthash {meta['shorthash_version']} in format {meta['format_version']}, and this "
@@ -318,13 +337,19 @@ def _read_bytes(path: Path, file: BinaryIO, expected: int, *, mmap: bool) -> Arr
 
 
 def _views(contents: Mapping[str, Any], body: Array) -> dict[str, Array]:
-    """Views of the arrays in the bytes after the header."""
-    arrays = {}
-    for name, entry in contents.items():
-        if name != "__metadata__":
-            start, stop = entry["data_offsets"]
-            dtype = np.dtype(TYPES[entry["dtype"]]).newbyteorder("<")
-            arrays[name] = np.asarray(body[start:stop]).view(dtype).reshape(entry["shape"])
+    """Views of the arrays in the bytes after the header; ValueError unless they fill the bytes one after another."""
+    entries = {name: entry for name, entry in contents.items() if name != "__metadata__"}
+    end, arrays = 0, {}
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape = np.dtype(TYPES[entry["dtype"]]).newbyteorder("<"), entry["shape"]
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"the shape of array {name} is {shape}")
+        start, end = end, end + math.prod(shape) * dtype.itemsize
+        if entry["data_offsets"] != [start, end] or start % dtype.itemsize or end > len(body):
+            raise ValueError(f"array {name} is not where the table of contents says")
+        arrays[name] = np.asarray(body[start:end]).view(dtype).reshape(shape)
+    if end != len(body):
+        raise ValueError(f"{len(body) - end} bytes belong to no array")
     return arrays
 
 
@@ -377,9 +402,10 @@ def read_file(path: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Arra
     """Description and arrays of a save in one file; see ``read_save``."""
     with _opened(path) as file:
         meta, contents, start = _read_file_header(path, file)
-        ends = [entry["data_offsets"][1] for name, entry in contents.items() if name != "__metadata__"]
-        octets = _read_bytes(path, file, start + max(ends, default=0), mmap=mmap)
-    arrays = _views(contents, octets[start:])
+        with _damage_explained(path, "its table of contents cannot be read; "):
+            ends = [entry["data_offsets"][1] for name, entry in contents.items() if name != "__metadata__"]
+            octets = _read_bytes(path, file, start + max(ends, default=0), mmap=mmap)
+            arrays = _views(contents, octets[start:])
     if not mmap:
         check_arrays(path, meta, arrays)
     return meta, arrays
@@ -390,8 +416,8 @@ def _read_file_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], dict[
     length = int.from_bytes(file.read(8), "little")
     header = file.read(length if length <= LARGEST_HEADER else len(FILE_START))
     with _damage_explained(path, "its table of contents cannot be read; "):
-        contents = json.loads(header)
-        meta = json.loads(contents["__metadata__"]["save"])
+        contents = parse_json(header)
+        meta = parse_json(contents["__metadata__"]["save"].encode())
         _check_version(path, meta)
         _check_equal(contents["__metadata__"]["checksum"], _header_checksum(contents))
         _check_equal(header, _as_header(contents))
@@ -463,7 +489,7 @@ def _read_folder_meta(path: Path) -> dict[str, Any]:
             "give the folder that save() wrote."
         )
     with _damage_explained(path / META, ""):
-        meta = json.loads(raw)
+        meta = parse_json(raw)
         _check_version(path, meta)
         _check_equal(meta.pop("checksum"), _digest(_canonical(meta)))
     return dict(meta)
@@ -479,4 +505,4 @@ def _read_array_file(folder: Path, expected: Mapping[str, Any], *, mmap: bool) -
         length = int.from_bytes(octets[:8].tobytes(), "little")
         header = octets[8 : 8 + min(length, LARGEST_HEADER)].tobytes()
         _check_equal(_digest(header), expected["header_sha256"])
-        return _views(json.loads(header), octets[8 + length :])
+        return _views(parse_json(header), octets[8 + length :])

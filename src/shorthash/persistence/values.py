@@ -24,6 +24,8 @@ from shorthash.persistence.files import TYPES
 Array = NDArray[Any]
 
 METHOD = "method:"  # prefix of the name of a learner that an installed package registers
+MOST_LETTERS = 1 << 22  # that strings in meta.json may be padded to
+MT_WORDS = 624  # words in the state of a Mersenne Twister
 SHORT_LIST = 4096  # string arrays up to this size are readable in meta.json; longer ones go to the array file
 
 
@@ -230,10 +232,20 @@ class Decoder:
         return array.T if node.get("by_columns") else array
 
     def _strings(self, node: Mapping[str, Any]) -> Array:
-        dtype = np.dtype(f"<U{int(node['width'])}")
+        width, shape = node["width"], node["shape"]
         if "values" in node:
-            return np.array(node["values"], dtype=dtype).reshape(node["shape"])
-        return self._array(node["letters"]).view(dtype).reshape(node["shape"])
+            values = node["values"]
+            longest = max(map(len, values), default=0)
+            if type(width) is not int or not longest <= width or len(values) > SHORT_LIST:
+                raise ValueError(f"{len(values)} strings of {longest} letters are said to have {width}")
+            width = width if width * len(values) <= MOST_LETTERS else max(1, longest)  # the rest is padding
+            return np.array(values, dtype=f"<U{width}").reshape(shape)
+        letters = self._array(node["letters"])
+        if letters.ndim != 2 or letters.dtype != np.uint32 or letters.shape[1] != width:
+            raise ValueError(f"strings have letters of shape {letters.shape}, not {width} each")
+        if letters.size and (int(letters.max()) > 0x10FFFF or np.any((letters >= 0xD800) & (letters < 0xE000))):
+            raise ValueError("strings hold what is not Unicode")
+        return np.ascontiguousarray(letters).view(f"<U{width}").reshape(shape)
 
     def _objects(self, node: Mapping[str, Any]) -> Array:
         values = np.empty(len(node["values"]), dtype=object)
@@ -241,9 +253,11 @@ class Decoder:
         return values.reshape(node["shape"])
 
     def _random_state(self, node: Mapping[str, Any]) -> np.random.RandomState:
-        inner = {"key": self.decode(node["key"]), "pos": int(node["pos"])}
-        state = {"bit_generator": "MT19937", "state": inner}
+        key, pos = self.decode(node["key"]), node["pos"]
+        if key.dtype != np.uint32 or key.shape != (MT_WORDS,) or type(pos) is not int or not 0 <= pos <= MT_WORDS:
+            raise ValueError("the state of a random generator is not one")
         generator = np.random.RandomState()
+        state = {"bit_generator": "MT19937", "state": {"key": key, "pos": pos}}
         generator.set_state({**state, "has_gauss": int(node["has_gauss"]), "gauss": float(node["gauss"])})
         return generator
 
