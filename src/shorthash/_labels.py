@@ -3,11 +3,15 @@
 Supervised methods use only two facts about labels: which samples have exactly the same labels (a *group*: a class, or
 for multi-label data a distinct label set), and which groups share a label. Groups have a canonical order, so results do
 not depend on the order of the samples.
+
+A label of None, NaN, NA or "" is missing: the sample is *unlabelled*, as one whose indicator row is all zero and one
+whose set of labels is empty.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,13 +54,29 @@ class LabelGroups:
         return bool(np.all(self.rows.sum(axis=1) == 1))
 
 
+@dataclass(frozen=True)
+class _Given:
+    """Labels of one form.
+
+    Attributes
+    ----------
+    values : (n,) class labels, or an (n, c) matrix of 0/1
+    missing : (n,) bool, the samples without any label
+    names : (c,) the classes of a matrix that was made from sets of labels; None: not known
+    """
+
+    values: NDArray[Any]
+    missing: NDArray[np.bool_]
+    names: Labels | None = None
+
+
 def group_labels(
     y: ArrayLike | None,
     *,
     owner: str,
     n_samples: int | None = None,
     classes: ArrayLike | None = None,
-    drop_unlabelled: bool = False,
+    drop_unlabelled: bool | int | str = False,
     allow_unlabelled: bool = False,
     keep_device: bool = False,
 ) -> LabelGroups:
@@ -64,54 +84,79 @@ def group_labels(
 
     Parameters
     ----------
-    y : (n,) class labels of any sortable type, or an (n, c) indicator matrix of 0/1 or -1/+1
+    y : (n,) class labels of any sortable type; n sets or lists of labels; or an (n, c) matrix of 0/1 or -1/+1,
+        dense or sparse
     owner : the caller, for error messages
     n_samples : required number of samples
     classes : all classes, if known (for an indicator matrix: one name per column)
-    drop_unlabelled : drop samples without any label instead of raising
+    drop_unlabelled : drop samples without any label instead of raising; a value other than True and False, such as -1,
+        is a class label that means the same
     allow_unlabelled : keep them, in a group of their own
     keep_device : leave ``ids`` of integer class labels on the device that the labels are on
     """
-    if keep_device and _integers_on_device(y):
+    mark = None if isinstance(drop_unlabelled, bool) else drop_unlabelled
+    if keep_device and mark is None and _integers_on_device(y):
         distinct = namespace(y).unique_inverse(y)
         found = group_labels(to_numpy(distinct.values), owner=owner, classes=classes)
         check_same_length(n_samples, len(distinct.inverse_indices), owner)
         return replace(found, ids=distinct.inverse_indices)
-    values = _as_label_array(y, owner)
-    check_same_length(n_samples, len(values), owner)
-    if values.ndim == 1:
-        return _group_classes(values, classes, owner)
-    return _group_indicator(label_matrix(values, owner), classes, owner, drop_unlabelled, allow_unlabelled)
+    given = _as_given(y, owner, mark)
+    check_same_length(n_samples, len(given.values), owner)
+    kept: NDArray[np.bool_] | None = None
+    if given.missing.any() and not allow_unlabelled:
+        _check_some_labelled(given, owner, drop=drop_unlabelled is not False)
+        kept = ~given.missing
+        given = replace(given, values=given.values[kept], missing=given.missing[kept])
+    group = _group_classes if given.values.ndim == 1 else _group_indicator
+    return replace(group(given, classes, owner), kept=kept)
 
 
 def group_label_pair(y: ArrayLike, z: ArrayLike, *, owner: str) -> tuple[LabelGroups, LabelGroups]:
     """Group two label arrays over the same classes and the same label rows (queries and database)."""
-    first, second = _as_label_array(y, owner), _as_label_array(z, owner)
-    if first.ndim != second.ndim:
+    first, second = _as_given(y, owner), _as_given(z, owner)
+    if first.names is not None or second.names is not None:  # sets of labels, and classes as sets of one
+        first, second = _over_the_same_names(first, second, owner)
+    a, b = first.values, second.values
+    if a.ndim != b.ndim:
         raise InvalidInput(
-            f"Labels of {owner} must be of one form, but the two sides have shapes {first.shape} and {second.shape}; "
+            f"Labels of {owner} must be of one form, but the two sides have shapes {a.shape} and {b.shape}; "
             "give both as class labels or both as indicator matrices."
         )
-    if first.ndim == 1:
-        if (first.dtype.kind in "OUS") != (second.dtype.kind in "OUS"):
-            raise InvalidInput(
-                f"Labels of {owner} must be of one type, but one side has {first.dtype} and the other {second.dtype}; "
-                "convert one of them."
-            )
-        both = group_labels(np.concatenate([first, second]), owner=owner)
-    else:
-        A, B = label_matrix(first, owner), label_matrix(second, owner)
-        if A.shape[1] != B.shape[1]:
-            raise InvalidInput(
-                f"Label matrices of {owner} must have the same columns, but one has {A.shape[1]} and the other "
-                f"{B.shape[1]}; build both with the same class list."
-            )
-        both = _group_indicator(np.concatenate([A, B]), None, owner, drop_unlabelled=False, allow_unlabelled=True)
-    n = len(first)
-    return (
-        LabelGroups(both.classes, both.rows, both.ids[:n]),
-        LabelGroups(both.classes, both.rows, both.ids[n:]),
-    )
+    if a.ndim == 1 and (a.dtype.kind in "OUS") != (b.dtype.kind in "OUS"):
+        raise InvalidInput(
+            f"Labels of {owner} must be of one type, but one side has {a.dtype} and the other {b.dtype}; "
+            "convert one of them."
+        )
+    if a.ndim == 2 and a.shape[1] != b.shape[1]:
+        raise InvalidInput(
+            f"Label matrices of {owner} must have the same columns, but one has {a.shape[1]} and the other "
+            f"{b.shape[1]}; build both with the same class list."
+        )
+    both = _Given(np.concatenate([a, b]), np.concatenate([first.missing, second.missing]), first.names)
+    found = (_group_classes if a.ndim == 1 else _group_indicator)(both, None, owner)
+    return replace(found, ids=found.ids[: len(a)]), replace(found, ids=found.ids[len(a) :])
+
+
+def label_rows(y: Any) -> NDArray[Any]:
+    """Labels of any form as an array with one entry or row per sample, to be picked from by row numbers.
+
+    Sets and lists of labels become an array of objects, and a sparse indicator matrix becomes a dense one.
+    """
+    if sparse.issparse(y):
+        matrix: Any = y
+        return np.asarray(matrix.toarray())
+    rows: Any = None
+    try:
+        values = to_numpy(y)
+        if values.ndim == 2 and values.shape[1] > 1 and any(isinstance(cell, str) for cell in values[:1].flat):
+            rows = values.tolist()  # lists of names, of the same length
+    except ValueError:  # lists of different lengths
+        rows = [row if _is_set(row) else [row] for row in y]
+    if rows is not None:
+        values = np.empty(len(rows), dtype=object)
+        for i, row in enumerate(rows):
+            values[i] = row
+    return values
 
 
 def label_matrix(y: NDArray[Any], owner: str) -> NDArray[np.uint8]:
@@ -121,7 +166,7 @@ def label_matrix(y: NDArray[Any], owner: str) -> NDArray[np.uint8]:
         shown = ", ".join(str(v) for v in values[:4]) + (", ..." if len(values) > 4 else "")
         raise InvalidInput(
             f"A label matrix of {owner} must hold only 0/1 or only -1/+1. Got the values {shown} instead; "
-            "pass one class label per row as a 1-d array if the labels are class names."
+            "pass one class label per row as a 1-d array, or a set of them per row, if the labels are class names."
         )
     return np.ascontiguousarray(y == 1).view(np.uint8)
 
@@ -137,11 +182,11 @@ def _integers_on_device(y: Any) -> bool:
     return is_foreign(y) and len(y.shape) == 1 and bool(namespace(y).isdtype(y.dtype, "integral"))
 
 
-def _as_label_array(y: ArrayLike | None, owner: str) -> NDArray[Any]:
-    """An array of labels with 1 or 2 dimensions; a single column becomes 1-d with scikit-learn's warning."""
+def _as_given(y: ArrayLike | None, owner: str, mark: int | str | None = None) -> _Given:
+    """Labels, checked; a single column becomes 1-d with scikit-learn's warning; ``mark`` is a label that means none."""
     if y is None:
         raise InvalidInput(f"{owner} requires y to be passed, but the target y is None; give one label per row.")
-    values = to_numpy(y)
+    values = label_rows(y)
     if values.ndim == 2 and values.shape[1] == 1:
         from sklearn.exceptions import DataConversionWarning  # here, so that an index loads without scikit-learn
 
@@ -154,22 +199,140 @@ def _as_label_array(y: ArrayLike | None, owner: str) -> NDArray[Any]:
         values = values.ravel()
     if values.ndim not in (1, 2):
         raise InvalidInput(f"Labels of {owner} must have 1 or 2 dimensions. Got shape {values.shape} instead.")
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise InvalidInput(f"Input y of {owner} contains NaN or infinity; give every sample a label or drop it.")
-    if values.dtype.kind == "O" and any(v is None or v != v for v in values.ravel()):
-        raise InvalidInput(f"Input y of {owner} contains a missing value; give every sample a label or drop it.")
+    if values.ndim == 1 and values.dtype.kind == "O" and any(_is_set(row) for row in values):
+        return _given_sets(values, owner, mark)
+    missing = missing_labels(values)
+    if values.dtype.kind == "f" and np.isinf(values).any():
+        raise InvalidInput(f"Input y of {owner} contains infinity; give every sample a label or None.")
+    if values.ndim == 2:
+        return _given_matrix(values, missing, owner)
     if values.dtype.kind == "O":
-        values = _uniform(values, owner)
-    return values
+        values = _uniform(values, missing, owner)
+    if mark is not None and (values.dtype.kind in "US") == isinstance(mark, str):
+        missing = missing | (values == mark)
+    return _Given(values, missing)
 
 
-def _uniform(values: NDArray[Any], owner: str) -> NDArray[Any]:
-    """Object labels as an array of one plain type."""
-    kinds = {type(v) for v in values.ravel()}
+def missing_labels(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which labels, or cells, of an array are missing: None, NaN, NA, NaT, or an empty string.
+
+    Examples
+    --------
+    >>> missing_labels(np.array(["a", None, "", float("nan"), 0], dtype=object)).tolist()
+    [False, True, True, True, False]
+    """
+    if values.dtype.kind == "f":
+        return np.asarray(np.isnan(values))
+    if values.dtype.kind in "US":
+        return np.asarray(values == np.zeros((), dtype=values.dtype))
+    if values.dtype.kind != "O":
+        return np.zeros(values.shape, dtype=bool)
+    flat = np.fromiter((_is_missing(value) for value in values.ravel()), dtype=bool, count=values.size)
+    return flat.reshape(values.shape)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas is not imported for this
+        return True
+    return value == "" if isinstance(value, str) else isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _is_set(row: Any) -> bool:
+    """Whether a sample has a collection of labels."""
+    return isinstance(row, list | tuple | set | frozenset | np.ndarray)
+
+
+def _given_sets(rows: Iterable[Any], owner: str, mark: int | str | None) -> _Given:
+    """Collections of labels as an indicator matrix; a sample may also have a single label, or None."""
+    found = [[label for label in (row if _is_set(row) else [row]) if not _is_missing(label)] for row in rows]
+    lengths = np.array([len(row) for row in found])
+    flat = np.empty(lengths.sum(), dtype=object)
+    flat[:] = [label for row in found for label in row]
+    names, columns = np.unique(_uniform(flat, np.zeros(len(flat), dtype=bool), owner), return_inverse=True)
+    Y = np.zeros((len(found), len(names)), dtype=np.uint8)
+    Y[np.repeat(np.arange(len(found)), lengths), columns.reshape(-1)] = 1
+    if mark is not None:
+        Y, names = Y[:, names != mark], names[names != mark]
+    return _Given(Y, np.asarray(~Y.any(axis=1)), names)
+
+
+def _given_matrix(values: NDArray[Any], missing: NDArray[np.bool_], owner: str) -> _Given:
+    """An indicator matrix; a row whose cells are all missing has no label."""
+    bare = np.asarray(missing.all(axis=1))
+    if missing[~bare].any():
+        row = int(np.argmax(missing.any(axis=1) & ~bare))
+        raise InvalidInput(
+            f"Row {row} of the label matrix of {owner} has missing cells and others; fill all cells of a row, or none."
+        )
+    if bare.any():
+        values = np.where(bare[:, None], values[~bare].min(initial=0) if len(values[~bare]) else 0, values)
+    if values.dtype.kind == "O":
+        values = np.array(values.tolist())
+    Y = label_matrix(values, owner)
+    return _Given(Y, np.asarray(~Y.any(axis=1)))
+
+
+def _over_the_same_names(first: _Given, second: _Given, owner: str) -> tuple[_Given, _Given]:
+    """Sets of labels, or classes, of two sides as matrices with the same columns."""
+    sides = []
+    for given in (first, second):
+        if given.values.ndim == 2 and given.names is None:
+            raise InvalidInput(
+                f"Labels of {owner} must be of one form, but one side has sets of labels and the other an indicator "
+                "matrix, whose columns have no names; give sets on both sides."
+            )
+        if given.names is None:
+            rows = np.empty(len(given.values), dtype=object)
+            rows[:] = [[] if bare else [v] for v, bare in zip(given.values.tolist(), given.missing, strict=True)]
+            given = _given_sets(rows, owner, None)
+        sides.append(given)
+    a, b = (given.names for given in sides)
+    assert a is not None
+    assert b is not None
+    if len(a) and len(b) and (a.dtype.kind in "US") != (b.dtype.kind in "US"):
+        raise InvalidInput(
+            f"Labels of {owner} must be of one type, but one side has {a.dtype} and the other {b.dtype}; "
+            "convert one of them."
+        )
+    names = a if not len(b) else b if not len(a) else np.union1d(a, b)
+    return _with_columns(sides[0], names), _with_columns(sides[1], names)
+
+
+def _with_columns(given: _Given, names: Labels) -> _Given:
+    """A named matrix with a column for each of ``names``, which include its own."""
+    Y = np.zeros((len(given.values), len(names)), dtype=np.uint8)
+    if given.names is not None and len(given.names):
+        Y[:, np.searchsorted(names, given.names)] = given.values
+    return _Given(Y, given.missing, names)
+
+
+def _check_some_labelled(given: _Given, owner: str, *, drop: bool) -> None:
+    """Raise if samples without a label are not to be dropped, or if there are no others."""
+    n_bare, n = int(given.missing.sum()), len(given.missing)
+    if not drop:
+        kind = "all-zero rows of the label matrix" if given.values.ndim == 2 else "labels missing"
+        raise InvalidInput(
+            f"{n_bare} of {n} samples of {owner} have no label (first: {int(np.argmax(given.missing))}; {kind}), but "
+            "every sample needs one; drop those rows (a learner does so with drop_unlabelled=True)."
+        )
+    if n_bare == n:
+        raise InvalidInput(f"None of the {n} samples of {owner} has a label; give labels to learn from.")
+
+
+def _uniform(values: NDArray[Any], missing: NDArray[np.bool_], owner: str) -> NDArray[Any]:
+    """Object labels as an array of one plain type, with any value where they are missing."""
+    present = values[~missing].tolist()
+    kinds = {type(v) for v in present}
     if any(issubclass(k, str) for k in kinds) and not all(issubclass(k, str) for k in kinds):
         names = ", ".join(sorted(k.__name__ for k in kinds))
         raise InvalidInput(f"Labels of {owner} must be of one type. Got {names} instead; convert them all to str.")
-    return np.array(values.tolist())
+    plain = np.array(present)
+    if not missing.any():
+        return plain
+    filled = np.empty(len(values), dtype=plain.dtype if len(plain) else np.int64)
+    filled[~missing] = plain
+    filled[missing] = plain[0] if len(plain) else 0
+    return filled
 
 
 def _continuous(values: NDArray[Any]) -> bool:
@@ -178,8 +341,10 @@ def _continuous(values: NDArray[Any]) -> bool:
     return bool(type_of_target(values) == "continuous")
 
 
-def _group_classes(values: NDArray[Any], classes: ArrayLike | None, owner: str) -> LabelGroups:
-    """Groups of 1-d class labels: the classes that occur, in class order."""
+def _group_classes(given: _Given, classes: ArrayLike | None, owner: str) -> LabelGroups:
+    """Groups of 1-d class labels: the classes that occur, in class order; then the samples without a label."""
+    labelled = ~given.missing
+    values = given.values[labelled]
     if values.dtype.kind == "f" and _continuous(values):
         raise InvalidInput(
             f"Unknown label type: continuous. y of {owner} must hold class labels, but has fractional values; "
@@ -187,6 +352,20 @@ def _group_classes(values: NDArray[Any], classes: ArrayLike | None, owner: str) 
         )
     seen, ids = _distinct(values)
     names = seen if classes is None else np.unique(np.asarray(classes))
+    columns = _columns_of(seen, names, owner)
+    rows = np.zeros((len(seen) + int(not labelled.all()), len(names)), dtype=np.uint8)
+    rows[np.arange(len(seen)), columns] = 1
+    if labelled.all():
+        return LabelGroups(names, rows, ids.reshape(-1))
+    every = np.full(len(labelled), len(seen), dtype=np.intp)
+    every[labelled] = ids.reshape(-1)
+    return LabelGroups(names, rows, every)
+
+
+def _columns_of(seen: Labels, names: Labels, owner: str) -> NDArray[np.intp]:
+    """The place of every label among ``names``; a label that is not there is an error."""
+    if not len(seen):
+        return np.zeros(0, dtype=np.intp)
     columns = np.searchsorted(names, seen)
     unknown = seen[names[np.minimum(columns, len(names) - 1)] != seen]
     if len(unknown):
@@ -195,41 +374,29 @@ def _group_classes(values: NDArray[Any], classes: ArrayLike | None, owner: str) 
             f"y of {owner} contains unknown classes: {shown}; name all classes in 'classes' at the first call of "
             "partial_fit."
         )
-    rows = np.zeros((len(seen), len(names)), dtype=np.uint8)
-    rows[np.arange(len(seen)), columns] = 1
-    return LabelGroups(names, rows, ids.reshape(-1))
+    return columns
 
 
-def _group_indicator(
-    Y: NDArray[np.uint8],
-    classes: ArrayLike | None,
-    owner: str,
-    drop_unlabelled: bool,
-    allow_unlabelled: bool = False,
-) -> LabelGroups:
+def _group_indicator(given: _Given, classes: ArrayLike | None, owner: str) -> LabelGroups:
     """Groups of indicator rows: the distinct rows, descending."""
-    names = np.arange(Y.shape[1]) if classes is None else np.asarray(classes)
+    Y = given.values
+    if given.names is not None and classes is not None:
+        names = np.unique(np.asarray(classes))
+        _columns_of(given.names, names, owner)
+        Y = _with_columns(given, names).values
+    elif given.names is not None:
+        names = given.names
+    else:
+        names = np.arange(Y.shape[1]) if classes is None else np.asarray(classes)
     if len(names) != Y.shape[1]:
         raise InvalidInput(
             f"The label matrix of {owner} has {Y.shape[1]} columns, but {len(names)} classes were given; "
             "give one column per class."
         )
-    kept: NDArray[np.bool_] | None = None
-    labelled: NDArray[np.bool_] = np.asarray(Y.any(axis=1))
-    if not (labelled.all() or allow_unlabelled):
-        n_bare = int((~labelled).sum())
-        if not drop_unlabelled:
-            raise InvalidInput(
-                f"The label matrix of {owner} has {n_bare} all-zero rows (first: {int(np.argmin(labelled))}), but "
-                "every sample needs at least one label; drop those rows (a learner does so with drop_unlabelled=True)."
-            )
-        if not labelled.any():
-            raise InvalidInput(f"No row of the label matrix of {owner} has a label; give labels to learn from.")
-        kept, Y = labelled, Y[labelled]
     packed = np.packbits(Y, axis=1)  # big-endian bits keep the lexicographic order
     distinct, ids = np.unique(packed, axis=0, return_inverse=True)
     rows = np.unpackbits(distinct[::-1], axis=1, count=Y.shape[1])
-    return LabelGroups(names, rows, (len(distinct) - 1 - ids).reshape(-1), kept)
+    return LabelGroups(names, rows, (len(distinct) - 1 - ids).reshape(-1))
 
 
 def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from shorthash._arrays import is_foreign, namespace, to_numpy
-from shorthash._labels import group_labels
+from shorthash._labels import group_labels, label_rows
 from shorthash._rounding import UNIT, Rounded, Scored, by_itself, norms, product, settled
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_finite, check_same_length
@@ -248,7 +248,8 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         self._learner._check_params()
         if y is None:
             group_labels(None, owner=type(self._learner).__name__)
-        check_same_length(np.shape(X)[0], np.shape(y)[0], type(self._learner).__name__)
+        n_labels = len(y) if is_foreign(y) else len(label_rows(y))
+        check_same_length(np.shape(X)[0], n_labels, type(self._learner).__name__)
 
     def _fit_sums(self, kernel: AnchorRBF, learner: SumHasher, summed: Summed) -> Self:
         """Fit the learner to sums over uncentred features; their mean becomes the mean of the kernel."""

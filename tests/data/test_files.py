@@ -113,6 +113,25 @@ class TestLabels:
         assert read_labels(write_parquet(tmp_path / "y.parquet", name=["cat", "dog"])).tolist() == ["cat", "dog"]
         assert read_labels(write_parquet(tmp_path / "z.parquet", a=[1, 0], b=[0, 1])).tolist() == [[1, 0], [0, 1]]
 
+    @pytest.mark.parametrize(
+        ("text", "labels"),
+        [
+            ("label\ncat\n\ndog\n", ["cat", None, "dog"]),
+            ('label\n1\n""\n2\n""\n', [1, None, 2, None]),
+            ("1\n\n2\n\n\n", [1, None, 2]),
+            ('""\ncat\n', [None, "cat"]),
+        ],
+    )
+    def test_empty_cells_are_missing_labels(self, tmp_path, text, labels):
+        assert read_labels(write(tmp_path, "y.csv", text)).tolist() == labels
+
+    def test_missing_labels_of_a_table_keep_the_type_of_the_others(self, tmp_path):
+        import pandas as pd
+
+        numbers = pd.array([3, None, 4], dtype="Int64")
+        assert read_labels(write_parquet(tmp_path / "y.parquet", y=numbers)).tolist() == [3, None, 4]
+        assert read_labels(write_parquet(tmp_path / "z.parquet", y=["a", None])).tolist() == ["a", None]
+
 
 class TestCodes:
     @pytest.mark.parametrize("ending", ENDINGS)

@@ -3,6 +3,7 @@ import pytest
 from dense_rslh import dense_reduction, dense_similarity
 from scipy import sparse
 
+from shorthash import EAPH, RSLH, SDH, ClassifierCode
 from shorthash._labels import group_labels
 from shorthash.learners import solvers
 from shorthash.learners.rslh.steps import Similarity
@@ -87,3 +88,22 @@ def test_label_gram_of_classes_that_always_come_together_is_divided_by_its_pseud
     gram = LabelGram(sparse.csr_array(groups.rows.astype(float)), np.bincount(groups.ids).astype(float))
     right = Y.T @ np.arange(8.0).reshape(4, 2)
     assert np.allclose(gram.solve(right), np.linalg.pinv(Y.T @ Y) @ right)
+
+
+@pytest.mark.parametrize("make", [RSLH, SDH, EAPH, ClassifierCode])
+@pytest.mark.parametrize("mark", [None, -1])
+def test_rows_without_a_label_are_left_out(make, mark, blobs):
+    X, y = blobs[0][:80], blobs[1][:80].astype(object)
+    bare = np.arange(80) % 5 == 0
+    expected = make(n_bits=4, random_state=0).fit(X[~bare], y[~bare].astype(int)).transform(X)
+    y[bare] = mark
+    drop = True if mark is None else mark
+    assert np.array_equal(make(n_bits=4, random_state=0, drop_unlabelled=drop).fit(X, y).transform(X), expected)
+
+
+def test_sets_of_labels_and_sparse_indicators_are_learned_from(tagged):
+    X, Y = tagged[0][:80], tagged[1][:80]
+    expected = RSLH(n_bits=4, random_state=0).fit(X, Y).transform(X)
+    sets = [{f"tag{c:02}" for c in np.flatnonzero(row)} for row in Y]
+    for labels in (sets, sparse.csr_array(Y)):
+        assert np.array_equal(RSLH(n_bits=4, random_state=0).fit(X, labels).transform(X), expected)

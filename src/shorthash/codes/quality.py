@@ -70,6 +70,8 @@ class CodeQuality:
 def code_quality(codes: ArrayLike, y: ArrayLike | None = None) -> CodeQuality:
     """Measure balance, correlation, entropy, occupancy and collisions between classes.
 
+    Rows without a label count for all but the collisions and the purity.
+
     Examples
     --------
     >>> quality = code_quality([[1, 1], [1, -1], [-1, 1], [-1, -1]], y=["a", "a", "b", "b"])
@@ -85,12 +87,13 @@ def code_quality(codes: ArrayLike, y: ArrayLike | None = None) -> CodeQuality:
     p = occupancy / n
     collisions, purity = -1, float("nan")
     if y is not None:
-        groups = group_labels(y, owner="code_quality", n_samples=n)
-        table = _items_per_code_and_group(inverse, groups.ids, (len(occupied), len(groups.rows)))
+        groups = group_labels(y, owner="code_quality", n_samples=n, drop_unlabelled=True)
+        labelled = inverse.reshape(-1) if groups.kept is None else inverse.reshape(-1)[groups.kept]
+        table = _items_per_code_and_group(labelled, groups.ids, (len(occupied), len(groups.rows)))
         home = table.argmax(axis=0)  # the most frequent code of every class
         sharing = np.bincount(home, minlength=len(occupied))
         collisions = int((sharing * (sharing - 1) // 2).sum())
-        purity = float(table.max(axis=1).sum() / n)
+        purity = float(table.max(axis=1).sum() / len(labelled))
     return CodeQuality(
         n_samples=n,
         n_bits=n_bits,
@@ -137,7 +140,7 @@ def occupancy(codes: ArrayLike, labels: ArrayLike, n_bits: int | None = None) ->
     ([3, 2], [2, 1], [[1, 1], [0, 1]])
     """
     packed = as_packed(codes, code_length(codes, n_bits, "occupancy"))
-    groups = group_labels(labels, owner="occupancy", n_samples=len(packed))
+    groups = group_labels(labels, owner="occupancy", n_samples=len(packed), allow_unlabelled=True)
     occupied, inverse, items = np.unique(packed, return_inverse=True, return_counts=True)
     table = _items_per_code_and_group(inverse, groups.ids, (len(occupied), len(groups.rows)))
     order = np.argsort(-items, kind="stable")

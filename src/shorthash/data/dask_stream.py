@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._labels import label_rows
 from shorthash._types import Features
 from shorthash._validation import require_extra
 from shorthash.data.streams import Block, Stream
@@ -103,7 +104,7 @@ def _aligned(y: Any, X: Any) -> Any:
     if hasattr(y, "to_dask_array"):
         y = y.to_dask_array(lengths=True)
     if not hasattr(y, "chunks"):
-        y = da.from_array(np.asarray(y))
+        y = da.from_array(label_rows(y))
     elif any(np.isnan(n) for n in y.chunks[0]):
         y = y.compute_chunk_sizes()
     if y.shape[0] != X.shape[0]:

@@ -11,7 +11,7 @@ import csv
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from shorthash._labels import label_rows
 from shorthash._types import Codes, Labels
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_codes, pack, unpack
@@ -66,7 +67,8 @@ def read_features(path: str | Path) -> NDArray[Any]:
 def read_labels(path: str | Path) -> Labels:
     r"""Labels of a file: (n_samples,) numbers or strings, or an (n_samples, n_classes) indicator matrix.
 
-    A .csv file of one column may hold text. Its first line is a header if it is the only one that is not a number, or
+    A .csv file of one column may hold text. An empty cell, or a missing one of a .parquet file, is a row without a
+    label: None. The first line is a header if it is the only one that is not a number, or
     if it is a usual name of such a column ("label", "class", "y", ...).
 
     Parameters
@@ -90,7 +92,7 @@ def read_labels(path: str | Path) -> Labels:
         values = _csv_labels(file)
     else:
         columns = _read_parquet(file)
-        values = next(iter(columns.values())) if len(columns) == 1 else _as_matrix(file, columns)
+        values = label_rows(next(iter(columns.values()))) if len(columns) == 1 else _as_matrix(file, columns)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
     if values.dtype.kind not in "biufUO" or values.ndim not in (1, 2):
@@ -298,7 +300,15 @@ def _read_parquet(path: Path) -> dict[str, NDArray[Any]]:
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+    return {name: arrow_values(table.column(name)) for name in table.column_names}
+
+
+def arrow_values(column: Any) -> NDArray[Any]:
+    """A column of Arrow as an array; integers of which some are missing become objects with None there."""
+    types = require_extra("pyarrow.types", "tables", "Reading tables")
+    if column.null_count and types.is_integer(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.to_numpy(zero_copy_only=False) if hasattr(column, "buffers") else column.to_numpy())
 
 
 def _as_matrix(file: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
@@ -334,31 +344,50 @@ def _read_csv(path: Path, dtype: DTypeLike = np.float64) -> NDArray[Any]:
 
 def _csv_labels(file: Path) -> Labels:
     """Labels of a .csv file: a column of numbers or names, or a matrix of numbers."""
-    rows = [cells for _, cells in _csv_lines(file)]
-    if not rows:
+    rows = [cells for _, cells in _csv_lines(file, blank=True)]
+    while rows and not rows[-1]:  # blank lines at the end; an empty cell in quotes is a missing label
+        rows.pop()
+    if not any(any(row) for row in rows):
         raise DataFileError(f"{file} holds blank lines only; write one label per line.")
     if max(len(row) for row in rows) > 1:
         return _read_csv(file)
-    first, *rest = [row[0] for row in rows]
-    only_text = not _is_number(first) and all(_is_number(cell) for cell in rest)
-    has_header = bool(rest) and (only_text or first.lower() in LABEL_HEADERS)
-    column = rest if has_header else [first, *rest]
+    first, *rest = [row[0] if row else "" for row in rows]
+    only_text = not _is_number(first) and all(_is_number(cell) for cell in rest if cell)
+    has_header = bool(rest) and bool(first) and (only_text or first.lower() in LABEL_HEADERS)
+    return parse_column(rest if has_header else [first, *rest])
+
+
+def parse_column(cells: Sequence[str]) -> NDArray[Any]:
+    """Cells of a text file as integers, else as floats, else as text; where some are empty, objects with None there.
+
+    Examples
+    --------
+    >>> parse_column(["1", "2"]).dtype.kind, parse_column(["1", "b"]).tolist(), parse_column(["1", ""]).tolist()
+    ('i', ['1', 'b'], [1, None])
+    """
+    present = np.array([bool(cell) for cell in cells], dtype=bool)
+    found: list[Any] = [cell for cell in cells if cell]
     for convert in (int, float):
         try:
-            return np.array([convert(cell) for cell in column])
+            found = [convert(cell) for cell in found]
+            break
         except ValueError:
             continue
-    return np.array(column)
+    if present.all():
+        return np.array(found)
+    values = np.full(len(cells), None, dtype=object)
+    values[present] = found
+    return values
 
 
-def _csv_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers, from 1, and stripped cells of the non-blank lines after the first ``skip``."""
+def _csv_lines(path: Path, skip: int = 0, *, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers, from 1, and stripped cells of the lines after the first ``skip``; blank ones only on request."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             for cells in reader:
                 stripped = [cell.strip() for cell in cells]
-                if any(stripped) and reader.line_num > skip:
+                if (blank or any(stripped)) and reader.line_num > skip:
                     yield reader.line_num, stripped
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataFileError(

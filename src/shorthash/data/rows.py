@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
@@ -131,6 +132,8 @@ def validated(
     if is_foreign(X) and keep_device:
         _check_device_array(estimator, X, reset=reset, min_samples=min_samples)
         return X  # type: ignore[return-value]
+    if sparse.issparse(X):
+        raise InvalidInput(_sparse_message(type(estimator).__name__, X))
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": min_samples}
     try:
         return np.asarray(validate_data(estimator, to_numpy(X) if is_foreign(X) else X, reset=reset, **options))
@@ -138,6 +141,17 @@ def validated(
         if "features as input" not in str(error):
             raise
         raise InvalidInput(f"{str(error).rstrip('.')}; {SAME_FEATURES}.") from error
+
+
+def _sparse_message(name: str, X: Any) -> str:
+    """What to do about sparse rows, with the memory that dense ones take."""
+    size = 8 * int(np.prod(X.shape)) / 2**20
+    shown = f"{size:.0f} MiB" if size < 1000 else f"{size / 1024:.1f} GiB"
+    return (
+        f"Sparse data was passed for X, but {name} computes with dense rows. Got a sparse matrix of shape {X.shape}; "
+        f"as a dense one (X.toarray()) it takes {shown}, half of that as float32; or reduce its columns first, for "
+        "instance with sklearn.decomposition.TruncatedSVD."
+    )
 
 
 def _check_device_array(estimator: BaseEstimator, X: Any, *, reset: bool, min_samples: int) -> None:

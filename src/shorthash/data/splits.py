@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._labels import group_labels
+from shorthash._labels import group_labels, label_rows
 from shorthash._validation import check_choice, check_count
 from shorthash.errors import InvalidInput
 
@@ -135,7 +135,7 @@ class RandomQueries(Protocol):
 
     def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:  # noqa: ARG002
         """Draw from all rows."""
-        n = len(np.asarray(y))
+        n = len(label_rows(y))
         n_queries = _some_of(self.n_queries, n, "n_queries", "RandomQueries")
         rng = np.random.default_rng(self.seed)
         queries = rng.choice(n, n_queries, replace=False)
@@ -249,7 +249,7 @@ class OfficialTest(Protocol):
 
     def split(self, y: ArrayLike, test: ArrayLike | None = None) -> Split:
         """Take, or draw from, the test rows; test rows that are not drawn are not used."""
-        n = len(np.asarray(y))
+        n = len(label_rows(y))
         mask = np.asarray([] if test is None else test)
         if mask.dtype != np.bool_ or mask.shape != (n,) or mask.all() or not mask.any():
             raise InvalidInput(

@@ -29,9 +29,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import is_foreign, namespace
+from shorthash._labels import label_rows
 from shorthash._types import Features, Labels
 from shorthash._validation import require_extra
-from shorthash.data.files import read_features, read_labels
+from shorthash.data.files import arrow_values, read_features, read_labels
 from shorthash.data.rows import Rows
 from shorthash.errors import DataFileError, InvalidInput
 
@@ -140,7 +141,7 @@ class ArrayStream(Stream):
     def __init__(self, X: Any, y: ArrayLike | None = None) -> None:
         self.X = X if is_foreign(X) else np.asanyarray(X)
         labels: Any = y
-        self.y = labels if labels is None or is_foreign(labels) else np.asanyarray(labels)
+        self.y = labels if labels is None or is_foreign(labels) else label_rows(labels)
         if len(self.X.shape) != 2:
             raise InvalidInput(f"A stream needs rows of features, (n_rows, n_columns). Got shape {self.X.shape}.")
         if self.y is not None and len(self.y) != len(self.X):
@@ -290,7 +291,7 @@ class TableStream(Stream):
             raise InvalidInput(f"Labels come from a column or from an array. Got column {label!r} and an array too.")
         self.source = source
         self.name = str(source) if isinstance(source, str | Path) else "The table"
-        self.y = y
+        self.y = None if y is None else label_rows(y)
         self._label_names = [label] if isinstance(label, str) else list(label or [])
         self._one_label = isinstance(label, str)
         names = self._dataset.schema.names
@@ -301,8 +302,9 @@ class TableStream(Stream):
         self._feature_names = features or [name for name in names if name not in self._label_names]
         self._check_features()
         self._width = self._count_features()
-        if y is not None and len(y) != len(self):
-            raise InvalidInput(f"{self.name} has {len(self)} rows, but there are {len(y)} labels; give one per row.")
+        if self.y is not None and len(self.y) != len(self):
+            n = len(self.y)
+            raise InvalidInput(f"{self.name} has {len(self)} rows, but there are {n} labels; give one per row.")
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key not in ("_dataset", "_pieces")}
@@ -432,8 +434,8 @@ class TableStream(Stream):
         columns = [batch.column(name) for name in self._label_names]
         columns = [c.dictionary_decode() if hasattr(c, "dictionary_decode") else c for c in columns]
         if self._one_label and _is_list(columns[0].type):
-            return np.array(columns[0].to_pylist())
-        values = [column.to_numpy(zero_copy_only=False) for column in columns]
+            return label_rows(columns[0].to_pylist())
+        values = [arrow_values(column) for column in columns]
         return values[0] if self._one_label else np.stack(values, axis=1)
 
 
@@ -500,9 +502,10 @@ def _features_and_labels(batch: Any) -> tuple[Any, Any]:
             "Every batch of a stream must be rows of features, (n_rows, n_columns), or a pair of such rows and their "
             f"labels. Got shape {tuple(values.shape)} instead."
         )
-    if y is not None and len(y) != len(values):
-        raise InvalidInput(f"A batch of {len(values)} rows needs as many labels. Got {len(y)}; give one per row.")
-    return values, y if y is None or is_foreign(y) else np.asarray(y)
+    labels = y if y is None or is_foreign(y) else label_rows(y)
+    if labels is not None and len(labels) != len(values):
+        raise InvalidInput(f"A batch of {len(values)} rows needs as many labels. Got {len(labels)}; give one per row.")
+    return values, labels
 
 
 def _joined_blocks(batches: Iterable[tuple[Any, Any]], first: int) -> Iterator[Block]:

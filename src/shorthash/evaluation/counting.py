@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._labels import LabelGroups, group_label_pair
+from shorthash._labels import LabelGroups, group_label_pair, label_rows
 from shorthash._types import Counts, Floats, PackedCodes
 from shorthash._validation import check_choice
 from shorthash.codes.levels import ENGINES, Queries, grades_of, level_blocks
@@ -84,14 +84,15 @@ def label_groups(
     for side, n, labels, kind in sides:
         if n == 0:
             raise InvalidInput(f"The {side} must have at least one row. Got 0 {kind}; encode some rows first.")
-        if np.ndim(labels) == 0 or len(np.asarray(labels)) != n:
-            found = "none" if np.ndim(labels) == 0 else str(len(np.asarray(labels)))
+        rows = label_rows(labels)
+        if rows.ndim == 0 or len(rows) != n:
+            found = "none" if rows.ndim == 0 else str(len(rows))
             raise InvalidInput(
                 f"The {side} must have one label (or one indicator row) for each of its {n} {kind}. Got {found} "
                 "instead."
             )
     alone = database_labels is query_labels
-    other_labels = np.asarray(query_labels)[:0] if alone else database_labels
+    other_labels = label_rows(query_labels)[:0] if alone else database_labels
     groups, item_groups = group_label_pair(query_labels, other_labels, owner=owner)
     item_groups = groups if alone else item_groups
     if rules.ties == "stable" and order_follows_labels(item_groups.ids):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._labels import LabelGroups, group_label_pair, group_labels
+from shorthash._labels import LabelGroups, group_label_pair, group_labels, label_rows
 from shorthash._types import Counts, Labels, PackedCodes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes.levels import distinct_queries
@@ -238,7 +238,7 @@ class CodeHistogram:
         n_bits : length of the codes
         """
         n_bits = check_n_bits(n_bits, "CodeHistogram")
-        values, names = np.asarray(codes), np.asarray(labels)
+        values, names = np.asarray(codes), label_rows(labels)
         if not len(values) or len(values) != len(names):
             raise InvalidInput(
                 f"A histogram needs items, and one label for each. Got {len(values)} codes and {len(names)} labels."

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from shorthash._labels import group_labels
+from shorthash._labels import group_labels, label_rows
 from shorthash._types import Codes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import ball_size
@@ -118,8 +118,10 @@ def advise(
     4
     """
     values = np.asarray(X)
-    labels = np.asarray(y)
-    groups = group_labels(labels, owner="advise", n_samples=len(values))
+    labels = label_rows(y)
+    groups = group_labels(labels, owner="advise", n_samples=len(values), drop_unlabelled=True)
+    if groups.kept is not None:
+        values, labels = values[groups.kept], labels[groups.kept]
     lengths = sorted({check_n_bits(n, "advise") for n in lengths})
     check_count(n_folds, "n_folds", "advise", low=2, high=len(values) // 2)
     for name in methods:

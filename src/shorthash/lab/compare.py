@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from shorthash._labels import LabelGroups, group_labels
+from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes import pack
 from shorthash.data.datasets import Dataset
@@ -379,12 +379,14 @@ def _runs(names: Sequence[str], lengths: Sequence[int], protocol: Protocol, seed
 
 def _checked_rows(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], NDArray[Any], LabelGroups]:
     """Finite rows and as many labels, of two classes or more; a random sample where there are very many."""
-    values, labels = np.asarray(X), np.asarray(y)
+    values, labels = np.asarray(X), label_rows(y)
     if values.ndim != 2:
         raise InvalidInput(
             f"X of compare must have shape (n_samples, n_features). Got {values.shape} instead; put one sample per row."
         )
-    groups = group_labels(y, owner="compare", n_samples=len(values))
+    groups = group_labels(labels, owner="compare", n_samples=len(values), drop_unlabelled=True)
+    if groups.kept is not None:
+        values, labels = values[groups.kept], labels[groups.kept]
     if len(values) > MAX_ROWS:
         kept = np.sort(np.random.default_rng(seed).choice(len(values), MAX_ROWS, replace=False))
         values, labels = values[kept], labels[kept]

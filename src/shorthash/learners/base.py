@@ -278,7 +278,12 @@ class SupervisedHasher(BaseHasher, ABC):
         self.intercept_ = np.where(constant, codes[0], 0).astype(np.float64)
 
     def _training_groups(
-        self, y: ArrayLike | None, n_samples: int, *, drop_unlabelled: bool = False, keep_device: bool = False
+        self,
+        y: ArrayLike | None,
+        n_samples: int,
+        *,
+        drop_unlabelled: bool | int | str = False,
+        keep_device: bool = False,
     ) -> LabelGroups:
         """Labels as groups of rows; raises if there are fewer than two groups."""
         name = type(self).__name__

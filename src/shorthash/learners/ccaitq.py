@@ -50,8 +50,9 @@ class CCAITQ(SupervisedHasher):
         Added to the variances of features and labels.
     max_iter : int, default=50
         Maximum number of iterations of ITQ; fewer if the codes stop changing.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Draws the first rotation.
 
@@ -90,7 +91,7 @@ class CCAITQ(SupervisedHasher):
     n_bits: int = 8
     ridge: float = 1e-4
     max_iter: int = 50
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     def max_bits(self, n_features: int, n_classes: int | None = None) -> int:

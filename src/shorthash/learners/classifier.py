@@ -66,6 +66,9 @@ class ClassifierCode(SupervisedHasher):
     penalty : float, default=0.003
         :math:`\lambda` of the default classifier, chosen by cross-validation on the training rows of three data sets
         (experiments/penalty.toml).
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
 
     Attributes
     ----------
@@ -95,12 +98,14 @@ class ClassifierCode(SupervisedHasher):
         codebook: str | ArrayLike = "balanced",
         random_state: int | np.random.RandomState | None = None,
         penalty: float = 0.003,
+        drop_unlabelled: bool | int | str = False,
     ) -> None:
         self.estimator = estimator
         self.n_bits = n_bits
         self.codebook = codebook
         self.random_state = random_state
         self.penalty = penalty
+        self.drop_unlabelled = drop_unlabelled
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Draw the codebook and fit the classifier.
@@ -113,7 +118,8 @@ class ClassifierCode(SupervisedHasher):
         self._check_params()
         rows = self._training_rows(X)
         check_finite(rows.X, "ClassifierCode")
-        groups = self._training_groups(y, len(rows))
+        groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
+        labelled = rows.keep(groups.kept)
         if not groups.single:
             raise InvalidInput(
                 "ClassifierCode writes one class per row, but y has rows with several labels; give one label per row, "
@@ -123,8 +129,9 @@ class ClassifierCode(SupervisedHasher):
         self._warn_of_collisions(len(groups.rows))
         rng = check_random_state(self.random_state)
         C = self._draw_codebook(len(groups.rows), n_bits, rng)
-        template = _default_classifier(rows, self.penalty) if self.estimator is None else self.estimator
-        self.estimator_ = seeded_clone(template, rng).fit(rows.X, groups.ids)
+        template = _default_classifier(labelled, self.penalty) if self.estimator is None else self.estimator
+        X = rows.X if groups.kept is None else rows.X[groups.kept]
+        self.estimator_ = seeded_clone(template, rng).fit(X, groups.ids)
         self.classes_ = groups.classes[groups.rows.argmax(axis=1)]
         self.codewords_ = C
         self.codes_ = C[groups.ids]

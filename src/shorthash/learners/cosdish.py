@@ -56,8 +56,9 @@ class COSDISH(SampleHasher):
         Penalty of the hash function.
     max_iter : int, default=10
         Number of rounds.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Draws the initial random codes and the sampled columns.
 
@@ -91,7 +92,7 @@ class COSDISH(SampleHasher):
     n_alternations: int = 3
     ridge: float = 1
     max_iter: int = 10
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:

@@ -49,8 +49,9 @@ class FSDH(LabelCodeHasher):
         Ridge on P, during the alternation and for the final hash function.
     max_iter : int, default=5
         Maximum number of iterations; the alternation stops when the codes stop changing.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial random codewords.
 
@@ -87,7 +88,7 @@ class FSDH(LabelCodeHasher):
     nu: float = 1e-5
     ridge: float = 1e-2
     max_iter: int = 5
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     def _label_term(self, seen: GroupStatistics) -> _Regression:

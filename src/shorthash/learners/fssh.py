@@ -52,8 +52,9 @@ class FSSH(AlternatingHasher):
         Ridge of the hash function of variant "ts".
     max_iter : int, default=5
         Maximum number of iterations; the alternation stops when the codes stop changing.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the random G and W it starts from.
 
@@ -89,7 +90,7 @@ class FSSH(AlternatingHasher):
     variant: Literal["ts", "os"] = "ts"
     ridge: float = 1
     max_iter: int = 5
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     _positive: ClassVar[tuple[str, ...]] = ("mu", "theta")

@@ -46,8 +46,9 @@ class HCSDH(SumHasher):
         Code length, 1 to 64.
     ridge : float, default=1e-6
         Ridge on P. The paper has none, but features may depend on each other.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
 
     Attributes
     ----------
@@ -76,7 +77,7 @@ class HCSDH(SumHasher):
 
     n_bits: int = 8
     ridge: float = 1e-6
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
 
     random_state = 0  # nothing is random
     _multilabel: ClassVar[bool] = False

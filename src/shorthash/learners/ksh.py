@@ -55,8 +55,9 @@ class KSH(SupervisedHasher):
         Maximum number of gradient steps per bit.
     tol : float, default=1e-2
         Stop when a step changes the value of a bit by less than this per row.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Draws the rows.
 
@@ -87,7 +88,7 @@ class KSH(SupervisedHasher):
     n_labelled: int | None = 2000
     max_iter: int = 500
     tol: float = 1e-2
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:

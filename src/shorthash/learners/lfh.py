@@ -51,8 +51,9 @@ class LFH(SampleHasher):
         Ridge of the hash function, in units of n_samples / n_features.
     max_iter : int, default=50
         Number of steps.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Draws the sampled columns.
 
@@ -85,7 +86,7 @@ class LFH(SampleHasher):
     beta: float = 30
     lam: float = 1
     max_iter: int = 50
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     _positive: ClassVar[tuple[str, ...]] = ("beta",)

@@ -61,8 +61,9 @@ class POSH(AlternatingHasher):
         Penalty of the final projection.
     max_iter : int, default=5
         Maximum number of iterations; the alternation stops when the codes stop changing.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Draws the anchors and the initial random codes.
 
@@ -101,7 +102,7 @@ class POSH(AlternatingHasher):
     n_neighbors: int = 2
     ridge: float = 1
     max_iter: int = 5
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     _positive: ClassVar[tuple[str, ...]] = ("lam",)

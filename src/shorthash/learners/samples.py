@@ -110,7 +110,7 @@ class SampleHasher(SupervisedHasher):
     n_dropped_ : int, rows without label
     """
 
-    drop_unlabelled: bool
+    drop_unlabelled: bool | int | str
 
     @abstractmethod
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:

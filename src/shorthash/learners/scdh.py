@@ -52,8 +52,9 @@ class SCDH(AlternatingHasher):
         Weight of the agreement of codes and projected features, above 0.
     max_iter : int, default=10
         Maximum number of iterations; the alternation stops when the codes stop changing.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial random codes and the directions that fill Z.
 
@@ -88,7 +89,7 @@ class SCDH(AlternatingHasher):
     beta: float = 1
     lam: float = 10
     max_iter: int = 10
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     _positive: ClassVar[tuple[str, ...]] = ("lam",)

@@ -55,8 +55,9 @@ class SDHMLR(AlternatingHasher):
         Maximum number of iterations; the alternation stops when the codes stop changing.
     max_sweeps : int, default=10
         Maximum number of sweeps over all bits per iteration.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial random codes.
 
@@ -93,7 +94,7 @@ class SDHMLR(AlternatingHasher):
     ridge: float = 1e-2
     max_iter: int = 6
     max_sweeps: int = MAX_SWEEPS
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     _positive: ClassVar[tuple[str, ...]] = ("lam",)

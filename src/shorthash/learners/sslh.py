@@ -59,8 +59,9 @@ class SSLH(AlternatingHasher):
     max_iter : int, default=6
         Maximum number of iterations; the alternation stops when the codes stop changing. They need not: the H-step
         starts from zeros in every iteration, so the objective may rise.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial random codes, from which the first W, P and U are computed.
 
@@ -97,7 +98,7 @@ class SSLH(AlternatingHasher):
     delta: float = 2
     mode: Literal["code", "paper"] = "code"
     max_iter: int = 6
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     _positive: ClassVar[tuple[str, ...]] = ("delta",)

@@ -51,8 +51,9 @@ class SumEAPH(SumHasher):
         Codewords of the label sets; "annealed" puts label sets that are confused close together.
     encoder : {"expected-ap", "nearest"}, default="expected-ap"
         "nearest" is the codeword of the likeliest label set: the classifier code, from sums.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the codebook.
 
@@ -85,7 +86,7 @@ class SumEAPH(SumHasher):
         n_bits: int = 8,
         codebook: str = "annealed",
         encoder: str = "expected-ap",
-        drop_unlabelled: bool = False,
+        drop_unlabelled: bool | int | str = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_bits = n_bits

@@ -104,18 +104,18 @@ class GroupStatistics:
         return self.over(classes).merge(other.over(classes))
 
     def over(self, classes: Labels) -> GroupStatistics:
-        """The same statistics over more classes; possible if every row has one label."""
+        """The same statistics over more classes; possible if classes have names, or every row has one label."""
         if np.array_equal(self.classes, classes):
             return self
-        if (self.rows.sum(axis=1) != 1).any():
+        if self.classes.dtype.kind not in "US" and (self.rows.sum(axis=1) != 1).any():
             raise InvalidInput(
                 "Statistics of rows with several labels can be combined only over the same classes. Got "
                 f"{len(self.classes)} classes here and {len(classes)} in all; build every label matrix with the same "
                 "columns."
             )
         rows = np.zeros((len(self.rows), len(classes)), dtype=np.uint8)
-        rows[np.arange(len(rows)), np.searchsorted(classes, self.classes[self.rows.argmax(axis=1)])] = 1
-        order = np.argsort(rows.argmax(axis=1), kind="stable")
+        rows[:, np.searchsorted(classes, self.classes)] = self.rows
+        order = np.lexsort(rows.T[::-1])[::-1]  # descending, as group_labels orders them
         return replace(self, classes=classes, rows=rows[order], counts=self.counts[order], sums=self.sums[:, order])
 
     def _combine(self, other: GroupStatistics, direction: int) -> GroupStatistics:
@@ -220,7 +220,7 @@ class BlockSums:
 
     owner: str
     features: Callable[[Any], Any] | None = None
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     classes: ArrayLike | None = None
 
     def __call__(self, block: Block) -> GroupStatistics:
@@ -282,7 +282,7 @@ class SumHasher(SupervisedHasher):
     """
 
     statistics_: GroupStatistics
-    drop_unlabelled: bool
+    drop_unlabelled: bool | int | str
 
     @abstractmethod
     def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:

@@ -162,7 +162,7 @@ def collect(
     kernel: AnchorRBF | None = None,
     *,
     owner: str = "collect",
-    drop_unlabelled: bool = False,
+    drop_unlabelled: bool | int | str = False,
     classes: ArrayLike | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60,

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import is_foreign, like, to_numpy
-from shorthash._labels import LabelGroups, group_labels, shared_label
+from shorthash._labels import LabelGroups, group_labels, label_rows, shared_label
 from shorthash._rounding import Rounded, Scored, best_table_word, softmax
 from shorthash._types import Codes, Floats, Labels, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits, check_same_length
@@ -96,8 +96,9 @@ class EAPH(SupervisedHasher):
         Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
         Iterations of the refinement.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds folds, anchors, annealing and damping.
 
@@ -149,7 +150,7 @@ class EAPH(SupervisedHasher):
         database: str = "auto",
         n_starts: int = 2,
         n_iter: int = 16,
-        drop_unlabelled: bool = False,
+        drop_unlabelled: bool | int | str = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_bits = n_bits
@@ -177,8 +178,9 @@ class EAPH(SupervisedHasher):
             return self.fit_stream(stream)
         values = validated(self, X, reset=True, min_samples=2, keep_device=True)
         if y is not None and len(values) > FOLDED_ROWS and self._streams():
-            check_same_length(len(values), np.shape(y)[0], "EAPH")
-            return self.fit_stream(ArrayStream(values, y))
+            labels: Any = y if is_foreign(y) else label_rows(y)
+            check_same_length(len(values), len(labels), "EAPH")
+            return self.fit_stream(ArrayStream(values, labels))
         values = to_numpy(values)
         Rows(values, "EAPH").check_varied()
         check_finite(values, "EAPH")
@@ -226,7 +228,7 @@ class EAPH(SupervisedHasher):
         self.n_features_in_ = stream.n_columns
         rng = self._begin(seen.classes, seen.rows)
         self.n_dropped_ = len(stream) - seen.n_samples
-        labelling = Labelling("EAPH", seen.classes, seen.rows)
+        labelling = Labelling("EAPH", seen.classes, seen.rows, self.drop_unlabelled or True)
         report("drawing a sample", 0, len(stream))
         sample = draw_sample(stream, seen, labelling, rng)
         some = slice(0, KEPT_ROWS)

@@ -65,11 +65,13 @@ class Labelling:
     owner : who learns; named in error messages
     classes : (c,) all classes
     rows : (u, c) all label sets
+    drop_unlabelled : True, or the class label of rows without one
     """
 
     owner: str
     classes: Labels
     rows: NDArray[np.uint8]
+    drop_unlabelled: bool | int | str = True
 
     def __call__(self, block: Block) -> tuple[Any, Any, NDArray[np.int64]]:
         """Rows that have a label, their label sets, and their numbers."""
@@ -78,7 +80,7 @@ class Labelling:
             owner=self.owner,
             n_samples=len(block.X),
             classes=self.classes,
-            drop_unlabelled=True,
+            drop_unlabelled=self.drop_unlabelled,
             keep_device=is_foreign(block.X),
         )
         if is_one_hot(self.rows):

@@ -98,8 +98,9 @@ class RSLH(SumHasher):
         Maximum number of iterations; the alternation stops when codes and objective stop changing.
     solver : {"one-pass", "per-sample"}, default="one-pass"
         Both give the same codes; the second works sample by sample.
-    drop_unlabelled : bool, default=False
-        Drop rows of an indicator matrix without any label (counted in ``n_dropped_``) instead of raising.
+    drop_unlabelled : bool, int or str, default=False
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
+        or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the random starts and the clustering.
 
@@ -148,7 +149,7 @@ class RSLH(SumHasher):
     variant: Literal["paper", "authors-code"] = "paper"
     max_iter: int = 6
     solver: Literal["one-pass", "per-sample"] = "one-pass"
-    drop_unlabelled: bool = False
+    drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
     def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
