@@ -66,9 +66,9 @@ lint: $(READY)  ## ruff, mypy, spelling, generated pages
 	$(BIN)/codespell
 	$(BIN)/python docs/generate.py --check
 
-docs: $(READY)  ## regenerate the generated pages and build the site into site/
+docs: $(READY)  ## regenerate the generated pages, run the gallery and build the site into site/
 	$(BIN)/python docs/generate.py
-	$(BIN)/mkdocs build --strict --quiet
+	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going --quiet docs site
 	@echo "site/index.html"
 
 bench: $(READY)  ## print the figures of benchmarks/: command line, fitting, evaluation, search, stores
@@ -117,4 +117,4 @@ lock: | $(BIN)/python  ## renew the lock files from pyproject.toml (not the extr
 	echo uv | $(COMPILE:pyproject.toml=-) -o .ci/uv.lock
 
 clean:  ## remove everything that can be made again
-	rm -rf $(VENV) .venv-lowest dist build site demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest dist build site demo docs/api docs/methods docs/gallery docs/_inventories .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,8 @@
-"""From a folder of images to neighbours: three kinds of drawn pictures, GIST features, 4 bits.
+"""
+Images
+======
+
+From a folder of images to neighbours: three kinds of drawn pictures, GIST features, 4 bits.
 
 With your own photographs, one folder per class, only the calls below ``main`` are needed.
 """

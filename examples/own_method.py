@@ -1,4 +1,8 @@
-"""A method of your own, beside those of the house: write a hasher, use it directly, offer it by name.
+"""
+Your own method
+===============
+
+A method of your own, beside those of the house: write a hasher, use it directly, offer it by name.
 
 The method: every bit splits the classes in two random halves, by the plane midway between the means of the halves. To
 have ``make_hasher("halves")`` find it after ``pip install``, a package says in its pyproject.toml::

@@ -1,3 +1,10 @@
+"""
+Quick start
+===========
+
+Learn 8-bit codes of scikit-learn's digits, search with them, score them.
+"""
+
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 

@@ -1,4 +1,8 @@
-"""Four facts about RSLH that the paper does not tell, shown on scikit-learn's digits.
+"""
+RSLH facts
+==========
+
+Four facts about RSLH that the paper does not tell, shown on scikit-learn's digits.
 
 Run ``python examples/rslh_facts.py``; the page docs/paper/rslh.md explains them and holds this output.
 """

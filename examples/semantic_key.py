@@ -1,4 +1,8 @@
-"""A semantic key of one byte: learn it, store it, search by it, re-rank inside it, and go on learning.
+"""
+Semantic key
+============
+
+A semantic key of one byte: learn it, store it, search by it, re-rank inside it, and go on learning.
 
 The rows are scikit-learn's digits; put your embeddings and labels in their place.
 """

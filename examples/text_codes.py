@@ -1,4 +1,8 @@
-"""Short codes for text: topics of short sentences, from word counts to 6 bits, searched in buckets.
+"""
+Text
+====
+
+Short codes for text: topics of short sentences, from word counts to 6 bits, searched in buckets.
 
 Any embedding works the same way: one row of numbers per text, one label per text. Here the rows are word statistics
 (TF-IDF and a truncated SVD, both from scikit-learn), so that nothing has to be downloaded.

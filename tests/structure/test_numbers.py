@@ -76,6 +76,7 @@ def largest_worker():
 RSLH_PAGE = "docs/paper/rslh.md"
 TRACED = {  # (page, number) -> how it comes about
     ("README.md", "3.11"): oldest_python,
+    ("docs/start.md", "3.11"): oldest_python,
     ("docs/guide/bench.md", "2 GiB"): largest_worker,
     ("docs/guide/search.md", "69 %"): lambda: share(4),
     ("docs/guide/search.md", "34 %"): lambda: share(6),
@@ -94,6 +95,7 @@ TRACED = {  # (page, number) -> how it comes about
     (RSLH_PAGE, "1e-6"): lambda: short(RSLH().lam),
 }
 STATED = {  # (page, number) -> why it is no measurement
+    ("docs/contribute/releases.md", "1.0"): "a version",
     ("docs/numerics.md", "1e-5"): "a tolerance, SINGLE_ERROR in _rounding.py",
     ("docs/numerics.md", "1e-8"): "the tolerance of tests/scale",
     ("docs/numerics.md", "1e-9"): "an order of magnitude",
