@@ -90,7 +90,16 @@ def render_gpu() -> str:
         ),
         _row("bits that differ", f"{exact['bits_that_differ']} of {exact['bits']:,}, {small}"),
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_gpu_eaph(gpu["eaph"])])
+
+
+def _gpu_eaph(eaph: dict[str, Any]) -> list[str]:
+    differ = f"{eaph['rows_that_differ_when_fitted_on_the_cpu']} of {eaph['check_rows']:,}"
+    return [
+        _row(f"EAPH (`auto`): fit {eaph['rows']:,} rows of {eaph['classes']:,} classes", f"{eaph['seconds']:.1f} s"),
+        _row("EAPH: encode", f"{eaph['encoded_rows_per_second'] / 1e6:.1f} million rows/s"),
+        _row("EAPH: rows whose code differs when fitted on the CPU", differ),
+    ]
 
 
 def _measurements(record: dict[str, Any]) -> str:

@@ -174,6 +174,17 @@ CATALOGUE: dict[str, Entry] = {
         ),
         several=True,
     ),
+    "wordnet": Entry(
+        title="WordNet glosses",
+        rows=24_870,
+        dims=192,
+        classes=597,
+        features="glosses of nouns: TF-IDF, first 192 singular vectors, int8; the class is the hypernym at depth 7",
+        file="wordnet_text192.npz",
+        protocol=RandomQueries(n_queries=2000),
+        obtain="WNdb-3.0.tar.gz from wordnet.princeton.edu",
+        licence="WordNet 3.0 licence; Princeton University",
+    ),
     "digits": Entry(
         title="Digits",
         rows=1797,
