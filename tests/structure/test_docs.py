@@ -37,12 +37,15 @@ def test_get_started_is_true(tmp_path, monkeypatch):
     assert not failed
 
 
+WRITTEN_BY_SPHINX = re.compile(r"(^|/)(api|methods|gallery)/")  # make docs checks links to them
+
+
 def test_links_lead_somewhere():
     broken = []
     for page in PAGES:
         text = page.read_text()
         targets = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r'src="([^"]+)"', text)
-        local = [target for target in targets if "://" not in target]
+        local = [t for t in targets if "://" not in t and not WRITTEN_BY_SPHINX.search(t)]
         broken += [f"{page.relative_to(ROOT)}: {t}" for t in local if not (page.parent / t).exists()]
     assert not broken
 
