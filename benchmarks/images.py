@@ -113,8 +113,8 @@ def draw_wall(files: list[Path], y: np.ndarray, rows: dict[str, np.ndarray]) -> 
     import matplotlib.pyplot as plt
 
     from shorthash import BucketIndex, make_hasher
+    from shorthash._display import figure_style
     from shorthash.codes import pack
-    from shorthash.lab.figures import figure_style
 
     parts = split(y, 0)
     queries = [next(q for q in parts.query if y[q] == name) for name in WALL_CLASSES]
@@ -146,8 +146,8 @@ def _line(axes: Any, files: list[Path], y: np.ndarray, index: Any, code: int, la
     """The nearest buckets of one query, each with a frame."""
     from matplotlib.patches import FancyBboxPatch
 
+    from shorthash._display import PALETTE
     from shorthash.codes import hamming_distances
-    from shorthash.lab.figures import PALETTE
 
     known, loads = index.buckets()
     distances = hamming_distances(np.array([code], dtype=known.dtype), known, N_BITS)[0]
@@ -172,7 +172,7 @@ def _line(axes: Any, files: list[Path], y: np.ndarray, index: Any, code: int, la
 
 def _name(axes: Any, label: str, x: float, bottom: float, *, right: bool) -> None:
     """The class of an image, and whether it is that of the query."""
-    from shorthash.lab.figures import PALETTE
+    from shorthash._display import PALETTE
 
     words = f"{'✓' if right else '✗'} {label.replace('_', ' ')}"
     ground = {"facecolor": PALETTE["series-3" if right else "series-2"], "edgecolor": "none", "pad": 0.8}

@@ -18,7 +18,8 @@ def draw() -> None:
     """Rows/s by rows, anchors, bits and workers, and memory by rows, from the record, as docs/images/scale.png."""
     from matplotlib.figure import Figure
 
-    from shorthash.lab.figures import SERIES, figure_style, save_figure
+    from shorthash._display import SERIES, figure_style
+    from shorthash.lab.figures import save_figure
 
     record = json.loads(RECORD.read_text())
     curves = record["curves"]

@@ -30,7 +30,7 @@ from claims import (
     verdict,
 )
 
-from shorthash.lab.figures import MARKERS, PALETTE, SERIES
+from shorthash._display import MARKERS, PALETTE, SERIES
 from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.report import Results, build_report, collect, collect_curves, collect_grid, collect_maps, provenance
 from shorthash.lab.spec import Part, unique_runs

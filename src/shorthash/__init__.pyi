@@ -3,12 +3,16 @@ from .codes.signs import pack as pack
 from .codes.signs import unpack as unpack
 from .evaluation import Scores as Scores
 from .evaluation import evaluate as evaluate
+from .evaluation import plot_precision_recall as plot_precision_recall
 from .images import Collection as Collection
 from .images import fit_images as fit_images
 from .index import BucketIndex as BucketIndex
 from .index import ScanIndex as ScanIndex
 from .kernels import AnchorRBF as AnchorRBF
+from .lab.advice import advise as advise
 from .lab.compare import compare as compare
+from .lab.maps import plot_code_map as plot_code_map
+from .lab.maps import plot_hypercube as plot_hypercube
 from .learners.boosting import BitBoost as BitBoost
 from .learners.ccaitq import CCAITQ as CCAITQ
 from .learners.classifier import ClassifierCode as ClassifierCode
@@ -72,6 +76,7 @@ __all__ = [
     "ScanIndex",
     "Scores",
     "SumEAPH",
+    "advise",
     "compare",
     "evaluate",
     "fit_images",
@@ -79,6 +84,9 @@ __all__ = [
     "make_hasher",
     "open_store",
     "pack",
+    "plot_code_map",
+    "plot_hypercube",
+    "plot_precision_recall",
     "save",
     "unpack",
 ]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
+from shorthash._display import PALETTE
 from shorthash.errors import MissingExtra
-from shorthash.lab.figures import PALETTE, draw_tie_bounds
+from shorthash.lab.figures import draw_tie_bounds
 from shorthash.lab.pages import Page, Section, image_uri, page_html, render, write_page, write_text
 from shorthash.lab.tables import Column, Table
 

@@ -170,40 +170,16 @@ def advise(
     notes = ["", advice.sentence]
     if figure is not None:
         notes.append(f"figure: {_draw_advice(advice, figure)}")
-    output.show(advice.to_dict(), {}, [_advice_table(advice)], notes, as_json=as_json)
+    output.show(advice.to_dict(), {}, [advice.to_table()], notes, as_json=as_json)
 
 
 def _draw_advice(advice: Advice, path: Path) -> Path:
     """Draw mAP by length, one curve per method."""
-    from shorthash.lab.figures import draw_scores_by_length, save_figure
+    from shorthash.lab.figures import TALL, WIDE, drawing, save_figure
 
-    curves: dict[str, dict[int, tuple[float, float]]] = {}
-    for row in advice.rows:
-        curves.setdefault(row.method, {})[row.n_bits] = (row.map, row.map_std)
-    return save_figure(draw_scores_by_length(curves, title="Expected mAP by code length", score="mAP"), path)
-
-
-def _advice_table(advice: Advice) -> Table:
-    """One row per method and length."""
-    precision = f"precision@H<={advice.radius}"
-    titles = ["method", "bits", "mAP", "std", precision, "ball %", "read %", "buckets", "rows/bucket", "index MB"]
-    digits = {"mAP": 4, "std": 4, precision: 4, "ball %": 1, "read %": 1, "rows/bucket": 0, "index MB": 2}
-    rows = [
-        (
-            row.method,
-            row.n_bits,
-            row.map,
-            row.map_std,
-            row.precision_at_radius,
-            100 * row.ball_coverage,
-            100 * row.ball_rows,
-            row.occupied,
-            row.bucket_load,
-            row.index_bytes / 1e6,
-        )
-        for row in advice.rows
-    ]
-    return output.table(titles, rows, text=["method"], digits=digits)
+    with drawing("", "", "Expected mAP by code length", width=WIDE, height=TALL) as (figure, axes):
+        advice.plot(ax=axes)
+    return save_figure(figure, path)
 
 
 def compare(

@@ -9,10 +9,12 @@
 ``evaluate_reranked``          codes whose ties are broken by vectors
 ``summarise``                  intervals over seeds
 ``compare_scores``             paired comparisons over queries
+``plot_precision_recall``      a figure: precision and recall by radius
 =============================  ======================================================================================
 """
 
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
+from shorthash.evaluation.plots import plot_precision_recall
 from shorthash.evaluation.rankings import (
     CodeHistogram,
     evaluate_cells,
@@ -39,5 +41,6 @@ __all__ = [
     "evaluate_reranked",
     "learned_codes",
     "map_scorer",
+    "plot_precision_recall",
     "summarise",
 ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._display import html_table
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Counts, Floats
 from shorthash._validation import check_choice, check_count, require_extra
@@ -32,9 +33,11 @@ from shorthash.evaluation.metrics import (
     rank_items,
     recall,
 )
+from shorthash.evaluation.plots import plot_precision_recall
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 BY_RADIUS = ("map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
 BY_QUERY = ("map", "map_worst", "map_best", *BY_RADIUS)
@@ -135,6 +138,16 @@ class Scores:
         for name in BY_K:
             columns |= {f"{name[:-1]}{k}": self.per_query[name][:, i] for i, k in enumerate(self.rules.k)}
         return cast("pd.DataFrame", pandas.DataFrame(columns))
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw precision against recall by radius; for several Scores, :func:`plot_precision_recall`."""
+        return plot_precision_recall(self, ax=ax)
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        head, *lines = str(self).splitlines()
+        rows = [line.split(maxsplit=1) for line in lines if not line.strip()[0].isdigit()]
+        return html_table(("score", "value"), rows, head)
 
     def __str__(self) -> str:
         codes = f"{self.n_bits} bits" if self.n_bits else "real-valued distances"

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._display import html_table
 from shorthash._types import Distances
+
+SHOWN_QUERIES, SHOWN_NEIGHBOURS = 10, 10
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,18 @@ class SearchResult:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: id and distance of the first neighbours of the first queries."""
+        n_queries, k = self.ids.shape
+        shown, near = min(n_queries, SHOWN_QUERIES), min(k, SHOWN_NEIGHBOURS)
+        rows = [
+            (query, *(f"{self.ids[query, i]} ({self.distances[query, i]})" for i in range(near)))
+            for query in range(shown)
+        ]
+        part = "" if (shown, near) == (n_queries, k) else f"; the first {near} of {shown} queries are shown"
+        head = ("query", *(f"{i + 1}." for i in range(near)))
+        return html_table(head, rows, f"{n_queries} queries, {k} neighbours each: id (distance){part}")
 
 
 class _ByQuery:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,10 +22,15 @@ from shorthash.data.splits import OfficialTest
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput
 from shorthash.evaluation.scores import evaluate
 from shorthash.index.buckets import BucketIndex
+from shorthash.lab.figures import plot_scores_by_length
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec
+from shorthash.lab.tables import Table, make_table, to_html
 from shorthash.learners.posteriors.folds import in_threads
 from shorthash.methods import recipes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LENGTHS = (4, 6, 8, 10, 12, 16)
 METHODS = ("auto", "rslh")
@@ -78,6 +83,39 @@ class Advice:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
         return asdict(self)
+
+    def to_table(self) -> Table:
+        """One row per method and length."""
+        precision = f"precision@H<={self.radius}"
+        titles = ["method", "bits", "mAP", "std", precision, "ball %", "read %", "buckets", "rows/bucket", "index MB"]
+        digits = {"mAP": 4, "std": 4, precision: 4, "ball %": 1, "read %": 1, "rows/bucket": 0, "index MB": 2}
+        rows = [
+            (
+                row.method,
+                row.n_bits,
+                row.map,
+                row.map_std,
+                row.precision_at_radius,
+                100 * row.ball_coverage,
+                100 * row.ball_rows,
+                row.occupied,
+                row.bucket_load,
+                row.index_bytes / 1e6,
+            )
+            for row in self.rows
+        ]
+        return make_table(titles, rows, text=["method"], digits=digits)
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw mAP by length, one curve per method."""
+        curves: dict[str, dict[int, tuple[float, float]]] = {}
+        for row in self.rows:
+            curves.setdefault(row.method, {})[row.n_bits] = (row.map, row.map_std)
+        return plot_scores_by_length(curves, score="mAP", ax=ax)
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, under the recommendation."""
+        return to_html(self.to_table(), self.sentence)
 
 
 def advise(

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,12 +26,15 @@ from shorthash.data.splits import Protocol, RandomQueries
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
-from shorthash.lab.figures import draw_scores_by_length
+from shorthash.lab.figures import TALL, WIDE, drawing, plot_scores_by_length
 from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec, group_runs
-from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_json
+from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_html, to_json
 from shorthash.methods import recipes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # the ten of the RSLH paper, the baseline that any of them should beat, and the recommended one
 DEFAULT_METHODS = (
@@ -141,6 +144,24 @@ class MethodComparison:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
         return asdict(self)
+
+    def plot(self, score: str = "map", *, ax: Axes | None = None) -> Axes:
+        """Draw a score by length, one curve per method.
+
+        Parameters
+        ----------
+        score : an attribute of :class:`MethodScore`
+        ax : axes to draw on; by default those of a new figure
+        """
+        curves: dict[str, dict[int, tuple[float, float]]] = {}
+        for row in self.rows:
+            curves.setdefault(row.method, {})[row.n_bits] = (getattr(row, score), math.nan)
+        names = {"map": "mAP", "precision_at_radius": f"precision@H<={self.radius}"}
+        return plot_scores_by_length(curves, score=names.get(score, score.replace("_", " ")), ax=ax)
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, under the best methods."""
+        return to_html(comparison_table(self), comparison_sentence(self))
 
 
 def compare(
@@ -415,9 +436,7 @@ def _by_length(result: MethodComparison) -> Section:
     """Two figures: mAP, and precision inside the ball, by length."""
     figures = {}
     for title, field in (("mAP", "map"), (f"precision@H<={result.radius}", "precision_at_radius")):
-        curves: dict[str, dict[int, tuple[float, float]]] = {}
-        for row in result.rows:
-            curves.setdefault(row.method, {})[row.n_bits] = (getattr(row, field), math.nan)
-        drawn = draw_scores_by_length(curves, title="your rows", score=title)
+        with drawing("", "", "your rows", width=WIDE, height=TALL) as (drawn, axes):
+            result.plot(field, ax=axes)
         figures[f"by-length-{field.replace('_', '-')}"] = (drawn, f"{title} by code length.")
     return Section("by-length", "By code length", comparison_sentence(result), figures=figures)

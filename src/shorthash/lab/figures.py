@@ -1,7 +1,7 @@
 """Figures of scores, drawn with matplotlib in one style.
 
 Every function returns a ``matplotlib.figure.Figure``; :func:`save_figure` writes it to a file, :func:`to_svg` returns
-the text for a page. Colours can be distinguished by colour-blind readers, and colour is never the only distinction.
+the text for a page.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shorthash._display import HEIGHT, PALETTE, SERIES, SMALL, WIDTH, axes_in_style, figure_style, line_style
 from shorthash._validation import require_extra
 from shorthash.data.files import replacing
+from shorthash.evaluation.plots import plot_precision_recall
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,55 +28,7 @@ if TYPE_CHECKING:
 
     from shorthash.evaluation.metrics import PRCurve
 
-PALETTE = {  # name -> colour on white; a page may replace each of them for a dark background
-    "ink": "#1b2430",
-    "quiet": "#5c6b7a",
-    "grid": "#dfe5ea",
-    "series-1": "#0072b2",
-    "series-2": "#d55e00",
-    "series-3": "#00916a",
-    "series-4": "#b3568f",
-    "series-5": "#7a6a00",
-    "series-6": "#4fa3d9",
-    "on-series": "#fefefe",
-}
-SERIES = [colour for name, colour in PALETTE.items() if name.startswith("series-")]
-MARKERS = "osD^vP"
-STROKES = ("-", "--", ":")
-WIDTH, HEIGHT = 4.4, 3.1  # inches; small, so that text is legible on a phone
 WIDE, TALL = 6.6, 4.2  # inches; with space for a long legend
-NAMED_RADII = 3  # points of a precision-recall curve that are named
-SMALL: dict[str, Any] = {"fontsize": 8, "color": PALETTE["quiet"]}
-
-
-def figure_style() -> AbstractContextManager[None]:
-    """A context in which figures are drawn and saved in the common style."""
-    matplotlib = require_extra("matplotlib", "report", "Drawing figures")
-    settings = {
-        "font.size": 9,
-        "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
-        "axes.edgecolor": PALETTE["quiet"],
-        "axes.labelcolor": PALETTE["quiet"],
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "axes.grid": True,
-        "grid.color": PALETTE["grid"],
-        "grid.linewidth": 0.8,
-        "text.color": PALETTE["ink"],
-        "xtick.color": PALETTE["quiet"],
-        "ytick.color": PALETTE["quiet"],
-        "xtick.major.size": 0,
-        "ytick.major.size": 0,
-        "lines.linewidth": 1.5,
-        "lines.markersize": 5,
-        "legend.frameon": False,
-        "legend.labelcolor": PALETTE["ink"],
-        "figure.constrained_layout.use": True,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "shorthash",
-    }
-    return matplotlib.rc_context(settings)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -100,13 +54,6 @@ def drawing(
     figure.set_layout_engine("none")
 
 
-def line_style(number: int) -> dict[str, Any]:
-    """Colour, marker and stroke of a series, different for the first 18."""
-    rounds, place = divmod(number, len(SERIES))
-    marker = MARKERS[(number + rounds) % len(MARKERS)]
-    return {"color": SERIES[place], "marker": marker, "linestyle": STROKES[rounds % len(STROKES)]}
-
-
 def draw_scores_by_length(
     curves: Mapping[str, Mapping[int, tuple[float, float]]],
     *,
@@ -123,7 +70,26 @@ def draw_scores_by_length(
     score : name of the score
     styles : method -> line properties of matplotlib, for methods that should not have those of :func:`line_style`
     """
-    with drawing("bits", score.replace("<=", "≤"), title, width=WIDE, height=TALL) as (figure, axes):
+    with drawing("", "", title, width=WIDE, height=TALL) as (figure, axes):
+        plot_scores_by_length(curves, score=score, styles=styles, ax=axes)
+    return figure
+
+
+def plot_scores_by_length(
+    curves: Mapping[str, Mapping[int, tuple[float, float]]],
+    *,
+    score: str,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a score by code length on axes; see :func:`draw_scores_by_length`.
+
+    Parameters
+    ----------
+    curves, score, styles : as there
+    ax : axes to draw on; by default those of a new figure
+    """
+    with axes_in_style(ax, WIDE, TALL) as axes:
         drawn = {name: curve for name, curve in curves.items() if curve}
         for number, (name, curve) in enumerate(drawn.items()):
             lengths = sorted(curve)
@@ -133,9 +99,11 @@ def draw_scores_by_length(
             axes.errorbar(lengths, means, yerr=bars, capsize=2, elinewidth=0.8, **look, label=name)
         _length_axis(axes, sorted({n for curve in drawn.values() for n in curve}))
         axes.set_ylim(bottom=0)
+        axes.set_xlabel("bits")
+        axes.set_ylabel(score.replace("<=", "≤"))
         if drawn:
-            figure.legend(loc="outside right center", handlelength=2.6)
-    return figure
+            axes.figure.legend(loc="outside right center", handlelength=2.6)
+    return axes
 
 
 def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: int = 1) -> Figure:
@@ -234,16 +202,8 @@ def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
     ----------
     curves : name -> precision and recall at every radius, such as ``Scores.pr_curve``
     """
-    with drawing("recall", "precision", "Precision and recall by radius") as (figure, axes):
-        for number, (name, curve) in enumerate(curves.items()):
-            axes.plot(curve.recall, curve.precision, **line_style(number), label=name)
-        lowest = min(float(curve.recall[0]) for curve in curves.values())
-        left = max(0.0, 1 - 1.5 * (1 - lowest)) if lowest > 0.5 else 0.0  # zoom in if recall starts high
-        margin = 0.04 * (1 - left)
-        axes.set_xlim(left - margin, 1 + margin)
-        axes.set_ylim(0, 1.12)
-        _name_radii(axes, max(curves.values(), key=lambda curve: len(curve.radius)), 1 - left)
-        axes.legend(loc="lower left")
+    with drawing("", "", "Precision and recall by radius") as (figure, axes):
+        plot_precision_recall(curves, ax=axes)
     return figure
 
 
@@ -313,16 +273,3 @@ def _length_axis(axes: Axes, lengths: list[int]) -> None:
         labels.append(str(n) if fits else "")
         previous = place if fits else previous
     axes.set_xticks(lengths, labels)
-
-
-def _name_radii(axes: Axes, curve: PRCurve, width: float) -> None:
-    """Label the first radii; points that are close share one label."""
-    named: list[tuple[float, float, list[str]]] = []
-    for radius, x, y in zip(curve.radius[:NAMED_RADII], curve.recall, curve.precision, strict=False):
-        if named and abs(x - named[-1][0]) < 0.05 * width and abs(y - named[-1][1]) < 0.05:
-            named[-1][2].append(str(radius))
-        else:
-            named.append((float(x), float(y), [str(radius)]))
-    for x, y, radii in named:
-        text = f"radius {', '.join(radii)}"
-        axes.annotate(text, (x, y), (0, 7), textcoords="offset points", ha="center", **SMALL)

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from shorthash._validation import require_extra
+from shorthash._display import PALETTE, SERIES, axes_in_style
+from shorthash._validation import check_same_length, require_extra
 from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import InvalidInput
-from shorthash.lab.figures import PALETTE, SERIES, drawing
+from shorthash.lab.figures import drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +37,7 @@ NAMED_SIZE = 0.02  # a disc is named if it holds this share of the samples
 NAMED_SHARE = 0.3  # a class is named at a disc if it makes up this share of it
 WHOLE_BITS = 6  # up to this length all codes are embedded
 PERPLEXITY = 4.0  # neighbours that a code of few bits has
+EDGES = ((1.0, 0.0), (0.0, 1.0), (0.38, 0.3), (2.2, 0.15), (0.3, 2.0))  # where each bit leads in the drawing of a cube
 
 
 def draw_bucket_map(codes: ArrayLike, classes: ArrayLike) -> Figure:
@@ -75,26 +77,126 @@ def draw_code_map(codes: ArrayLike, classes: ArrayLike, *, title: str, seed: int
     title : what is drawn
     seed : of t-SNE and of the order of samples in a disc
     """
-    signs, labels = as_codes(codes), np.asarray(classes)
-    packed = pack(signs)
-    _, first, inverse = np.unique(packed, return_index=True, return_inverse=True)
+    with drawing("", "", title, width=5.2, height=4.6) as (figure, axes):
+        _draw_discs(axes, as_codes(codes), np.asarray(classes), seed)
+    return figure
+
+
+def plot_code_map(hasher: Any, X: ArrayLike, y: ArrayLike, *, seed: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw rows in the plane by their codes: those with equal codes in one disc, coloured by class.
+
+    Discs are placed by t-SNE of the Hamming distances of their codes; up to 6 bits a code has the same place in every
+    figure. A disc that holds many rows is named by its code and its main classes.
+
+    Parameters
+    ----------
+    hasher : a fitted hasher or pipeline
+    X : (n_samples, n_features) rows to encode
+    y : (n_samples,) class of every row
+    seed : of t-SNE and of the order of rows in a disc
+    ax : axes to draw on; by default those of a new figure
+
+    Returns
+    -------
+    Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shorthash import RSLH, plot_code_map
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ax = plot_code_map(RSLH(n_bits=3, random_state=0).fit(X, y), X, y)
+    >>> len(ax.collections)
+    3
+    """
+    codes, labels = as_codes(np.asarray(hasher.transform(X))), np.asarray(y)
+    check_same_length(len(codes), len(labels), "plot_code_map")
+    with axes_in_style(ax, 5.2, 4.6) as axes:
+        _draw_discs(axes, codes, labels, seed)
+    return axes
+
+
+def plot_hypercube(codes: ArrayLike, y: ArrayLike | None = None, *, ax: Axes | None = None) -> Axes:
+    """Draw all codes of a length as the corners of a cube, joined where they differ in one bit.
+
+    A corner is as large as it has rows, has the colour of its main class, and is named by its code and its classes.
+
+    Parameters
+    ----------
+    codes : (n_samples, n_bits) signs of 1 to 5 bits, such as codes or codewords
+    y : (n_samples,) class of every row; without it corners have one colour
+    ax : axes to draw on; by default those of a new figure
+
+    Returns
+    -------
+    Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> from shorthash import plot_hypercube
+    >>> ax = plot_hypercube([[1, 1, -1], [1, 1, -1], [-1, 1, 1]], ["cat", "cat", "dog"])
+    >>> [text.get_text().split() for text in ax.texts]
+    [['110', 'cat'], ['011', 'dog']]
+    """
+    signs = as_codes(codes)
+    n_bits = signs.shape[1]
+    if n_bits > len(EDGES):
+        raise InvalidInput(f"plot_hypercube draws codes of at most {len(EDGES)} bits. Got {n_bits} instead.")
+    labels = np.full(len(signs), "") if y is None else np.asarray(y)
+    check_same_length(len(signs), len(labels), "plot_hypercube")
+    every = unpack(np.arange(1 << n_bits, dtype=np.uint8), n_bits)
+    corners = (every > 0) @ np.array(EDGES[:n_bits])
+    packed = pack(signs).astype(np.intp)
+    with axes_in_style(ax, 3.2 + 0.9 * n_bits, 2.6 + 0.4 * n_bits) as axes:
+        for bit in range(n_bits):
+            starts = np.flatnonzero(every[:, bit] < 0)
+            ends = starts | (1 << bit)
+            axes.plot(*np.stack([corners[starts], corners[ends]]).T.swapaxes(1, 2), color=PALETTE["grid"], zorder=1)
+        axes.scatter(corners[:, 0], corners[:, 1], s=12, color=PALETTE["quiet"], zorder=2, linewidths=0)
+        _draw_corners(axes, corners, packed, labels, every)
+        axes.set_aspect("equal")
+        axes.margins(0.12)
+        axes.axis("off")
+    return axes
+
+
+def _draw_corners(
+    axes: Axes, corners: NDArray[Any], packed: NDArray[np.intp], labels: NDArray[Any], every: NDArray[np.int8]
+) -> None:
+    """A disc and a name at every corner in use."""
+    names = np.unique(labels)
+    counts = np.bincount(packed, minlength=len(corners))
+    for code in np.flatnonzero(counts):
+        main = _main_classes(labels[packed == code], NAMED_SHARE)
+        number = int(np.flatnonzero(names.astype(str) == main[0])[0])
+        size = 60 + 440 * counts[code] / counts.max()
+        x, y = corners[code]
+        axes.scatter(x, y, s=size, color=SERIES[number % len(SERIES)], zorder=3, linewidths=0, alpha=0.9)
+        bits = "".join("1" if sign > 0 else "0" for sign in every[code])
+        text = "\n".join([bits, ", ".join(main)]).rstrip()
+        axes.annotate(text, (x, y), (0, 11), textcoords="offset points", ha="center", fontsize=8, zorder=4)
+
+
+def _draw_discs(axes: Axes, signs: NDArray[np.int8], labels: NDArray[Any], seed: int) -> None:
+    """Samples with equal codes in one disc, coloured by class; a legend if there are few classes."""
+    _, first, inverse = np.unique(pack(signs), return_index=True, return_inverse=True)
     counts = np.bincount(inverse)
     centres = place_codes(signs[first], seed)
     points = spread(centres, inverse, counts, seed)
     names = np.unique(labels)
     extent = max(float(np.ptp(points, axis=0).max()), 1e-9)
     diameter = float(np.clip(1.5 * _scale(centres, counts) / extent * SIDE, *DOTS))
-    with drawing("", "", title, width=5.2, height=4.6) as (figure, axes):
-        for number, name in enumerate(names):
-            axes.scatter(*points[labels == name].T, **_dot(number, diameter), label=str(name))
-        for code in np.flatnonzero(counts >= NAMED_SIZE * len(labels)):
-            _name_disc(axes, points[inverse == code], labels[inverse == code], signs[first[code]])
-        axes.set_aspect("equal")
-        axes.margins(0.06)
-        axes.axis("off")
-        if len(names) <= LISTED:
-            figure.legend(loc="outside right center", title="class", markerscale=6 / diameter)
-    return figure
+    for number, name in enumerate(names):
+        axes.scatter(*points[labels == name].T, **_dot(number, diameter), label=str(name))
+    for code in np.flatnonzero(counts >= NAMED_SIZE * len(labels)):
+        _name_disc(axes, points[inverse == code], labels[inverse == code], signs[first[code]])
+    axes.set_aspect("equal")
+    axes.margins(0.06)
+    axes.axis("off")
+    if len(names) <= LISTED:
+        axes.figure.legend(loc="outside right center", title="class", markerscale=6 / diameter)
 
 
 def place_codes(codes: ArrayLike, seed: int = 0) -> NDArray[np.float64]:

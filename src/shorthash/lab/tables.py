@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from shorthash._display import html_table
+
 ABSENT = "-"
 NOT_RUN = "not run"
 UNDEFINED = "not defined"
@@ -164,6 +166,17 @@ def to_markdown(table: Table) -> str:
     ]
     rule = ["-" * w if column.text else "-" * (w - 1) + ":" for column, w in zip(table.columns, widths, strict=True)]
     return "".join(f"| {' | '.join(line)} |\n" for line in [aligned[0], rule, *aligned[1:]])
+
+
+def to_html(table: Table, caption: str = "") -> str:
+    """A table as HTML, for notebooks.
+
+    Examples
+    --------
+    >>> to_html(make_table(["bits"], [(8,)]))
+    '<table><thead><tr><th>bits</th></tr></thead><tbody><tr><td>8</td></tr></tbody></table>'
+    """
+    return html_table(table.titles, table.cells(), caption)
 
 
 def to_latex(table: Table) -> str:
