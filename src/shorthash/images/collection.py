@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import threading
@@ -16,26 +17,31 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._types import Codes, PackedCodes
 from shorthash._validation import check_count
 from shorthash.codes import as_packed, hamming_distances
-from shorthash.errors import InvalidInput, PersistenceError, UnreadableImage
+from shorthash.errors import DamagedFile, InvalidInput, PersistenceError, UnreadableImage
 from shorthash.images.decoding import MAX_PIXELS, Extracted, Place, Source, extract
 from shorthash.images.features import ImageFeatures, make_features
 from shorthash.images.results import AddReport, BitExplanation, Bucket, Found, Item, Label, explain_bits
 from shorthash.images.storage import (
     ENCODER,
     ITEMS,
+    MOST_ID,
     THUMBNAILS,
     ItemIndex,
+    ItemState,
     ItemStore,
     ItemTable,
     check_new_folder,
     move_folder,
     read_meta,
+    read_thumbnail,
+    with_checks,
     write_meta,
     write_thumbnail,
 )
-from shorthash.index.items import AnyIds, as_ids, check_unique
+from shorthash.index.items import AnyIds, as_ids, as_vectors, check_unique
 from shorthash.persistence import load, save
 from shorthash.persistence.files import locked, replacing, temporary_path
+from shorthash.store.sqlite import SQLiteConnection
 
 THUMBNAIL = 256  # longest side, pixels
 RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
@@ -51,14 +57,15 @@ class Collection:
 
     A change is written to disk first, then made in memory; when the call returns, it survives a kill -9 or a power
     failure. One process may have a collection open for writing; others open it with ``readonly=True`` and see its state
-    at that time. Threads of the writing process may search, add and remove; writers wait for each other.
+    at that time, until they call ``refresh``. Threads of the writing process may search, add and remove; writers wait
+    for each other. Every call sees one state; ``snapshot`` gives several calls the same one.
 
     Searches use memory only; re-ranking, ``vectors_of``, ``sources_of`` and ``explain_bits`` read the database.
 
     Parameters
     ----------
     path : the folder
-    readonly : refuse to write, so that another process may
+    readonly : refuse to write, so that another process may; works on a read-only or full disk
     features : what computes vectors of images; None takes the recipe in the folder. Needed only if they were computed
         by a function, which cannot be stored
 
@@ -86,10 +93,26 @@ class Collection:
             if not readonly:
                 resources.enter_context(locked(self.path, LOCKED.format(self.path)))
             self.hasher: Any = load(self.path / ENCODER)
-            self._store = resources.enter_context(ItemStore(self.path / ITEMS))
+            file = self.path / ITEMS
+            self._watch = SQLiteConnection(str(file), readonly=True) if readonly else None
+            if self._watch is not None:
+                resources.callback(self._watch.close)
+                self._generation = self._watch.generation()
+            self._store = resources.enter_context(ItemStore(file, readonly=readonly))
+            self._check_lengths()
             self._items = ItemIndex(self._store.table(), self.n_bits)
             self._next_id = self._store.next_id
             self._resources = resources.pop_all()
+
+    def _check_lengths(self) -> None:
+        """Raise DamagedFile unless description, encoder and items have the same code length."""
+        learner = self.hasher.steps[-1][1] if hasattr(self.hasher, "steps") else self.hasher
+        lengths = {getattr(learner, "n_bits", None), self._store.n_bits, self.n_bits}
+        if len(lengths) > 1:
+            raise DamagedFile(
+                f"{self.path} is damaged: description, encoder and items have codes of different lengths "
+                f"({', '.join(map(str, lengths))} bits); restore it from a copy."
+            )
 
     @classmethod
     def create(
@@ -140,6 +163,30 @@ class Collection:
         """Close the files, and let another process write."""
         self._resources.close()
 
+    @property
+    def stale(self) -> bool:
+        """Whether another process has changed the items since they were read; always False if open for writing."""
+        return self._watch is not None and self._watch.generation() != self._generation
+
+    def refresh(self) -> bool:
+        """Read the items again if another process has changed them; whether it had. Snapshots keep their state."""
+        with self._writing:
+            if not self.stale:
+                return False
+            assert self._watch is not None
+            generation = self._watch.generation()
+            if self._watch.immutable:  # such a connection never sees a change
+                self._store = self._resources.enter_context(ItemStore(self.path / ITEMS, readonly=True))
+            self._items = ItemIndex(self._store.table(), self.n_bits)
+            self._generation = generation
+            return True
+
+    def snapshot(self) -> Self:
+        """The collection as it is now, for several calls that must agree; shares files and memory."""
+        view = copy.copy(self)
+        view._items, view.readonly = copy.copy(self._items), True
+        return view
+
     def __enter__(self) -> Self:
         return self
 
@@ -172,20 +219,24 @@ class Collection:
         return self._features
 
     @property
+    def _state(self) -> ItemState:
+        return self._items.state
+
+    @property
     def ids(self) -> AnyIds:
         """Ids of all items, ascending."""
-        return self._items.table.ids
+        return self._state.table.ids
 
     @property
     def classes(self) -> dict[int | str, int]:
         """Class -> number of items; an item with several classes counts for each."""
-        return self._items.table.classes
+        return self._state.table.classes
 
     def __len__(self) -> int:
-        return len(self._items.table)
+        return len(self._state.table)
 
     def __contains__(self, item: object) -> bool:
-        return isinstance(item, int | str | np.integer) and bool(self._items.table.find(np.asarray([item]))[0] >= 0)
+        return isinstance(item, int | str | np.integer) and bool(self._state.table.find(np.asarray([item]))[0] >= 0)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path.name!r}): {len(self)} items, {self.n_bits} bits"
@@ -263,21 +314,21 @@ class Collection:
         if rerank:
             row = self._item_vector(id) if id is not None else self._one_row(vector)
             return self._reranked(query, row, k, RERANK_RADIUS if radius is None else radius, id)
-        return self._as_found(query, *self._items.nearest(query, k, radius, id))
+        return self._as_found(query, *self._state.nearest(query, k, radius, id))
 
     def ring_sizes(self, code: int | ArrayLike) -> NDArray[np.int64]:
         """Number of items at every distance from a code, (n_bits + 1,)."""
-        codes, loads = self._items.index.buckets()
+        codes, loads = self._state.index.buckets()
         distances = hamming_distances(self._packed(code), codes, self.n_bits)[0]
         return np.bincount(distances, weights=loads, minlength=self.n_bits + 1).astype(np.int64)
 
     def buckets(self) -> list[Bucket]:
         """Every code that occurs, ascending, with its load and its items by class."""
-        return self._items.table.buckets
+        return self._state.table.buckets
 
     def bucket(self, code: int | ArrayLike) -> AnyIds:
         """Ids of the items that have a code, ascending."""
-        return self._items.index.within(self._packed(code), 0).ids
+        return self._state.index.within(self._packed(code), 0).ids
 
     def items(self, ids: ArrayLike, *, skip_missing: bool = False) -> list[Item]:
         """Some items, in the order of ``ids``; an id that is not in the collection is an error, or is skipped."""
@@ -308,6 +359,10 @@ class Collection:
         """Path of the thumbnail of a content; None for "", the content of items that are not images."""
         return self.path / THUMBNAILS / content[:2] / f"{content}.jpg" if content.isalnum() else None
 
+    def thumbnail_bytes(self, content: str) -> bytes | None:
+        """The thumbnail of a content as a JPEG; None if there is none. Links are not followed."""
+        return read_thumbnail(self.path, content)
+
     def explain_bits(self, per_side: int = 6) -> list[BitExplanation]:
         """For every bit, the items with the largest scores on either side, and those nearest to its decision border.
 
@@ -316,7 +371,7 @@ class Collection:
         check_count(per_side, "per_side", "explain_bits")
         ids = self.ids
         some = ids[np.linspace(0, len(ids) - 1, min(len(ids), EXPLAINED)).astype(np.intp)]
-        vectors = self.vectors_of(some) if len(some) else None
+        some, vectors = self._known_vectors(some)
         if vectors is None:
             raise InvalidInput("Bits are explained by vectors, and no item of this collection has one.")
         known = ~np.isnan(vectors[:, 0])
@@ -329,7 +384,7 @@ class Collection:
         ``evaluation`` (what was measured at the fit, or None), ``codes`` (statistics of the codes now, see
         ``CodeQuality.to_dict``) and ``shorthash_version``.
         """
-        table = self._items.table
+        table = self._state.table
         quality = table.quality(self.n_bits)
         return {
             "name": self.path.name,
@@ -501,7 +556,13 @@ class Collection:
         if labels is None:
             labels = [None] * len(ids)
         classes = [label.item() if isinstance(label, np.generic) else label for label in labels]
-        self._store.add(codes, ids, classes=classes, metadata=metadata, vectors=vectors)
+        if len(ids) and ids.dtype.kind == "i" and int(ids.max()) > MOST_ID:
+            raise InvalidInput(f"An id of a collection may be at most {MOST_ID}. Got {ids.max()}; choose smaller ids.")
+        rows = None if vectors is None else as_vectors(vectors, len(ids), "Collection", np.float32)
+        checked = metadata
+        if len(codes) == len(ids) == len(classes) and (metadata is None or len(metadata) == len(ids)):
+            checked = with_checks(ids, codes, classes, metadata, rows)  # otherwise the store says what is wrong
+        self._store.add(codes, ids, classes=classes, metadata=checked, vectors=rows)
         details = metadata or [{}] * len(ids)
         names, contents = ([entry.get(field, "") for entry in details] for field in ("name", "content"))
         self._items.add(ItemTable.from_columns(ids, codes, classes, names, contents))
@@ -517,9 +578,15 @@ class Collection:
         if self.readonly:
             raise PersistenceError(f"{self.path.name} was opened read-only; open it for writing.")
 
+    def _known_vectors(self, ids: AnyIds) -> tuple[AnyIds, NDArray[np.float32] | None]:
+        """Those of some items that the database still has, and their vectors (None if none has one)."""
+        found = self._store.items_of(ids)
+        order = np.argsort(found.ids, kind="stable")
+        return found.ids[order], None if found.vectors is None else found.vectors[order]
+
     def _item_vector(self, item: int | str) -> NDArray[np.float32]:
-        vectors = self.vectors_of([item])
-        if vectors is None or np.isnan(vectors[0, 0]):
+        _, vectors = self._known_vectors(as_ids([item], "Collection"))
+        if vectors is None or not len(vectors) or np.isnan(vectors[0, 0]):
             raise InvalidInput(
                 f"Item {item!r} has no vector, so its neighbours cannot be re-ranked; search without it."
             )
@@ -536,13 +603,17 @@ class Collection:
     ) -> Found:
         """The best k by cosine of all items within a radius."""
         if not len(self):
-            return self._as_found(query, self._items.table, np.empty(0, dtype=np.uint8))
-        found = self._store.rerank(query, vector, len(self) + 1 if k is None else k + 1, radius=radius)
-        table = self._items.table
-        rows = table.find(found.ids)
-        kept = rows >= 0
-        if exclude is not None:
-            kept &= found.ids != exclude
+            return self._as_found(query, self._state.table, np.empty(0, dtype=np.uint8))
+        table, more = self._state.table, len(self) + 1 if k is None else k + 1
+        while True:
+            found = self._store.rerank(query, vector, more, radius=radius)
+            rows = table.find(found.ids)
+            kept = rows >= 0  # the database may be ahead of this state
+            if exclude is not None:
+                kept &= found.ids != exclude
+            if k is None or np.count_nonzero(kept) >= k or len(found.ids) < more:
+                break
+            more *= 2
         items = table.take(rows[kept][:k])
         distances = hamming_distances(query, items.codes, self.n_bits)[0]
         return self._as_found(query, items, distances, found.scores[kept][:k])
@@ -559,7 +630,7 @@ class Collection:
 
     def _rows(self, ids: AnyIds, skip_missing: bool = False) -> ItemTable:
         """The items with some ids, in that order."""
-        table = self._items.table
+        table = self._state.table
         rows = table.find(ids)
         if skip_missing:
             rows = rows[rows >= 0]

@@ -2,7 +2,7 @@
 
 ::
 
-    meta.json        format, method, bits, recipe of the features, evaluation; replaced in one step
+    meta.json        format, method, bits, recipe of the features, evaluation, checksums; replaced in one step
     encoder/         the fitted hasher, as persistence.save writes it
     items.sqlite     ids, codes, labels, names, contents, vectors
     thumbnails/      JPEG files named by content
@@ -12,9 +12,14 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
 import os
+import re
 import shutil
+import stat
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,22 +37,29 @@ from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, Persistence
 from shorthash.images.results import Bucket, Label, split_label
 from shorthash.index.buckets import BucketIndex
 from shorthash.index.items import AnyIds
-from shorthash.persistence.files import replacing, sync_folder
-from shorthash.store.items import as_ids_array, as_json_list, from_signed
-from shorthash.store.sqlite import SQLiteStore
+from shorthash.persistence.files import ADVICE, parse_json, replacing, sync_folder
+from shorthash.store.items import Items, as_ids_array, as_json_list, from_signed, to_signed
+from shorthash.store.sqlite import SQLiteSession, SQLiteStore
 
 META, ENCODER, ITEMS, THUMBNAILS = "meta.json", "encoder", "items.sqlite", "thumbnails"
 FORMAT, FORMAT_VERSION = "shorthash-collection", 1
 LARGEST_META = 1 << 20
+LARGEST_THUMBNAIL = 1 << 20
+MOST_ID = (1 << 62) - 1  # largest id; numbers beyond it are left for items that are numbered
+HASHED = (f"{ENCODER}/{META}",)  # files whose checksums meta.json keeps; they never change
+CONTENT_NAME = re.compile("[0-9a-f]{2,64}")
+JPEG_START = b"\xff\xd8\xff"
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 BLOCK = 1 << 16  # rows held as Python objects at once
-NAME, CONTENT = "json_extract(metadata, '$.name')", "json_extract(metadata, '$.content')"
+VECTORS_AT_ONCE = 1024  # that are checked at a time
+NAME, CONTENT, CHECK = (f"json_extract(metadata, '$.{field}')" for field in ("name", "content", "check"))
 
 
 def is_collection(path: str | os.PathLike[str]) -> bool:
     """Whether a folder looks like a collection."""
     try:
         return str(_parsed(Path(path) / META).get("format")) == FORMAT
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 
@@ -61,26 +73,81 @@ def read_meta(path: Path) -> dict[str, Any]:
         raise ForeignFile(
             f"{path} is not a collection: it has no {META}; give a folder made by shorthash images fit."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{path / META} cannot be read: {error}; restore it from a copy.") from error
     if meta.get("format") != FORMAT:
         raise ForeignFile(f"{path} is not a collection of shorthash; give a folder made by shorthash images fit.")
-    if meta.get("format_version", 0) > FORMAT_VERSION:
+    version = meta.get("format_version", 0)
+    if isinstance(version, int) and version > FORMAT_VERSION:
         raise NewerVersion(
-            f"{path} was written by shorthash {meta.get('shorthash_version')} in format {meta['format_version']}, and "
+            f"{path} was written by shorthash {meta.get('shorthash_version')} in format {version}, and "
             f"this version reads up to {FORMAT_VERSION}; upgrade with: pip install --upgrade shorthash"
         )
-    if not isinstance(meta.get("n_bits"), int):
-        raise DamagedFile(f"{path / META} is damaged: the code length is missing; restore it from a copy.")
+    problem = _problem(path, meta)
+    if problem:
+        raise DamagedFile(f"{path / META} is damaged: {problem}; restore it from a copy.")
     return meta
 
 
+def _problem(path: Path, meta: Mapping[str, Any]) -> str:
+    """What is wrong with a description; "" if nothing is."""
+    kinds = {"n_bits": int, "format_version": int, "method": str, "features": dict, "evaluation": dict, "files": dict}
+    for key, kind in kinds.items():
+        optional = key not in ("n_bits", "format_version")
+        if type(meta.get(key)) is not kind and not (optional and meta.get(key) is None):
+            return f"{key} is {str(meta.get(key))[:40]!r}"
+    if not 1 <= meta["n_bits"] <= 64:
+        return f"n_bits is {meta['n_bits']}"
+    if meta.get("features") is not None and type(meta["features"].get("kind")) is not str:
+        return "the recipe of the features has no kind"
+    measured = meta.get("evaluation") or {"map": 0.0, "n_queries": 0, "n_searched": 0}
+    if not all(type(measured.get(key)) in (int, float) for key in ("map", "n_queries", "n_searched")):
+        return "the evaluation is incomplete"
+    if "checksum" in meta and meta["checksum"] != _checksum(meta):
+        return "its checksum differs"
+    for name, expected in (meta.get("files") or {}).items():
+        if name not in HASHED or _file_hash(path / name) != expected:
+            return f"{name} is not the file that belongs to it"
+    return ""
+
+
+def _checksum(meta: Mapping[str, Any]) -> str:
+    """Checksum of a description without its own entry."""
+    text = json.dumps({k: v for k, v in meta.items() if k != "checksum"}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _file_hash(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
 def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
-    """Write the description, in one step."""
+    """Write the description, in one step, with a checksum and those of the files that never change."""
+    files = {name: _file_hash(path / name) for name in HASHED if (path / name).exists()}
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "shorthash_version": __version__}
-    text = json.dumps({**meta, **head}, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    values = json.loads(json.dumps({**meta, **head, "files": files}, allow_nan=False))
+    text = json.dumps({**values, "checksum": _checksum(values)}, indent=1, ensure_ascii=False) + "\n"
     with replacing(path / META) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_thumbnail(collection: Path, content: str) -> bytes | None:
+    """The thumbnail of a content; None if there is none, or it is a link, or not a JPEG of ours."""
+    folder = collection / THUMBNAILS / content[:2]
+    try:
+        if not CONTENT_NAME.fullmatch(content) or folder.is_symlink() or folder.parent.is_symlink():
+            return None
+        handle = os.open(folder / f"{content}.jpg", os.O_RDONLY | NO_LINKS)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            octets = file.read(LARGEST_THUMBNAIL + 1)
+    except OSError:
+        return None
+    return octets if octets.startswith(JPEG_START) and len(octets) <= LARGEST_THUMBNAIL else None
 
 
 def write_thumbnail(collection: Path, content: str, octets: bytes, *, sync: bool = True) -> None:
@@ -119,7 +186,7 @@ def move_folder(work: Path, path: Path) -> None:
 
 def _parsed(file: Path) -> dict[str, Any]:
     with file.open("rb") as opened:
-        value = json.loads(opened.read(LARGEST_META))
+        value = parse_json(opened.read(LARGEST_META))
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     return value
@@ -132,7 +199,11 @@ class ItemStore(SQLiteStore):
     def next_id(self) -> int:
         """The number of the next item; numbers of removed items are not used again."""
         with self._reading() as session:
-            return session.collection.last_id + 1
+            last = session.collection.last_id
+            if last > MOST_ID:  # an older version took such an id: count from the others
+                sql = f"SELECT max(id) FROM {self.collection} WHERE typeof(id) = 'integer' AND id <= ?"
+                last = session.run(sql, [MOST_ID])[0][0]
+            return 0 if last is None else int(last) + 1
 
     def index_contents(self) -> None:
         """Make a database index of contents, for ``holders``."""
@@ -145,25 +216,74 @@ class ItemStore(SQLiteStore):
         with self._reading() as session:
             return dict(session.run(sql, [as_json_list(contents)]))
 
+    def items_of(self, ids: AnyIds) -> Items:
+        """Those of some items that the database has, in any order."""
+        with self._opened() as session:
+            return session.items(ids)
+
     def table(self) -> ItemTable:
-        """All items, without their vectors and sources."""
+        """All items, without their vectors and sources; DamagedFile if one is not as it was written."""
         columns: list[list[Any]] = [[] for _ in range(5)]
-        sql = f"SELECT id, {self._version.column}, class, {NAME}, {CONTENT} FROM {self.collection}"
+        sql = f"SELECT id, {self._version.column}, class, {NAME}, {CONTENT}, {CHECK} FROM {self.collection}"
         with self._reading() as session:
             kind = session.collection.id_kind
             cursor = session.connection.raw.execute(sql)
             while block := cursor.fetchmany(BLOCK):
+                for *row, check in block:
+                    if check is not None and str(check)[:8] != row_check(*row):
+                        raise DamagedFile(f"{self.path} is damaged: item {row[0]!r} is not as it was written; {ADVICE}")
                 for i, column in enumerate(columns):
                     column += [row[i] for row in block]
         ids, codes, labels, names, contents = columns
+        if not all(isinstance(label, int | str | None) for label in set(labels)):
+            raise DamagedFile(f"{self.path} is damaged: a label is neither a number nor text; {ADVICE}")
         shared: dict[Label, Label] = {}  # equal labels become one object
         return ItemTable.from_columns(
             as_ids_array(ids, kind),
             from_signed(codes, self.n_bits),
             [shared.setdefault(label, label) for label in labels],
-            [name or "" for name in names],
-            [content or "" for content in contents],
+            [str(name or "") for name in names],
+            [str(content or "") for content in contents],
         )
+
+    def check_vectors(self) -> None:
+        """Raise DamagedFile unless the vector of every item is as it was written."""
+        sql = f"SELECT id, slot, {CHECK} FROM {self.collection} WHERE slot IS NOT NULL"
+        with self._reading() as session:
+            assert isinstance(session, SQLiteSession)
+            cursor = session.connection.raw.execute(sql)
+            while block := cursor.fetchmany(VECTORS_AT_ONCE):
+                vectors = session.read_vectors([slot for _, slot, _ in block])
+                for (item, _, check), vector in zip(block, vectors, strict=True):
+                    if check is not None and str(check)[8:] != _crc(vector.astype("<f4").tobytes()):
+                        raise DamagedFile(f"{self.path} is damaged: the vector of item {item!r} differs; {ADVICE}")
+
+
+def row_check(item: Any, code: int, label: Any, name: str | None, content: str | None) -> str:
+    """Checksum of what ``ItemTable`` keeps about an item; ``code`` is signed, as databases hold it."""
+    return _crc(f"{item!r}|{code}|{label!r}|{name or ''}|{content or ''}".encode("utf-8", "surrogatepass"))
+
+
+def with_checks(
+    ids: AnyIds,
+    codes: PackedCodes,
+    labels: Sequence[Label],
+    metadata: Sequence[Mapping[str, Any]] | None,
+    vectors: NDArray[np.float32] | None,
+) -> list[dict[str, Any]]:
+    """Metadata of new items with the checksum of each item and of its vector."""
+    columns = zip(ids.tolist(), to_signed(codes).tolist(), labels, metadata or [{}] * len(ids), strict=True)
+    marked = []
+    for row, (item, code, label, entry) in enumerate(columns):
+        check = row_check(item, code, label, entry.get("name"), entry.get("content"))
+        if vectors is not None:
+            check += _crc(vectors[row].astype("<f4").tobytes())
+        marked.append({**entry, "check": check})
+    return marked
+
+
+def _crc(octets: bytes) -> str:
+    return f"{zlib.crc32(octets):08x}"
 
 
 @dataclass(frozen=True)
@@ -260,10 +380,35 @@ class ItemTable:
         return code_quality(unpack(self.codes, n_bits), None if None in numbers else y)
 
 
-class ItemIndex:
-    """All items in memory: a ``BucketIndex`` to search, and a table of what is shown about them.
+@dataclass(frozen=True)
+class ItemState:
+    """The items at one moment: a table of what is shown about them, and an index that finds exactly these."""
 
-    Threads may search while one thread adds or removes.
+    table: ItemTable
+    index: BucketIndex
+
+    def nearest(
+        self, query: PackedCodes, k: int | None, radius: int | None, exclude: int | str | None
+    ) -> tuple[ItemTable, Distances]:
+        """The k nearest items, or all within a radius, and their distances; ``exclude`` is left out."""
+        more = k if k is None or exclude is None else k + 1
+        if more is None:
+            assert radius is not None
+            ids, distances = self.index.within(query, radius)[0]
+        else:
+            found = self.index.search(query, more)
+            ids, distances = found.ids[0], found.distances[0]
+            if radius is not None:
+                n = int(np.searchsorted(distances, radius, side="right"))
+                ids, distances = ids[:n], distances[:n]
+        if exclude is not None:
+            others = ids != exclude
+            ids, distances = ids[others][:k], distances[others][:k]
+        return self.table.take(self.table.find(ids)), distances
+
+
+class ItemIndex:
+    """All items in memory. Threads may read ``state`` while one thread adds or removes.
 
     Parameters
     ----------
@@ -272,43 +417,23 @@ class ItemIndex:
     """
 
     def __init__(self, table: ItemTable, n_bits: int) -> None:
-        self.table = table
-        self.index = BucketIndex(n_bits)
-        self.index.add(table.codes, table.ids)
-        self.index.buckets()  # sort now, not at the first search
+        self._index = BucketIndex(n_bits)
+        self._index.add(table.codes, table.ids)
+        self._index.buckets()  # sort now, not at the first search
+        self._publish(table)
+
+    def _publish(self, table: ItemTable) -> None:
+        self.state = ItemState(table, copy.copy(self._index))  # a copy keeps the state that it was made in
 
     def add(self, new: ItemTable) -> None:
-        """Add items; the table first, since searches look up in it what the index finds."""
-        self.table = self.table.with_items(new)
-        self.index.add(new.codes, new.ids)
+        """Add items."""
+        self._index.add(new.codes, new.ids)
+        self._publish(self.state.table.with_items(new))
 
     def remove(self, ids: AnyIds) -> None:
-        """Remove items; the table last."""
-        self.index.remove(ids)
-        self.table = self.table.without(ids)
-
-    def nearest(
-        self, query: PackedCodes, k: int | None, radius: int | None, exclude: int | str | None
-    ) -> tuple[ItemTable, Distances]:
-        """The k nearest items, or all within a radius, and their distances; ``exclude`` is left out."""
-        more = k if k is None or exclude is None else k + 1
-        while True:
-            if more is None:
-                assert radius is not None
-                ids, distances = self.index.within(query, radius)[0]
-            else:
-                found = self.index.search(query, more)
-                ids, distances = found.ids[0], found.distances[0]
-                if radius is not None:
-                    n = int(np.searchsorted(distances, radius, side="right"))
-                    ids, distances = ids[:n], distances[:n]
-            if exclude is not None:
-                others = ids != exclude
-                ids, distances = ids[others][:k], distances[others][:k]
-            table = self.table
-            rows = table.find(ids)
-            if (rows >= 0).all():  # otherwise an item was removed in between
-                return table.take(rows), distances
+        """Remove items."""
+        self._index.remove(ids)
+        self._publish(self.state.table.without(ids))
 
 
 def _as_objects(values: Sequence[Any] | NDArray[np.object_]) -> NDArray[np.object_]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from shorthash._types import PackedCodes
 from shorthash.codes import packed_dtype, ring_masks
-from shorthash.errors import InvalidInput
+from shorthash.errors import DamagedFile, InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.items import AnyIds, Where, as_vectors
 from shorthash.index.results import SearchResult
@@ -133,12 +134,14 @@ def to_signed(codes: NDArray[Any]) -> NDArray[np.int64]:
 
 def from_signed(values: Sequence[int] | NDArray[np.int64], n_bits: int) -> PackedCodes:
     """Codes as they were before ``to_signed``."""
-    return np.asarray(values, dtype=np.int64).view(np.uint64).astype(packed_dtype(n_bits))
+    with _damage_explained("code"):
+        return np.asarray(values, dtype=np.int64).view(np.uint64).astype(packed_dtype(n_bits))
 
 
 def distances_of(rows: Sequence[Row], query: int) -> NDArray[np.uint8]:
     """Distance of every item from a signed query."""
-    codes = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
+    with _damage_explained("code"):
+        codes = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
     distances: NDArray[np.uint8] = np.bitwise_count((codes ^ query).view(np.uint64))
     return distances
 
@@ -165,7 +168,17 @@ def as_ids_array(ids: Sequence[Any], kind: str = "i") -> AnyIds:
     """Ids from a database as an array; ``kind``, "i" or "U", is used only where there are none."""
     if len(ids):
         kind = "U" if isinstance(ids[0], str) else "i"
-    return np.array(ids, dtype=np.int64 if kind == "i" else np.str_)
+    with _damage_explained("id"):
+        return np.array(ids, dtype=np.int64 if kind == "i" else np.str_)
+
+
+@contextmanager
+def _damage_explained(what: str) -> Iterator[None]:
+    """Turn the errors of values that a database should not hold into DamagedFile."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DamagedFile(f"The store is damaged: it holds a {what} that is none; restore it from a copy.") from error
 
 
 def _as_classes(classes: Sequence[Any] | NDArray[Any], owner: str) -> list[Class]:

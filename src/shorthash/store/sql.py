@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.codes import ball_size
-from shorthash.errors import InvalidInput, PersistenceError
+from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
 from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind, shuffle_keys
 from shorthash.store.items import (
     Items,
@@ -370,7 +370,7 @@ class Session(ABC):
             as_ids_array([row[0] for row in rows], self.collection.id_kind),
             from_signed([row[1] for row in rows], self.version.n_bits),
             [row[2] for row in rows],
-            [json.loads(row[3]) if isinstance(row[3], str) else row[3] for row in rows],  # PostgreSQL decodes it
+            [_as_metadata(row[3]) for row in rows],
             self.read_vectors([row[4] for row in rows]) if self.collection.dimension else None,
         )
 
@@ -541,6 +541,17 @@ class Session(ABC):
 
 def _all_of(conditions: list[Clause]) -> Clause:
     return " AND ".join(sql for sql, _ in conditions), [value for _, values in conditions for value in values]
+
+
+def _as_metadata(value: Any) -> dict[str, Any] | None:
+    """The metadata of an item; PostgreSQL has decoded them already."""
+    try:
+        found = json.loads(value) if isinstance(value, str | bytes) else value
+    except (ValueError, RecursionError):
+        found = ""
+    if found is not None and not isinstance(found, dict):
+        raise DamagedFile("The store is damaged: the metadata of an item are no JSON object; restore it from a copy.")
+    return found
 
 
 def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:

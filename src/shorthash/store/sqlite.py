@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.index.items import AnyIds, find_ids
-from shorthash.persistence.files import read_file, write_file
+from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
 from shorthash.store.base import Store
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import Scalar, as_json_list
@@ -31,7 +32,21 @@ SETTINGS = (
     "journal_size_limit = 16777216",  # the log shrinks again after a bulk load
 )
 OLDEST = (3, 35)  # DROP COLUMN
+# A file may come from anybody. trusted_schema stays on: SQLite 3.40 distrusts json_extract, which a B-tree of ours has;
+# _check_schema compares the schema instead.
+DEFENSES = ("cell_size_check = ON",)
+SWITCHES = {"DEFENSIVE": True, "ENABLE_TRIGGER": False, "ENABLE_VIEW": False}  # settable from Python 3.12 on
+FOREIGN = re.compile(r"\b(CHECK|GENERATED|REFERENCES|DEFAULT|COLLATE|AS)\b", re.IGNORECASE)  # not in our tables
+PLAIN = "CREATE TABLE "  # not a virtual table
+CALL = re.compile(r"(\w+)\s*\(")
+CATALOGUE_TABLES = ("shorthash_collections", "shorthash_versions")
 ALL_BITS = (1 << 64) - 1
+OPENING: dict[str, Any] = {
+    "timeout": BUSY_SECONDS,
+    "isolation_level": None,
+    "check_same_thread": False,
+    "cached_statements": 256,
+}
 
 
 class SQLiteStore(Store):
@@ -46,6 +61,7 @@ class SQLiteStore(Store):
     n_bits : length of the codes; needed for a new collection, checked for one that exists
     collection : name of the collection (and of its table)
     version : which codes to open; None opens the current ones, and a new collection begins with "v1"
+    readonly : refuse to write, and write nothing beside the file, so that it may be on a read-only or full disk
 
     Examples
     --------
@@ -64,18 +80,30 @@ class SQLiteStore(Store):
         *,
         collection: str = "items",
         version: str | None = None,
+        readonly: bool = False,
     ) -> None:
         check_name(collection, "collection")
         name = os.fspath(path)
-        if n_bits is None and name != ":memory:" and not Path(name).exists():
+        if (n_bits is None or readonly) and name != ":memory:" and not Path(name).exists():
             raise PersistenceError(f"There is no store at {name}; check the path, or pass n_bits=... to make one.")
         self._path = name
-        super().__init__(SQLiteConnection(name), n_bits, collection, version)
+        super().__init__(SQLiteConnection(name, readonly=readonly), n_bits, collection, version)
 
     @property
     def path(self) -> str:
         """The file."""
         return self._path
+
+    def verify(self) -> None:
+        """Read everything, and raise DamagedFile unless it fits together: pages, B-trees, items, packed vectors."""
+        with self._opened() as session:
+            assert isinstance(session, SQLiteSession)
+            found = [row[0] for row in session.run("PRAGMA integrity_check(3)")]
+            if found != ["ok"]:
+                raise DamagedFile(f"{self.path} is damaged: {'; '.join(found)}; restore it from a copy.")
+            session.check_items()
+            if session.collection.vectors_at:
+                session.side_file().verify()
 
     def pack_vectors(self) -> None:
         """Move vectors out of the database into one memory-mapped file, those of a bucket side by side.
@@ -112,24 +140,49 @@ class SQLiteStore(Store):
 class SQLiteConnection(Connection):
     """A connection to a SQLite file, and its opened side files."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, readonly: bool = False) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
             raise PersistenceError(f"SQLiteStore needs SQLite 3.35 or newer. Got {sqlite3.sqlite_version} instead.")
-        self.path = path
+        self.path, self.readonly, self.immutable = path, readonly, False
         self.side_files: dict[str, SideFile] = {}
         super().__init__()
         with self.explained():
-            for statement in CATALOGUE:
+            for statement in () if readonly else CATALOGUE:
                 self.run(statement)
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
-        )
-        for setting in SETTINGS:
+        if not self.readonly:
+            return self._prepared(sqlite3.connect(self.path, **OPENING), SETTINGS)
+        place = Path(self.path).resolve().as_uri()
+        try:
+            return self._prepared(sqlite3.connect(f"{place}?mode=ro", uri=True, **OPENING))
+        except sqlite3.OperationalError:
+            if self.file_state()[2:]:  # what another process has written is in its log, which cannot be read
+                raise
+            self.immutable = True  # no process writes, and the folder cannot be written to: read the file as it is
+            return self._prepared(sqlite3.connect(f"{place}?immutable=1", uri=True, **OPENING))
+
+    @staticmethod
+    def _prepared(connection: sqlite3.Connection, settings: Sequence[str] = ()) -> sqlite3.Connection:
+        """A connection that reads and writes tables only, whatever else the file holds."""
+        for setting in (*DEFENSES, *settings):
             connection.execute(f"PRAGMA {setting}")
+        for name, value in SWITCHES.items() if hasattr(connection, "setconfig") else ():
+            connection.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), value)
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # fails here, not at the first search
         connection.create_function("hamming", 2, lambda a, b: ((a ^ b) & ALL_BITS).bit_count(), deterministic=True)
         return connection
+
+    def generation(self) -> Any:
+        """A value that changes whenever another connection has changed the file; takes microseconds."""
+        with self.statements() as run:
+            return self.file_state() if self.immutable else run("PRAGMA data_version")[0][0]
+
+    def file_state(self) -> tuple[int, ...]:
+        """What a change of the file changes: time, size, and the size of the log if there is one."""
+        file, log = Path(self.path), Path(f"{self.path}-wal")
+        size = log.stat().st_size if log.exists() else 0
+        return (file.stat().st_mtime_ns, file.stat().st_size, *([size] if size else []))
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run a statement with ``?`` for every value, and return its rows."""
@@ -177,7 +230,7 @@ def _explanation(error: sqlite3.DatabaseError, path: str) -> PersistenceError:
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
         return PersistenceError(
             f"Cannot open or write {path}: {error}; nothing was changed; choose a folder that exists and that you may "
-            "write to (SQLite writes beside its file, even to read)."
+            "write to, or open it read-only."
         )
     return PersistenceError(
         f"The store {path} failed: {error}; check that no other program changes its tables, and open it again."
@@ -191,6 +244,37 @@ class SQLiteSession(Session):
     begin_writing = "BEGIN IMMEDIATE"
     vector_column = "slot"
     connection: SQLiteConnection
+
+    def has_catalogue(self) -> bool:
+        """Whether the file has collections; raises ForeignFile if a table of ours is not what we make."""
+        self._check_schema()
+        return bool(self.run("SELECT 1 FROM sqlite_master WHERE name = ?", [CATALOGUE_TABLES[0]]))
+
+    def find(self) -> CollectionInfo | None:
+        """The collection; None if it does not exist."""
+        info = super().find()
+        if info is not None and not (_is_plain(info) and all(map(_is_plain, info.versions.values()))):
+            raise DamagedFile(f"{self.connection.path} is damaged: the facts about {self._name!r} are not; {ADVICE}")
+        return info
+
+    def _check_schema(self) -> None:
+        """Raise ForeignFile unless the tables of this collection are plain ones, with B-trees of ours.
+
+        A view, a trigger or an expression in a file that somebody else made would run what they like. Other tables of
+        the database may be anything, since nothing reads them.
+        """
+        ours = (*CATALOGUE_TABLES, self._name, f"{self._name}_vectors")
+        places = ", ".join("?" * len(ours))
+        sql = f"SELECT type, name, sql FROM sqlite_master WHERE lower(tbl_name) IN ({places})"
+        for kind, name, text in self.run(sql, [name.lower() for name in ours]):
+            if not _is_ours(kind, str(text or "")):
+                raise ForeignFile(
+                    f"{self.connection.path} has the {kind} {name!r}, which shorthash did not make; do not use files "
+                    "of unknown origin, or choose another collection=..."
+                )
+        self.run(
+            "PRAGMA trusted_schema = ON"
+        )  # some versions of SQLite distrust json_extract, which a B-tree of ours has
 
     @property
     def distance(self) -> str:
@@ -223,17 +307,50 @@ class SQLiteSession(Session):
     def read_slots(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Vectors by slot, (n, dimension); nan for -1."""
         vectors = np.full((len(slots), self.collection.dimension), np.nan, dtype=np.float32)
-        name, opened = self.collection.vectors_at, self.connection.side_files
-        if name:
-            if name not in opened:
-                opened[name] = SideFile(_side_folder(self.connection.path) / name)
-            opened[name].read(slots, vectors)
+        if self.collection.vectors_at:
+            self.side_file().read(slots, vectors)
         row_of = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0 and np.isnan(vectors[row, 0])}
         if row_of:
             sql = f"SELECT slot, vector FROM {self._name}_vectors WHERE slot IN (SELECT value FROM json_each(?))"
+            size = 4 * self.collection.dimension
             for slot, blob in self.run(sql, [as_json_list(list(row_of))]):
+                if not isinstance(blob, bytes) or len(blob) != size:
+                    raise DamagedFile(f"{self.connection.path} is damaged: vector {slot} is too short; {ADVICE}")
                 vectors[row_of[slot]] = np.frombuffer(blob, dtype="<f4")
         return vectors
+
+    def side_file(self) -> SideFile:
+        """The file of packed vectors."""
+        name, opened = self.collection.vectors_at, self.connection.side_files
+        if name not in opened:
+            path = _side_folder(self.connection.path) / name
+            if path.name != name or path.is_symlink():
+                raise DamagedFile(f"{self.connection.path} names {name!r} as its file of vectors, which is not one.")
+            opened[name] = SideFile(path, self.collection.dimension)
+        return opened[name]
+
+    def check_items(self) -> None:
+        """Raise DamagedFile unless every row of the collection is an item."""
+        kind = {"i": "integer", "U": "text"}[self.collection.id_kind]
+        codes = " OR ".join(
+            f"typeof({v.column}) NOT IN ('integer', 'null')"
+            + (f" OR {v.column} >> {v.n_bits} <> 0" if v.n_bits < 64 else "")
+            for v in self.collection.versions.values()
+        )
+        wrong = (
+            f"typeof(id) <> '{kind}' OR typeof(place) <> 'integer' OR typeof(class) NOT IN ('integer', 'text', 'null')"
+            f" OR (metadata IS NOT NULL AND NOT json_valid(metadata)) OR typeof(slot) NOT IN ('integer', 'null')"
+            f" OR {codes}"
+        )
+        bad = self.run(f"SELECT id FROM {self._name} WHERE {wrong} LIMIT 1")
+        size = 4 * self.collection.dimension
+        short = self.run(
+            f"SELECT slot FROM {self._name}_vectors WHERE typeof(vector) <> 'blob' OR length(vector) <> ? LIMIT 1",
+            [size],
+        )
+        if bad or short:
+            what = f"item {bad[0][0]!r}" if bad else f"vector {short[0][0]}"
+            raise DamagedFile(f"{self.connection.path} is damaged: {what} is not what was written; restore a copy.")
 
     def create(self, version: Version) -> CollectionInfo:
         """Make the tables of a new collection, unless another process has made them."""
@@ -292,6 +409,23 @@ class SQLiteSession(Session):
 SQLiteStore._session_type = SQLiteSession
 
 
+def _is_ours(kind: str, text: str) -> bool:
+    """Whether a statement in the schema makes a plain table, or a B-tree over columns and fields of metadata."""
+    rest = text.partition("(")[2]
+    if kind == "table":
+        return text[: len(PLAIN)].upper() == PLAIN and not FOREIGN.search(rest)
+    return kind == "index" and set(CALL.findall(rest.lower())) <= {"json_extract"}
+
+
+def _is_plain(facts: CollectionInfo | Version) -> bool:
+    """Whether every fact has its type, so that none can be part of a statement, and lengths are possible."""
+    kinds = {"str": str, "int": int}
+    typed = all(type(getattr(facts, f.name)) is kinds[str(f.type)] for f in fields(facts) if str(f.type) in kinds)
+    if not typed or isinstance(facts, Version):
+        return typed and (isinstance(facts, CollectionInfo) or 1 <= facts.n_bits <= 64)
+    return facts.id_kind in ("i", "U") and 0 <= facts.dimension < 1 << 24 and facts.current_version in facts.versions
+
+
 def _class_is(value: Scalar) -> Clause:
     if value is None:
         return "class IS NULL", []
@@ -316,13 +450,27 @@ class SideFile:
     Parameters
     ----------
     path : a file that ``write`` made
+    dimension : of its vectors
     """
 
-    def __init__(self, path: Path) -> None:
-        _, arrays = read_file(path, mmap=True)
-        self._slots: NDArray[np.int64] = arrays["slots"]
-        self._rows: NDArray[np.int64] = arrays["rows"]
-        self._vectors: NDArray[np.float32] = arrays["vectors"]
+    def __init__(self, path: Path, dimension: int) -> None:
+        self._path = path
+        self._meta, self._arrays = read_file(path, mmap=True)
+        types = {name: (array.dtype.name, array.shape) for name, array in self._arrays.items()}
+        n = len(self._arrays.get("slots", ()))
+        if types != {"slots": ("int64", (n,)), "rows": ("int64", (n,)), "vectors": ("float32", (n, dimension))}:
+            raise DamagedFile(f"{path} is damaged: it does not hold vectors of {dimension} numbers; {ADVICE}")
+        self._slots: NDArray[np.int64] = self._arrays["slots"]
+        self._rows: NDArray[np.int64] = self._arrays["rows"]
+        self._vectors: NDArray[np.float32] = self._arrays["vectors"]
+        small = {name: self._arrays[name] for name in ("slots", "rows")}
+        check_arrays(path, self._meta, small)
+        if n and not (bool(np.all(np.diff(self._slots) > 0)) and np.array_equal(np.sort(self._rows), np.arange(n))):
+            raise DamagedFile(f"{path} is damaged: its numbers of vectors contradict each other; {ADVICE}")
+
+    def verify(self) -> None:
+        """Raise DamagedFile unless every vector has the checksum it was written with."""
+        check_arrays(self._path, self._meta, self._arrays)
 
     def read(self, slots: NDArray[np.int64], into: NDArray[np.float32]) -> None:
         """Copy the vectors of this file into their rows of ``into``."""

@@ -148,7 +148,7 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
     @router.get("/items/{id:path}", summary="Show an item", responses={200: {"model": ItemInfo}, **problems(404, 422)})
     async def show(item: ItemId) -> Json:
         """Everything about an item, except where its file was read from."""
-        return Json(item_value(service.item(item), collection.n_bits))
+        return Json(item_value(service.item(await service.current(), item), collection.n_bits))
 
     @router.delete(
         "/items/{id:path}",
@@ -186,19 +186,19 @@ def _add_buckets(router: APIRouter, service: Service) -> None:
     @router.get("/buckets", summary="List buckets", responses={200: {"model": BucketList}, **problems(422)})
     async def buckets(offset: Offset = 0, limit: BucketLimit = MOST_BUCKETS) -> Json:
         """Every code that occurs, ascending, with its load and its items by class."""
-        found = await service.run(collection.buckets)
+        now = await service.current()
+        found = await service.run(now.buckets)
         shown = [_bucket_value(bucket) for bucket in found[offset : offset + limit]]
-        return Json({"n_bits": collection.n_bits, "count": len(found), "buckets": shown})
+        return Json({"n_bits": now.n_bits, "count": len(found), "buckets": shown})
 
     @router.get("/buckets/{code}", summary="Show a bucket", responses={200: {"model": BucketPage}, **problems(422)})
     async def bucket(code: Annotated[int, in_range], offset: Offset = 0, limit: ItemLimit = 100) -> Json:
         """Items that share a code; a code that does not occur is an empty bucket."""
-        known = await service.run(collection.buckets)
+        now = await service.current()
+        known = await service.run(now.buckets)
         found = next((bucket for bucket in known if bucket.code == code), Bucket(code, 0))
-        ids = collection.bucket(code)[offset : offset + limit]
-        items = [item_value(item, collection.n_bits) for item in collection.items(ids, skip_missing=True)]
-        bits = as_bits(code, collection.n_bits)
-        return Json({**_bucket_value(found), "bits": bits, "offset": offset, "items": items})
+        items = [item_value(item, now.n_bits) for item in now.items(now.bucket(code)[offset : offset + limit])]
+        return Json({**_bucket_value(found), "bits": as_bits(code, now.n_bits), "offset": offset, "items": items})
 
 
 def _bucket_value(bucket: Bucket) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _add_state(router: APIRouter, service: Service) -> None:
         return Json(
             {
                 "status": "ok",
-                "items": len(collection),
+                "items": len(await service.current()),
                 "n_bits": collection.n_bits,
                 "n_features": collection.n_features,
                 "takes_images": collection.takes_images,
@@ -230,8 +230,9 @@ def _add_state(router: APIRouter, service: Service) -> None:
     )
     async def metrics() -> Response:
         """Requests, times and sizes in Prometheus' text format."""
-        n_buckets = len(await service.run(collection.buckets))
-        text = service.metrics.text(len(collection), n_buckets, collection.n_bits)
+        now = await service.current()
+        n_buckets = len(await service.run(now.buckets))
+        text = service.metrics.text(len(now), n_buckets, now.n_bits)
         return Response(text, media_type=CONTENT_TYPE)
 
     @router.get(
@@ -246,11 +247,7 @@ def _add_state(router: APIRouter, service: Service) -> None:
     )
     async def thumbnail(request: Request, content: Content) -> Response:
         """A small JPEG of an image."""
-        path = collection.thumbnail(content)
-        try:
-            octets = b"" if path is None else await service.run(path.read_bytes)
-        except OSError:
-            octets = b""
+        octets = await service.run(lambda: collection.thumbnail_bytes(content))
         if not octets:
             raise HTTPException(404, "There is no such thumbnail; its item may have been removed.")
         headers = {"Cache-Control": FOREVER, "ETag": f'"{content}"'}

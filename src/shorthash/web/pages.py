@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from shorthash.errors import InvalidInput
-from shorthash.images import BitExplanation
+from shorthash.images import BitExplanation, Collection
 from shorthash.web.map_views import bucket_view, map_view
 from shorthash.web.schema import content_type, read_form
 from shorthash.web.service import Service, parse_id
@@ -73,8 +73,10 @@ async def upload_page(request: Request) -> HTMLResponse:
             raise HTTPException(415, "This page takes a picture as a form; JSON is for POST /search.")
         [(_, octets)], _ = await read_form(request, [], 1)
         code, vector = await service.run(lambda: service.image_code(octets))
-        found = await service.run(lambda: service.find(code, query.k, query.radius, query.rerank, vector=vector))
-        results = results_view(service.collection, found, query, _root(request))
+        collection = request.state.collection = await service.current()
+        search = (collection, code, query.k, query.radius, query.rerank)
+        found = await service.run(lambda: service.find(*search, vector=vector))
+        results = results_view(collection, found, query, _root(request))
         return _render_search(request, query, {"results": results, "uploaded": True})
     except HTTPException as error:
         return _render_search(request, query, {"problem": str(error.detail)}, error.status_code)
@@ -85,7 +87,7 @@ async def upload_page(request: Request) -> HTMLResponse:
 @router.get("/map", response_class=HTMLResponse)
 def map_page(request: Request, code: str = "") -> HTMLResponse:
     """All buckets in Gray order; one of them may be open."""
-    collection, root = _service(request).collection, _root(request)
+    collection, root = _collection(request), _root(request)
     values: dict[str, Any] = {"bucket": None, "problem": ""}
     opened, status = None, 200
     try:
@@ -103,7 +105,7 @@ def map_page(request: Request, code: str = "") -> HTMLResponse:
 @router.get("/bits", response_class=HTMLResponse)
 def bits_page(request: Request) -> HTMLResponse:
     """What every bit separates."""
-    collection = _service(request).collection
+    collection = _collection(request)
     query = PageQuery.read({}, collection.n_bits)
     try:
         bits = explanation_views(collection, _explained(request), query, _root(request))
@@ -115,13 +117,21 @@ def bits_page(request: Request) -> HTMLResponse:
 @router.get("/model", response_class=HTMLResponse)
 def model_page(request: Request) -> HTMLResponse:
     """Method, bits, features, evaluation, and statistics of the codes."""
-    collection = _service(request).collection
+    collection = _collection(request)
     return _render(request, "model.html", {"model": model_view(collection.facts(), collection.classes)})
 
 
 def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
+
+
+def _collection(request: Request) -> Collection:
+    """The collection as this request sees it: one state from beginning to end."""
+    if not hasattr(request.state, "collection"):
+        request.state.collection = _service(request).fresh()
+    collection: Collection = request.state.collection
+    return collection
 
 
 def _query(request: Request) -> PageQuery:
@@ -135,15 +145,14 @@ def _root(request: Request) -> str:
 
 def _search(request: Request, query: PageQuery) -> dict[str, Any]:
     """What the address requests: neighbours of an item or of a code, or samples."""
-    service, root = _service(request), _root(request)
-    collection = service.collection
+    service, collection, root = _service(request), _collection(request), _root(request)
     if query.id:
         [item] = collection.items([parse_id(query.id, collection.ids)])
-        found = service.find(item.code, query.k, query.radius, query.rerank, item.id)
+        found = service.find(collection, item.code, query.k, query.radius, query.rerank, item.id)
         [tile] = cards(collection, [item.id], query, root)
         return {"results": results_view(collection, found, query, root, item), "item": tile}
     if query.code:
-        found = service.find(read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
+        found = service.find(collection, read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
         results = results_view(collection, found, query, root)
         return {"results": results, "note": NO_VECTOR if query.rerank else ""}
     samples = cards(collection, sample_ids(collection, SAMPLES, query.sample), query, root)
@@ -171,7 +180,7 @@ def _render_search(request: Request, query: PageQuery, values: dict[str, Any], s
 
 
 def _render(request: Request, template: str, values: dict[str, Any], status: int = 200) -> HTMLResponse:
-    collection = _service(request).collection
+    collection = _collection(request)
     common = {
         "root": _root(request),
         "here": request.url.path,
@@ -186,7 +195,7 @@ def _render(request: Request, template: str, values: dict[str, Any], status: int
 
 def _explained(request: Request) -> list[BitExplanation]:
     """Explanations of the bits, computed again only when items have changed."""
-    collection = _service(request).collection
+    collection = _collection(request)
     ids = collection.ids
     kept = getattr(request.app.state, "explained", None)
     if kept is None or kept[0] is not ids:

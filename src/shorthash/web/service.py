@@ -26,6 +26,7 @@ from shorthash.web.limits import Metrics, Settings
 QUICK_BITS = 16
 LARGEST_BATCH = 64  # vectors encoded together
 LONGEST_ID = 60  # characters of an id that an error repeats
+FOLLOW_SECONDS = 1.0  # that a request waits until the changes of another process are read
 
 T = TypeVar("T")
 Vector = NDArray[np.float32]
@@ -48,6 +49,30 @@ class Service:
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-search")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="shorthash-write")
         self._writing = asyncio.Lock()
+        self._following: asyncio.Future[None] | None = None
+
+    async def current(self) -> Collection:
+        """The collection as a request sees it: one state, with all that other processes have written.
+
+        A collection that takes long to read again is answered from the state before; reading goes on.
+        """
+        if self.collection.stale:
+            if self._following is None or self._following.done():
+                self._following = asyncio.ensure_future(self._follow())
+            await asyncio.wait({self._following}, timeout=FOLLOW_SECONDS)
+            if self._following.done():
+                self._following.result()
+        return self.collection.snapshot()
+
+    async def _follow(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer, self.collection.refresh)
+        self.answers = AnswerCache(self.settings.cache_bytes)
+
+    def fresh(self) -> Collection:
+        """As ``current``, for a thread, which may wait."""
+        if self.collection.stale and self.collection.refresh():
+            self.answers = AnswerCache(self.settings.cache_bytes)
+        return self.collection.snapshot()
 
     def close(self) -> None:
         """Finish the writes that have begun."""
@@ -87,36 +112,37 @@ class Service:
         before it goes into the old one.
         """
         start = time.perf_counter()
-        cache = self.answers
         if vector is not None:
             code = await self._encoded(vector)
         elif image is not None:
             code, vector = await self.run(lambda: self.image_code(image))
-        elif item is not None:
-            if item not in self.collection:
+        collection, cache = await self.current(), self.answers
+        if item is not None:
+            if item not in collection:
                 raise _unknown(item)
-            code = int(self.collection.codes_of([item])[0])
+            code = int(collection.codes_of([item])[0])
         assert code is not None
         key = None if item is not None or rerank else (code, k, radius)
         answer = cache.get(key)
         if answer is not None:
             self.metrics.cached.inc()
         else:
-            find = partial(self._timed_find, code, k, radius, rerank, item, vector)
-            quick = not rerank and self.collection.n_bits <= QUICK_BITS
+            find = partial(self._timed_find, collection, code, k, radius, rerank, item, vector)
+            quick = not rerank and collection.n_bits <= QUICK_BITS
             answer = search_value(*(find() if quick else await self.run(find)))
             cache.put(key, answer)
         seconds = round(time.perf_counter() - start, 6)
         return {**answer, "groups": orjson.Fragment(answer["groups"]), "seconds": seconds}
 
-    def _timed_find(self, code: int, *search: Any) -> tuple[Found, NDArray[np.int64]]:
+    def _timed_find(self, collection: Collection, code: int, *search: Any) -> tuple[Found, NDArray[np.int64]]:
         start = time.perf_counter()
-        found, ring_sizes = self.find(code, *search), self.collection.ring_sizes(code)
+        found, ring_sizes = self.find(collection, code, *search), collection.ring_sizes(code)
         self.metrics.search.observe(time.perf_counter() - start)
         return found, ring_sizes
 
     def find(
         self,
+        collection: Collection,
         code: int,
         k: int,
         radius: int | None,
@@ -127,7 +153,7 @@ class Service:
         """The neighbours of a code; of an item, if given, without itself; ``rerank`` needs an item or a vector."""
         if rerank:
             reach = RERANK_RADIUS if radius is None else radius
-            n = int(self.collection.ring_sizes(code)[: reach + 1].sum())
+            n = int(collection.ring_sizes(code)[: reach + 1].sum())
             if n > self.settings.max_rerank:
                 raise InvalidInput(
                     f"Re-ranking within radius {reach} compares {n} vectors, and at most {self.settings.max_rerank} "
@@ -136,7 +162,7 @@ class Service:
         query: dict[str, Any] = {"vector": vector} if rerank else {"code": code}
         if item is not None:
             query = {"id": item}
-        return self.collection.search(**query, k=k, radius=radius, rerank=rerank)
+        return collection.search(**query, k=k, radius=radius, rerank=rerank)
 
     def image_code(self, octets: bytes) -> tuple[int, Vector]:
         """Code and vector of an image; InvalidInput if it cannot be used."""
@@ -174,13 +200,13 @@ class Service:
         for (_, future), code in zip(batch, as_packed(codes, self.collection.n_bits).tolist(), strict=True):
             future.set_result(code)
 
-    def item(self, text: str) -> Item:
+    def item(self, collection: Collection, text: str) -> Item:
         """The item with an id, given as text, or 404."""
         try:
-            item = parse_id(text, self.collection.ids)
+            item = parse_id(text, collection.ids)
         except InvalidInput as error:
             raise HTTPException(404, str(error)) from None
-        found = self.collection.items([item], skip_missing=True)
+        found = collection.items([item], skip_missing=True)
         if not found:
             raise _unknown(item)
         return found[0]
@@ -205,7 +231,7 @@ class Service:
 
     def remove(self, text: str) -> None:
         """Remove the item with an id, given as text, or 404."""
-        self.collection.remove([self.item(text).id])
+        self.collection.remove([self.item(self.collection, text).id])
 
 
 class AnswerCache:

@@ -1,0 +1,149 @@
+"""SQLite files that somebody crafted: views, triggers, wrong types, links; and folders that cannot be written to."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crafting import craft_file
+
+from shorthash.errors import DamagedFile, ForeignFile, PersistenceError
+from shorthash.store import SQLiteStore
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "items.db"
+    with SQLiteStore(path, n_bits=8) as store:
+        rng = np.random.default_rng(0)
+        store.add(np.arange(50) % 256, classes=[i % 3 for i in range(50)], vectors=rng.normal(size=(50, 4)))
+    return path
+
+
+def craft(path, *statements):
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA writable_schema = ON")
+        for statement in statements:
+            database.execute(statement)
+
+
+ENDLESS = "CREATE VIEW {} AS WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i AS id FROM n"
+TRIGGER = "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items WHERE id < 40; END"
+SCHEMA = "UPDATE sqlite_master SET sql = replace(sql, '{}', '{}') WHERE name = '{}'"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["DROP TABLE items", ENDLESS.format("items")],
+        ["DROP TABLE shorthash_collections", ENDLESS.format("shorthash_collections")],
+        ["DROP TABLE items_vectors", ENDLESS.format("items_vectors")],
+        [TRIGGER],
+        [SCHEMA.format("class,", "class CHECK (length(randomblob(9)) > 0),", "items")],
+        ["CREATE INDEX slow ON items(zeroblob(place))"],
+    ],
+)
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_schema_that_is_not_ours_is_refused(statements, readonly, path):
+    craft(path, *statements)
+    with pytest.raises(ForeignFile, match=r"which shorthash did not make; do not use files of unknown origin"):
+        SQLiteStore(path, readonly=readonly)
+
+
+def test_other_tables_of_a_database_may_be_anything(path):
+    craft(path, "CREATE TABLE mine(a)", TRIGGER.replace("ON items", "ON mine"), ENDLESS.format("numbers"))
+    with SQLiteStore(path) as store:
+        assert len(store.add([7])) == 51
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE shorthash_versions SET number = '1 FROM items; --'",
+        "UPDATE shorthash_versions SET n_bits = 4000000",
+        "UPDATE shorthash_collections SET dimension = 1 << 40",
+        "UPDATE shorthash_collections SET id_kind = 'X'",
+        "UPDATE shorthash_collections SET last_id = 'many'",
+        "UPDATE shorthash_collections SET current_version = 'v9'",
+        "UPDATE items SET code_1 = 'text' WHERE id = 5",
+        "UPDATE items SET id = x'00ff' WHERE id = 5",
+        "UPDATE items SET metadata = '{{' WHERE id = 5",
+        "UPDATE items_vectors SET vector = x'00' WHERE slot = 5",
+        "UPDATE items_vectors SET vector = 7 WHERE slot = 5",
+    ],
+)
+def test_values_that_are_not_ours_are_damage(change, path):
+    def verify():
+        with SQLiteStore(path) as store:
+            store.verify()
+
+    def read():
+        with SQLiteStore(path) as store:
+            store.search([5], k=50)
+            store.items(store.ids)
+
+    craft(path, change)
+    for use in (verify, read):
+        with pytest.raises(DamagedFile, match="damaged"):
+            use()
+
+
+def test_packed_vectors_are_checked(path, tmp_path):
+    with SQLiteStore(path) as store:
+        store.pack_vectors()
+        store.verify()
+        [file] = (tmp_path / "items.db-vectors").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="checksum of its array 'vectors' differs"):
+        store.verify()
+    file.write_bytes(whole)
+    craft_file(file, lambda arrays: arrays["rows"].__setitem__(0, -1))
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="numbers of vectors contradict each other"):
+        store.items([3])
+    file.write_bytes(whole)
+    shutil.move(file, tmp_path / file.name)
+    file.symlink_to(tmp_path / file.name)
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="as its file of vectors, which is not one"):
+        store.items([3])
+    craft(path, "UPDATE shorthash_collections SET vectors_at = '../items.db'")
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="as its file of vectors, which is not one"):
+        store.items([3])
+
+
+READ = """
+import os, sys
+from shorthash.store import SQLiteStore
+SQLiteStore(":memory:", 8).add([1]).search([1], k=1)  # imports what it needs
+if os.getuid() == 0:
+    os.setuid(65534)
+with SQLiteStore(sys.argv[1], readonly=True) as store:
+    print(len(store), store.search([7], k=1).ids.tolist())
+"""
+
+
+def test_a_store_can_be_read_where_nothing_can_be_written(path):
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        copy = Path(shutil.copy(path, folder / "items.db"))
+        copy.chmod(0o444)
+        folder.chmod(0o555)
+        done = subprocess.run([sys.executable, "-c", READ, copy], capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == ("50 [[7]]\n", "")
+        assert [file.name for file in folder.iterdir()] == ["items.db"]
+        folder.chmod(0o755)
+
+
+def test_a_read_only_store_refuses_to_write_and_sees_what_others_write(path):
+    with SQLiteStore(path, readonly=True) as reader, SQLiteStore(path) as writer:
+        generation = reader._connection.generation()
+        writer.add([9], ids=[1000])
+        assert 1000 in reader
+        assert reader._connection.generation() != generation
+        with pytest.raises(PersistenceError, match="read"):
+            reader.add([1])
