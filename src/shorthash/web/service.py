@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images import AddReport, Collection, Found, Item
-from shorthash.images.collection import RERANK_RADIUS
+from shorthash.images.reading import RERANK_RADIUS
 from shorthash.index.items import AnyIds
 from shorthash.web.limits import Metrics, Settings
 
