@@ -167,8 +167,9 @@ class SQLiteConnection(Connection):
         """A connection that reads and writes tables only, whatever else the file holds."""
         for setting in (*DEFENSES, *settings):
             connection.execute(f"PRAGMA {setting}")
-        for name, value in SWITCHES.items() if hasattr(connection, "setconfig") else ():
-            connection.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), value)
+        configure: Any = getattr(connection, "setconfig", None)
+        for name, value in SWITCHES.items() if configure else ():
+            configure(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), value)
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # fails here, not at the first search
         connection.create_function("hamming", 2, lambda a, b: ((a ^ b) & ALL_BITS).bit_count(), deterministic=True)
         return connection
