@@ -19,6 +19,7 @@ SECTIONS = {  # room -> title of its section in the API reference, and what stan
     "codes": ("Codes", "Signs, packed integers, distances, balls, and the quality of a set of codes."),
     "index": ("Search in memory", "Indexes over codes, and what they return."),
     "store": ("Search in databases", "The same search in SQLite and PostgreSQL."),
+    "retrieval": ("Search from rows", "Hasher, index or store, and re-ranking in one call."),
     "evaluation": ("Evaluate", "Scores with ties counted exactly, conventions of other code, tests of differences."),
     "lab": ("Compare and report", "Every method on your rows, advice on the code length, experiments, figures."),
     "scale": ("Large data", "Streams of rows, sums, Dask collections, codes written to files."),

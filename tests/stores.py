@@ -47,6 +47,21 @@ def make_postgres(n_bits):
     return postgres_connection().sibling(f"c{os.getpid()}_{next(numbers)}", n_bits)
 
 
+def with_pgvector(n_bits):
+    """A database with the extension, where it can be installed."""
+    import psycopg
+
+    with psycopg.connect(postgres_url(), autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone():
+            pytest.skip("pgvector cannot be installed here")
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'with_vector'").fetchone():
+            connection.execute("CREATE DATABASE with_vector")
+    url = postgres_url().replace("/postgres?", "/with_vector?")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    return PostgresStore(url, n_bits, collection=f"c{next(numbers)}")
+
+
 MAKERS = [
     Maker(SQLiteStore, lambda n_bits: SQLiteStore(":memory:", n_bits=n_bits)),
     Maker(PostgresStore, make_postgres),

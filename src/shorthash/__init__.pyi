@@ -41,6 +41,7 @@ from .methods import make_hasher as make_hasher
 from .persistence import load as load
 from .persistence import save as save
 from .pipeline import HasherPipeline as HasherPipeline
+from .retrieval import Searcher as Searcher
 from .store import SQLiteStore as SQLiteStore
 from .store import open_store as open_store
 
@@ -75,6 +76,7 @@ __all__ = [
     "SQLiteStore",
     "ScanIndex",
     "Scores",
+    "Searcher",
     "SumEAPH",
     "advise",
     "compare",

@@ -216,5 +216,5 @@ def test_bounds_that_fall_are_refused_even_when_opening_quickly():
 
 def test_ids_of_the_wrong_length_are_refused():
     state = BucketIndex(2).add(np.array([1, 1])).export_state()
-    with pytest.raises(InvalidInput, match="2 items has 1 ids"):
+    with pytest.raises(InvalidInput, match="2 items has ids that contradict each other"):
         BucketIndex.from_state(2, state | {"ids": np.array([4])})

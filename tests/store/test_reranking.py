@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from stores import Maker, make_postgres, numbers, postgres_connection, postgres_url
+from stores import Maker, make_postgres, postgres_connection, with_pgvector
 
 from shorthash import BucketIndex
 from shorthash.errors import InvalidInput, PersistenceError
@@ -17,21 +17,6 @@ QUERIES, ASKED = CODES[:3], RNG.normal(size=(3, 4)).astype(np.float32)
 
 def packed(codes):
     return np.array(codes, dtype=np.uint64)
-
-
-def with_pgvector(n_bits):
-    """A database with the extension, where it can be installed."""
-    import psycopg
-
-    with psycopg.connect(postgres_url(), autocommit=True) as connection:
-        if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone():
-            pytest.skip("pgvector cannot be installed here")
-        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'with_vector'").fetchone():
-            connection.execute("CREATE DATABASE with_vector")
-    url = postgres_url().replace("/postgres?", "/with_vector?")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-    return PostgresStore(url, n_bits, collection=f"c{next(numbers)}")
 
 
 def in_a_file(tmp_path_factory):

@@ -6,6 +6,7 @@ number with a unit of time, size or share, must be computed again here (``TRACED
 """
 
 import importlib.util
+import inspect
 import math
 import re
 from pathlib import Path
@@ -13,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shorthash import RSLH, BucketIndex
-from shorthash.codes import ball_size
+from shorthash import RSLH, BucketIndex, Searcher
+from shorthash.codes import ball_size, packed_dtype
 from shorthash.lab.records import read_records
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
+from shorthash.retrieval.searcher import LEAST_SHARE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -58,6 +60,10 @@ def longest_id():
     return f"{LONGEST} bytes"
 
 
+def posterior_bytes():
+    return inspect.signature(Searcher).parameters["posterior_bytes"].default
+
+
 def kills():
     return re.search(r"SHORTHASH_FAULTS=(\d+)", (ROOT / "Makefile").read_text()).group(1) + " times"
 
@@ -85,6 +91,10 @@ TRACED = {  # (page, number) -> how it comes about
     ("docs/guide/search.md", "4 bytes"): lambda: item_bytes("searched"),
     ("docs/guide/search.md", "2.52"): lambda: item_bytes("added"),
     ("docs/guide/search.md", "5.02"): lambda: item_bytes("removed"),
+    ("docs/guide/semantic-search.md", "0.02"): lambda: f"{LEAST_SHARE:g}",
+    ("docs/guide/semantic-search.md", "2 bytes"): lambda: f"{packed_dtype(12).itemsize} bytes",
+    ("docs/guide/semantic-search.md", "8 bytes"): lambda: f"{posterior_bytes()} bytes",
+    ("docs/guide/semantic-search.md", "512 bytes"): lambda: f"{256 * np.dtype('float16').itemsize} bytes",
     ("docs/guide/store.md", "500 bytes"): longest_id,
     ("docs/guide/store.md", "50 times"): kills,
     ("docs/paper/eaph.md", "16 times"): lambda: f"{EAPH().n_iter} times",

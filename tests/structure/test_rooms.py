@@ -19,6 +19,7 @@ ROOMS = [
     {"index"},
     {"persistence"},
     {"store"},
+    {"retrieval"},
     {"evaluation"},
     {"scale"},
     {"lab"},

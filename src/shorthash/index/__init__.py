@@ -3,9 +3,10 @@
 In: codes as int8 signs or packed integers. Out: ``SearchResult`` and ``RadiusResult``.
 """
 
-from shorthash.index.base import HammingIndex, MemoryIndex
+from shorthash.index.base import HammingIndex
 from shorthash.index.buckets import BucketIndex
-from shorthash.index.results import BucketSlices, RadiusResult, RerankResult, SearchResult
+from shorthash.index.memory import MemoryIndex
+from shorthash.index.results import BucketSlices, LookupResult, Probes, RadiusResult, RerankResult, SearchResult
 from shorthash.index.scan import FaissIndex, ScanIndex
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "BucketSlices",
     "FaissIndex",
     "HammingIndex",
+    "LookupResult",
     "MemoryIndex",
+    "Probes",
     "RadiusResult",
     "RerankResult",
     "ScanIndex",

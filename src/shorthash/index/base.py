@@ -1,11 +1,11 @@
-"""The contract of everything that can be searched, in memory or in a database, and what indexes in memory share."""
+"""The contract of everything that can be searched, in memory or in a database."""
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,20 +23,12 @@ from shorthash.index.items import (
     as_ids,
     as_vectors,
     best_order,
-    check_same_kind,
     check_unique,
-    score_codes,
-    score_vectors,
-    stacked_vectors,
 )
-from shorthash.index.results import RadiusResult, RerankResult, SearchResult
+from shorthash.index.results import LookupResult, Probes, RadiusResult, RerankResult, SearchResult
 
 LARGEST_SEED = 2**64 - 1
 MOST = 2**62  # more items than any index holds, and a number that every database takes
-NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-Hits = tuple[NDArray[np.int64], Distances, NDArray[np.int64]]
-"""Positions, distances and offsets of the items within a radius of every query."""
 
 Scored = tuple[AnyIds, Distances, NDArray[np.float32]]
 """Ids, distances and scores of the items of one query; the score of an item without a vector is -infinity."""
@@ -246,6 +238,41 @@ class HammingIndex(ABC):
         scores = np.concatenate([np.empty(0, dtype=np.float32), *(s for _, _, s in found)])
         return RerankResult(ids, scores, _offsets(found))
 
+    def lookup(
+        self,
+        probes: Probes,
+        *,
+        where: Where | None = None,
+        vectors: ArrayLike | None = None,
+        metric: str = "cosine",
+        posteriors: bool = False,
+    ) -> LookupResult:
+        """The items of named cells, in the order of the cells; what :class:`shorthash.Searcher` is built on.
+
+        Parameters
+        ----------
+        probes : the cells of every query, and when to stop
+        where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
+        vectors : (n_queries, dimension) vectors of the queries, to score the items by; None: no scores
+        metric : "cosine", "dot" or "euclidean"
+        posteriors : read compact posteriors, which only stores hold
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from shorthash import BucketIndex
+        >>> from shorthash.index import Probes
+        >>> index = BucketIndex(n_bits=3).add([5, 2, 5, 7])
+        >>> found = index.lookup(Probes(np.array([2, 5]), np.array([0.9, 0.4]), np.array([0, 2])))
+        >>> found.ids.tolist(), found.places.tolist(), found.n_cells.tolist()
+        ([1, 0, 2], [0, 1, 1], [2])
+        """
+        owner = f"{type(self).__name__}.lookup"
+        check_choice(metric, "metric", owner, METRICS[:3])
+        given = None if vectors is None else _query_vectors(vectors, len(probes), metric, owner)
+        checked = replace(probes, cells=as_packed(probes.cells, self.n_bits))
+        return self._lookup(checked, where, given, metric, posteriors)
+
     def buckets(self) -> tuple[PackedCodes, NDArray[np.int64]]:
         """The codes that occur, ascending, and how many items have each."""
         codes, counts = np.unique(self.codes, return_counts=True)
@@ -275,6 +302,11 @@ class HammingIndex(ABC):
         self, queries: PackedCodes, vectors: Vectors, metric: str, where: Where | None, k: int | None, radius: int
     ) -> list[Scored]:
         """Items of every query and their scores: up to the distance of the k-th or, if k is None, within ``radius``."""
+
+    @abstractmethod
+    def _lookup(
+        self, probes: Probes, where: Where | None, vectors: Vectors | None, metric: str, posteriors: bool
+    ) -> LookupResult: ...
 
     def _rerank(
         self, queries: PackedCodes, vectors: Vectors, k: int, radius: int, metric: str, where: Where | None
@@ -323,199 +355,6 @@ class HammingIndex(ABC):
 
     def _radius(self, radius: int, owner: str) -> int:
         return min(check_count(radius, "radius", owner, low=0), self.n_bits)
-
-
-class MemoryIndex(HammingIndex):
-    """An index in memory, which can be saved to a file.
-
-    Either every item has a vector or none has; all have the dimension and the type of the first.
-    """
-
-    _check_source: Callable[[], None] | None = None
-
-    @property
-    @abstractmethod
-    def dimension(self) -> int | None:
-        """Columns of the vectors; None if items have none."""
-
-    def __init__(self, n_bits: int) -> None:
-        super().__init__(n_bits)
-        self._writing = threading.RLock()
-
-    def add(self, codes: ArrayLike, ids: ArrayLike | None = None, *, vectors: ArrayLike | None = None) -> Self:
-        """Add items, all or none.
-
-        Parameters
-        ----------
-        codes : signs of shape (n, n_bits) or packed integers of shape (n,)
-        ids : (n,) integers or strings not yet in the index; None numbers the items
-        vectors : (n, dimension) numbers, for ranking by scores
-        """
-        owner = type(self).__name__
-        packed = as_packed(codes, self.n_bits)
-        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{owner}.add")
-        given = None if ids is None else self._ids_for(packed, ids)
-        if not len(packed):
-            return self
-        with self._writing:
-            self._check_vectors(rows)
-            if len(self) and given is None and self._id_kind == "U":
-                raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
-            if len(self) and given is not None:
-                check_same_kind(given, self._id_kind, owner)
-                known = given[self._find(given) >= 0]
-                if len(known):
-                    raise InvalidInput(
-                        f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another "
-                        "id."
-                    )
-            self._write(NONE, packed, given, rows)
-        return self
-
-    def update(self, ids: ArrayLike, codes: ArrayLike, *, vectors: ArrayLike | None = None) -> Self:
-        """Give items new codes, all or none; in insertion order they become the newest.
-
-        Parameters
-        ----------
-        ids : (n,) ids that are in the index
-        codes : signs of shape (n, n_bits) or packed integers of shape (n,)
-        vectors : (n, dimension) new vectors; None keeps those they have
-        """
-        packed = as_packed(codes, self.n_bits)
-        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{type(self).__name__}.update")
-        given = self._ids_for(packed, ids)
-        if not len(packed):
-            return self
-        with self._writing:
-            if rows is not None:
-                self._check_vectors(rows)
-            positions = self._positions(given, "update")
-            if rows is None and self.dimension is not None:
-                rows = self._take_vectors(positions)
-            self._write(positions, packed, given, rows)
-        return self
-
-    def _remove(self, ids: AnyIds) -> None:
-        with self._writing:
-            positions = self._positions(ids, "remove")
-            self._write(positions, self._take_codes(positions[:0]), None, None)
-
-    def _has(self, ids: AnyIds) -> bool:
-        return bool(np.all(self._find(ids) >= 0))
-
-    def _positions(self, ids: AnyIds, verb: str) -> NDArray[np.int64]:
-        """Positions of ids that must be in the index."""
-        if len(self):
-            check_same_kind(ids, self._id_kind, type(self).__name__)
-        positions = self._find(ids)
-        if np.any(positions < 0):
-            missing = ids[positions < 0][0].item()
-            raise InvalidInput(f"Id {missing!r} is not in the index; {verb} only ids that were added.")
-        return positions
-
-    def merge(self, *others: HammingIndex) -> Self:
-        """Add all items of other indexes (shards) with their ids and vectors, all or none; ids must not collide.
-
-        Indexes opened from files with ``mmap=True`` are checked against their checksums first.
-        """
-        for index in (self, *others):
-            if isinstance(index, MemoryIndex):
-                index.verify()
-        filled = self._mergeable(others)
-        if not filled:
-            return self
-        vectors = stacked_vectors([other.vectors for other in filled])
-        codes, ids = np.concatenate([o.codes for o in filled]), np.concatenate([o.ids for o in filled])
-        return self.add(codes, ids, vectors=vectors)
-
-    def verify(self) -> None:
-        """Check every byte of the file this index was opened from with ``mmap=True``; raises DamagedFile.
-
-        An index in memory has nothing to check. What was checked once is not checked again.
-        """
-        if self._check_source is not None:
-            self._check_source()
-            self._check_source = None
-
-    @abstractmethod
-    def export_state(self) -> dict[str, Any]:
-        """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
-
-    @classmethod
-    @abstractmethod
-    def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
-
-        ``thorough`` looks at every entry; otherwise only at sizes and types.
-        """
-
-    @property
-    @abstractmethod
-    def _id_kind(self) -> str:
-        """Kind of the ids: "i" or "U"."""
-
-    @abstractmethod
-    def _find(self, ids: AnyIds) -> NDArray[np.int64]:
-        """Positions of ids, -1 where absent."""
-
-    @abstractmethod
-    def _write(
-        self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
-    ) -> None:
-        """Remove the items at some positions and append new ones, in one step; None numbers the new items."""
-
-    @abstractmethod
-    def _frozen(self, n_queries: int) -> Self:
-        """An index with the present items, which later changes to this one do not affect."""
-
-    @abstractmethod
-    def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
-        """Everything within ``radius``, by distance and in no particular order inside it."""
-
-    @abstractmethod
-    def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds: ...
-
-    @abstractmethod
-    def _take_codes(self, positions: NDArray[np.int64]) -> PackedCodes: ...
-
-    @abstractmethod
-    def _take_vectors(self, positions: NDArray[np.int64]) -> Vectors: ...
-
-    def _check_vectors(self, vectors: Vectors | None) -> None:
-        """Raise unless new items have vectors like those of the present items, or none where these have none."""
-        if not len(self) or (vectors is None and self.dimension is None):
-            return
-        if vectors is None:
-            raise InvalidInput(
-                f"Every item of this index has a vector of dimension {self.dimension}; pass vectors=... for new ones."
-            )
-        if vectors.shape[1] != self.dimension:
-            raise InvalidInput(
-                f"The 'vectors' of {type(self).__name__} must have the dimension of those in the index, "
-                f"{self.dimension or 'none at all'}. Got {vectors.shape[1]} instead; put them into another index."
-            )
-
-    def _scored(
-        self, queries: PackedCodes, vectors: Vectors, metric: str, where: Where | None, k: int | None, radius: int
-    ) -> list[Scored]:
-        view = self._frozen(len(queries))
-        if len(view):
-            view._check_columns(vectors, metric, view.dimension)
-        radii = np.full(len(queries), radius)
-        if k is not None:
-            radii = view._search(queries, k, "any", 0, where).distances.max(axis=1, initial=0)
-        found: list[Any] = [None] * len(queries)
-        for reach in np.unique(radii).tolist():
-            rows = np.flatnonzero(radii == reach)
-            positions, distances, offsets = view._hits(queries[rows], reach, where)
-            for i, row in enumerate(rows.tolist()):
-                owned = slice(offsets[i], offsets[i + 1])
-                if metric == "asymmetric":
-                    scores = score_codes(view._take_codes(positions[owned]), vectors[row], self.n_bits)
-                else:
-                    scores = score_vectors(view._take_vectors, positions[owned], vectors[row], metric)
-                found[row] = view._take_ids(positions[owned]), distances[owned], scores
-        return found
 
 
 def _query_vectors(vectors: ArrayLike | None, n_queries: int, metric: str, owner: str) -> Vectors:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
-from shorthash.index.base import Hits, MemoryIndex
 from shorthash.index.items import (
     AnyIds,
     VectorRows,
@@ -26,7 +25,8 @@ from shorthash.index.items import (
     saved_vectors,
     tie_order,
 )
-from shorthash.index.results import BucketSlices, RadiusResult, SearchResult
+from shorthash.index.memory import Hits, Looked, MemoryIndex
+from shorthash.index.results import BucketSlices, Probes, RadiusResult, SearchResult
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
 
 FEW_PENDING = 1024  # pending items that are always cheap to compare
@@ -173,6 +173,9 @@ class BucketIndex(MemoryIndex):
 
     def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
         return self._snapshot.hits(queries, radius, self._snapshot.may_find(where))
+
+    def _looked_up(self, probes: Probes, where: Where | None) -> Looked:
+        return self._snapshot.lookup(probes, self._snapshot.may_find(where))
 
     def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
         return self._snapshot.take_ids(positions)
@@ -406,6 +409,16 @@ class Snapshot:
         order = np.lexsort((distances, rows))
         offsets = np.searchsorted(rows[order], np.arange(len(queries) + 1)).astype(np.int64)
         return positions[order], distances[order], offsets
+
+    def lookup(self, probes: Probes, only: Mask) -> Looked:
+        """Positions and places of the items of some cells, by id inside a cell; offsets, and cells looked up."""
+        pending = self.pending.astype(np.uint64)
+        positions, places, offsets, n_cells = self.table.lookup(probes, pending, only)
+        if self.ids is not None and (len(pending) or not self.table.ids_ascend):
+            rows = np.repeat(np.arange(len(probes)), np.diff(offsets))
+            order = np.lexsort((self.take_ids(positions), places, rows))
+            positions, places = positions[order], places[order]
+        return positions, places, offsets, n_cells
 
     def nearest(self, queries: PackedCodes, k: int, only: Mask, ties: str, seed: int) -> tuple[AnyIds, Distances]:
         """Ids and distances, (m, k), of the k nearest items of every query; there must be k items to find."""

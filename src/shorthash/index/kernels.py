@@ -258,6 +258,57 @@ def gather_probed(
 
 
 @njit(nogil=True, cache=True)
+def size_cells(
+    cells: Array, shares: Array, offsets: Array, enough: float, table: Any, pending: Array, alive: Array, sizes: Any
+) -> None:
+    """Count the cells that are looked up and their items, for every query.
+
+    Parameters
+    ----------
+    cells, shares, offsets, enough : the fields of ``Probes``; ``cells`` as uint64
+    pending : (p,) uint64, codes of the items behind those of the table
+    sizes : the tuple (n_cells, n_items), (m,) each, to be written
+    """
+    direct, keys, bounds, order = table
+    n_cells, n_items = sizes
+    for q in range(len(offsets) - 1):
+        expected = 0.0
+        n_cells[q] = 0
+        n_items[q] = 0
+        for j in range(offsets[q], offsets[q + 1]):
+            if expected >= enough:
+                break
+            start, stop = _bucket_of(cells[j], direct, keys, bounds)
+            n = n_alive(start, stop, order, alive)
+            for i in range(len(pending)):
+                n += pending[i] == cells[j] and (len(alive) == 0 or alive[len(order) + i])
+            expected += n * shares[j]
+            n_cells[q] += 1
+            n_items[q] += n
+
+
+@njit(nogil=True, cache=True)
+def copy_cells(
+    cells: Array, offsets: Array, table: Any, pending: Array, alive: Array, sizes: Any, positions: Array, places: Array
+) -> None:
+    """Copy the items counted by ``size_cells``: ``positions`` and ``places``, both (n_items in all,)."""
+    direct, keys, bounds, order = table
+    n_cells, _ = sizes
+    at = 0
+    for q in range(len(offsets) - 1):
+        for place in range(n_cells[q]):
+            begin = at
+            cell = cells[offsets[q] + place]
+            start, stop = _bucket_of(cell, direct, keys, bounds)
+            at = _copy_bucket(start, stop, order, alive, positions, at)
+            for i in range(len(pending)):
+                if pending[i] == cell and (len(alive) == 0 or alive[len(order) + i]):
+                    positions[at] = len(order) + i
+                    at += 1
+            places[begin:at] = place
+
+
+@njit(nogil=True, cache=True)
 def _sort_space(n: int, item_offsets: Array, ordered: bool) -> Array:
     """Zeros for sorting: one bit per position, or room for the longest result and the counters of a radix pass."""
     longest = 0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._display import html_table
-from shorthash._types import Distances
+from shorthash._types import Distances, PackedCodes
 
 SHOWN_QUERIES, SHOWN_NEIGHBOURS = 10, 10
 
@@ -44,7 +44,7 @@ class SearchResult:
         return html_table(head, rows, f"{n_queries} queries, {k} neighbours each: id (distance){part}")
 
 
-class _ByQuery:
+class ByQuery:
     """Flat arrays with the hits of the first query, then those of the second, ...; ``offsets`` separates them."""
 
     offsets: NDArray[np.int64]
@@ -71,7 +71,7 @@ class _ByQuery:
 
 
 @dataclass(frozen=True)
-class RadiusResult(_ByQuery):
+class RadiusResult(ByQuery):
     """All items within a radius of every query, in flat arrays, because queries differ in their number of items.
 
     Attributes
@@ -100,7 +100,7 @@ class RadiusResult(_ByQuery):
 
 
 @dataclass(frozen=True)
-class RerankResult(_ByQuery):
+class RerankResult(ByQuery):
     """The items with the best scores of every query, best first, in flat arrays, because a ball may hold fewer than k.
 
     Attributes
@@ -121,7 +121,55 @@ class RerankResult(_ByQuery):
 
 
 @dataclass(frozen=True)
-class BucketSlices(_ByQuery):
+class Probes:
+    """The cells (codes) to look up for every query, in order, and when to stop.
+
+    Attributes
+    ----------
+    cells : (n_probes,) packed codes: those of the first query, then those of the second, ...; different inside a query
+    shares : (n_probes,) float64, the share of items in each that is expected to be relevant
+    offsets : (n_queries + 1,) int64; query i owns ``cells[offsets[i]:offsets[i + 1]]``
+    enough : a cell is looked up if the cells before it are expected to hold fewer relevant items than this
+    """
+
+    cells: PackedCodes
+    shares: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    enough: float = np.inf
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True)
+class LookupResult(ByQuery):
+    """The items of the cells that were looked up, by cell in the order of the probes, then by id, in flat arrays.
+
+    Attributes
+    ----------
+    ids : (n_hits,) int64 or str
+    places : (n_hits,) int64, which of its query's cells holds an item, counted from 0
+    offsets : (n_queries + 1,) int64; query i owns ``ids[offsets[i]:offsets[i + 1]]``
+    n_cells : (n_queries,) int64, how many cells were looked up, empty ones included
+    scores : (n_hits,) float32, of the vectors, -infinity without one; None if no vectors were given
+    posteriors : (n_hits, n_bytes) uint8, compact posteriors in a store; None if they were not requested
+    """
+
+    ids: NDArray[Any]
+    places: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    n_cells: NDArray[np.int64]
+    scores: NDArray[np.float32] | None = None
+    posteriors: NDArray[np.uint8] | None = None
+
+    def __getitem__(self, query: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Ids and places of one query, as views."""
+        rows = self._rows_of(query)
+        return self.ids[rows], self.places[rows]
+
+
+@dataclass(frozen=True)
+class BucketSlices(ByQuery):
     """The occupied buckets within a radius of every query, as ranges of one shared array: nothing is copied.
 
     Attributes

@@ -13,7 +13,6 @@ from shorthash._types import Distances, PackedCodes
 from shorthash._validation import require_extra
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput
-from shorthash.index.base import Hits, MemoryIndex
 from shorthash.index.items import (
     AnyIds,
     Vectors,
@@ -27,7 +26,8 @@ from shorthash.index.items import (
     shuffle_keys,
     tie_order,
 )
-from shorthash.index.results import RadiusResult, SearchResult
+from shorthash.index.memory import NONE, Hits, Looked, MemoryIndex
+from shorthash.index.results import Probes, RadiusResult, SearchResult
 
 BLOCK = 1 << 22  # distances held at once, unless a single query has more
 
@@ -122,6 +122,22 @@ class ScanIndex(MemoryIndex):
 
     def _hits(self, queries: PackedCodes, radius: int, where: Where | None) -> Hits:
         return self._near(queries, radius, self._items("any", 0, where))
+
+    def _looked_up(self, probes: Probes, where: Where | None) -> Looked:
+        items, positions, places, offsets = self._items("id", 0, where), [NONE], [NONE], [0]
+        n_cells = np.zeros(len(probes), dtype=np.int64)
+        for query, begin in enumerate(probes.offsets[:-1].tolist()):
+            expected = 0.0
+            for j in range(begin, int(probes.offsets[query + 1])):
+                if expected >= probes.enough:
+                    break
+                found = items[self._codes[items] == probes.cells[j]]
+                positions.append(found)
+                places.append(np.full(len(found), j - begin))
+                expected += len(found) * float(probes.shares[j])
+                n_cells[query] += 1
+            offsets.append(sum(map(len, positions)))
+        return np.concatenate(positions), np.concatenate(places), np.array(offsets, dtype=np.int64), n_cells
 
     def _take_ids(self, positions: NDArray[np.int64]) -> AnyIds:
         return self._ids[positions]

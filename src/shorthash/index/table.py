@@ -25,6 +25,7 @@ from shorthash.errors import InvalidInput
 from shorthash.index import kernels, parts
 from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.kernels import ball
+from shorthash.index.results import Probes
 
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]
@@ -227,6 +228,27 @@ class BucketTable:
                 return positions, distances, offsets
         n_slices, n_items = self._sizes(queries, plan, alive, EVERYTHING)
         return self._copy(queries, plan, n_slices, n_items, alive, ordered=ordered)
+
+    def lookup(self, probes: Probes, pending: Words, alive: Mask) -> tuple[Counts, Counts, Counts, Counts]:
+        """Positions and places of the items of some cells, offsets of the queries, and how many cells each looked up.
+
+        ``pending`` are the codes of the positions behind the table.
+        """
+        cells, m = probes.cells.astype(np.uint64), len(probes)
+        sizes = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
+        given = cells, probes.shares, probes.offsets, probes.enough
+        kernels.size_cells(*given, self._table, pending, alive, sizes)
+        offsets = _offsets(sizes[1])
+        positions, places = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
+
+        def work(a: int, b: int) -> None:
+            part = slice(offsets[a], offsets[b])
+            some = sizes[0][a:b], sizes[1][a:b]
+            out = positions[part], places[part]
+            kernels.copy_cells(cells, probes.offsets[a : b + 1], self._table, pending, alive, some, *out)
+
+        _in_chunks(work, m, int(sizes[0].sum()), int(offsets[-1]))
+        return positions, places, offsets, sizes[0]
 
     def nearest(self, queries: Words, k: int, alive: Mask = ALL_ALIVE) -> tuple[Counts, Distances]:
         """Positions and distances, (m, k), of the k nearest items by distance and position; k items must be alive."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shorthash.errors import DamagedFile, PersistenceError
-from shorthash.index.base import MemoryIndex
+from shorthash.index.memory import MemoryIndex
 from shorthash.persistence.files import check_arrays, read_meta, read_save, write_file, write_folder
 from shorthash.persistence.values import ESTIMATORS, INDEXES, Decoder, Encoder, registered_name
 

@@ -26,28 +26,28 @@ from shorthash.index.items import (
     check_unique,
     next_ids,
     read_only,
-    score_codes,
-    score_vectors,
     stacked_vectors,
     tie_order,
 )
-from shorthash.index.results import RadiusResult, SearchResult
+from shorthash.index.results import LookupResult, Probes, RadiusResult, SearchResult
+from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import (
     Items,
-    Row,
     StoreWhere,
     as_ids_array,
+    as_posteriors,
     check_found,
     distances_of,
-    from_signed,
     in_order,
     item_columns,
     items_of,
     search_result,
+    stacked_posteriors,
     to_signed,
 )
-from shorthash.store.sql import Connection, Session, Version
+from shorthash.store.lookup import look_up, scores_of
+from shorthash.store.sql import Session, Version
 
 
 class Store(HammingIndex):
@@ -150,6 +150,7 @@ class Store(HammingIndex):
         classes: Sequence[Any] | NDArray[Any] | None = None,
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         vectors: ArrayLike | None = None,
+        posteriors: ArrayLike | None = None,
     ) -> Self:
         """Add items, all or none.
 
@@ -161,13 +162,14 @@ class Store(HammingIndex):
         classes : (n,) integers, strings or None
         metadata : n dictionaries (or None) that JSON can hold
         vectors : (n, dimension) numbers, kept as float32 for ranking by scores
+        posteriors : (n, n_bytes) uint8, compact posteriors as ``Searcher.compact`` gives them
         """
         packed = self._codes_by_version(codes)
         n = len(packed[self.version])
         given = None if ids is None else self._ids_for(packed[self.version], ids)
         with self._writing() as session:
             new_ids = self._new_ids(session, n) if given is None else given
-            self._write(session, new_ids, packed, classes, metadata, vectors, replacing=False)
+            self._write(session, new_ids, packed, classes, metadata, vectors, posteriors, replacing=False)
         self._after_writing(n)
         return self
 
@@ -179,12 +181,13 @@ class Store(HammingIndex):
         classes: Sequence[Any] | NDArray[Any] | None = None,
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         vectors: ArrayLike | None = None,
+        posteriors: ArrayLike | None = None,
     ) -> Self:
         """Add items; an item whose id is known is replaced completely (class, metadata, vector, all codes)."""
         packed = self._codes_by_version(codes)
         given = self._ids_for(packed[self.version], ids)
         with self._writing() as session:
-            self._write(session, given, packed, classes, metadata, vectors, replacing=True)
+            self._write(session, given, packed, classes, metadata, vectors, posteriors, replacing=True)
         self._after_writing(len(given))
         return self
 
@@ -218,6 +221,7 @@ class Store(HammingIndex):
             classes=[value for shard in shards for value in shard.classes],
             metadata=[value for shard in shards for value in shard.metadata],
             vectors=stacked_vectors([shard.vectors for shard in shards]),
+            posteriors=stacked_posteriors(shards),
         )
 
     def items(self, ids: ArrayLike) -> Items:
@@ -438,9 +442,7 @@ class Store(HammingIndex):
         self, queries: PackedCodes, vectors: Vectors, metric: str, where: StoreWhere | None, k: int | None, radius: int
     ) -> list[Scored]:
         with self._opened() as session:
-            dimension = session.collection.dimension or None
-            if dimension is not None or not session.is_empty():
-                self._check_columns(vectors, metric, dimension)
+            self._check_given(session, vectors, metric)
             conditions = session.conditions(where)
             found = []
             for query, vector in zip(to_signed(queries).tolist(), vectors, strict=True):
@@ -451,21 +453,24 @@ class Store(HammingIndex):
                     rings = session.rings(query, "scores", 0, conditions, k, column)
                     rows = [row for _, ring in rings for row in ring]
                 ids = as_ids_array([row[0] for row in rows], session.collection.id_kind)
-                scores = self._scores(session, rows, vector, metric)
+                scores = scores_of(session, rows, vector, metric)
                 found.append((ids, distances_of(rows, query), scores))
         return found
 
-    def _scores(self, session: Session, rows: list[Row], vector: Vectors, metric: str) -> NDArray[np.float32]:
-        """Scores of items; -infinity for those without a vector."""
-        if metric == "asymmetric":
-            return score_codes(from_signed([row[1] for row in rows], self.n_bits), vector, self.n_bits)
-        vectors = session.read_vectors([row[2] for row in rows])
-        scores = np.full(len(rows), -np.inf, dtype=np.float32)
-        known = np.flatnonzero(~np.isnan(vectors[:, 0])) if len(rows) else np.empty(0, dtype=np.int64)
-        scores[known] = score_vectors(lambda positions: vectors[positions], known, vector.astype(np.float32), metric)
-        return scores
+    def _lookup(
+        self, probes: Probes, where: StoreWhere | None, vectors: Vectors | None, metric: str, posteriors: bool
+    ) -> LookupResult:
+        with self._opened() as session:
+            self._check_given(session, vectors, metric)
+            return look_up(session, probes, where, vectors, metric, posteriors=posteriors)
 
     # sessions and checks
+
+    def _check_given(self, session: Session, vectors: Vectors | None, metric: str) -> None:
+        """Raise unless vectors of queries fit those of the items."""
+        dimension = session.collection.dimension or None
+        if vectors is not None and (dimension is not None or not session.is_empty()):
+            self._check_columns(vectors, metric, dimension)
 
     def _session(self, collection: str | None = None, *, writing: bool = False) -> Session:
         """A session for the opened version; or, before that, for a ``collection``."""
@@ -534,6 +539,7 @@ class Store(HammingIndex):
         classes: Sequence[Any] | NDArray[Any] | None,
         metadata: Sequence[Mapping[str, Any] | None] | None,
         vectors: ArrayLike | None,
+        posteriors: ArrayLike | None,
         *,
         replacing: bool,
     ) -> None:
@@ -541,6 +547,8 @@ class Store(HammingIndex):
         columns = item_columns(ids, classes, metadata, type(self).__name__)
         n, kind = len(ids), ids.dtype.kind
         rows = None if vectors is None else as_vectors(vectors, n, type(self).__name__, np.float32)
+        if posteriors is not None:
+            columns["posterior"] = [row.tobytes() for row in as_posteriors(posteriors, n, type(self).__name__)]
         if not n:
             return
         self._check_kind(session, ids)
@@ -560,6 +568,8 @@ class Store(HammingIndex):
             session.set_id_kind(kind)
         if dimension and not info.dimension:
             session.set_dimension(dimension)
+        if posteriors is not None:
+            session.add_posteriors()
         session.save(
             replace(
                 session.collection,

@@ -11,14 +11,14 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import PackedCodes
 from shorthash.codes import packed_dtype, ring_masks
 from shorthash.errors import DamagedFile, InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.items import AnyIds, Where, as_vectors
-from shorthash.index.results import SearchResult
+from shorthash.index.results import Probes, SearchResult
 
 Class = int | str | None
 Scalar = str | int | float | bool | None
@@ -43,6 +43,7 @@ class Items:
     classes : n integers, strings or None
     metadata : n dictionaries or None
     vectors : (n, dimension) float32, nan in rows without a vector; None in a collection without vectors
+    posteriors : (n, n_bytes) uint8, compact posteriors, 0 in rows without one; None if no item has one
     """
 
     ids: AnyIds
@@ -50,6 +51,7 @@ class Items:
     classes: list[Class]
     metadata: list[dict[str, Any] | None]
     vectors: NDArray[np.float32] | None
+    posteriors: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,6 +64,7 @@ class Items:
             [self.classes[i] for i in order],
             [self.metadata[i] for i in order],
             None if self.vectors is None else self.vectors[order],
+            None if self.posteriors is None else self.posteriors[order],
         )
 
 
@@ -157,6 +160,50 @@ def ball_codes(n_bits: int, radius: int, query: int) -> list[int]:
 def ring_codes(n_bits: int, distance: int) -> NDArray[np.int64]:
     """The signed codes at ``distance`` from zero."""
     return to_signed(ring_masks(n_bits, distance))
+
+
+def probe_columns(probes: Probes) -> list[list[Any]]:
+    """Number of the query, number of the probe, signed code and expected share of every probe."""
+    counts = np.diff(probes.offsets)
+    places = np.arange(len(probes.cells)) - np.repeat(probes.offsets[:-1], counts)
+    columns = np.repeat(np.arange(len(probes)), counts), places, to_signed(probes.cells), probes.shares
+    return [column.tolist() for column in columns]
+
+
+def as_posteriors(values: ArrayLike, n: int, owner: str) -> NDArray[np.uint8]:
+    """Check that ``values`` are n compact posteriors."""
+    rows = np.asarray(values)
+    if rows.ndim != 2 or len(rows) != n or not rows.shape[1] or rows.dtype != np.uint8:
+        raise InvalidInput(
+            f"The 'posteriors' of {owner} must be uint8 of shape ({n}, n_bytes), as Searcher.compact gives them. "
+            f"Got {rows.dtype} of shape {rows.shape} instead."
+        )
+    return rows
+
+
+def read_posteriors(values: Sequence[Any]) -> NDArray[np.uint8] | None:
+    """Compact posteriors from a database, (n, n_bytes), 0 in rows without one; None if there is none."""
+    sizes = {len(value) for value in values if value is not None}
+    if len(sizes) > 1:
+        raise InvalidInput(
+            f"The items have posteriors of {min(sizes)} and of {max(sizes)} bytes; upsert them with one size."
+        )
+    if not sizes:
+        return None
+    none = bytes(sizes.pop())
+    octets = b"".join(none if value is None else value for value in values)
+    return np.frombuffer(octets, dtype=np.uint8).reshape(len(values), -1)
+
+
+def stacked_posteriors(shards: Sequence[Items]) -> NDArray[np.uint8] | None:
+    """Compact posteriors of several stores together; None if none has any."""
+    known = [shard.posteriors for shard in shards if shard.posteriors is not None]
+    if not known:
+        return None
+    if len({rows.shape[1] for rows in known}) > 1:
+        raise InvalidInput("Items whose posteriors differ in size cannot be merged; compact them to one size.")
+    none = np.zeros((1, known[0].shape[1]), dtype=np.uint8)
+    return np.concatenate([none.repeat(len(s), 0) if s.posteriors is None else s.posteriors for s in shards])
 
 
 def as_json_list(values: Sequence[Any]) -> str:

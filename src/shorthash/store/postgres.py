@@ -7,7 +7,7 @@ and a search is sent to all shards and merged (docs/guide/store.md).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,11 +20,22 @@ from shorthash._validation import require_extra
 from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.index.base import Scored
 from shorthash.index.items import AnyIds, Vectors
-from shorthash.index.results import SearchResult
+from shorthash.index.results import LookupResult, Probes, SearchResult
 from shorthash.store.base import Store
+from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name, integer_type
-from shorthash.store.items import Scalar, StoreWhere, as_ids_array, ball_codes, distances_of, search_result, to_signed
-from shorthash.store.sql import CATALOGUE, ORDERS, Clause, CollectionInfo, Connection, Session, Version, check_free
+from shorthash.store.items import (
+    Scalar,
+    StoreWhere,
+    as_ids_array,
+    ball_codes,
+    distances_of,
+    probe_columns,
+    search_result,
+    to_signed,
+)
+from shorthash.store.lookup import look_up
+from shorthash.store.sql import CATALOGUE, ORDERS, Clause, CollectionInfo, Session, Version, check_free
 from shorthash.store.sqlite import SQLiteStore
 
 OLDEST = 150_000
@@ -81,6 +92,8 @@ class PostgresStore(Store):
     version : which codes to open; None opens the current ones, and a new collection begins with "v1"
     """
 
+    _facts: CollectionInfo | None = None  # as last read; where vectors are changes once only
+
     def __init__(
         self, url: str, n_bits: int | None = None, *, collection: str = "items", version: str | None = None
     ) -> None:
@@ -110,6 +123,20 @@ class PostgresStore(Store):
                 pairs = zip(to_signed(queries).tolist(), vectors.astype(np.float32), strict=True)
                 return [session.best(query, vector, k, radius, metric, conditions) for query, vector in pairs]
         return super()._rerank(queries, vectors, k, radius, metric, where)
+
+    def _lookup(
+        self, probes: Probes, where: StoreWhere | None, vectors: Vectors | None, metric: str, posteriors: bool
+    ) -> LookupResult:
+        """One statement, so one round trip and no transaction, unless ``where`` has to be read first."""
+        if len(probes) != 1 or not (where is None or isinstance(where, Mapping)):
+            return super()._lookup(probes, where, vectors, metric, posteriors)
+        with self._version_explained(), self._connection.statements():
+            session = self._session()
+            if self._facts is None or (vectors is not None and not self._facts.dimension):
+                self._facts = session.collection
+            session._known = self._facts
+            self._check_given(session, vectors, metric)
+            return look_up(session, probes, where, vectors, metric, posteriors=posteriors)
 
     def _prepare(self, version: Version) -> None:
         """Build the B-tree of a version while other processes read and write."""
@@ -187,6 +214,7 @@ class PostgresSession(Session):
 
     owner = "PostgresStore"
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    bytes_type = "bytea"
     locking = " FOR UPDATE"
 
     @property
@@ -223,6 +251,15 @@ class PostgresSession(Session):
             return f"(class = {one}{or_none})", [given]
         return f"metadata -> ? = {one}", [field, given]
 
+    def probe_rows(self, probes: Probes) -> Clause:
+        """A query for the rows of ``probes``, a parameter for every column."""
+        return "SELECT * FROM unnest(?::int[], ?::int[], ?::bigint[], ?::float8[])", probe_columns(probes)
+
+    def has_column(self, column: str) -> bool:
+        """Whether the table has a column."""
+        sql = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(?) AND attname = ? AND NOT attisdropped"
+        return bool(self.run(sql, [self._name, column]))
+
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order; OFFSET 0 keeps the planner from walking the whole table in that order."""
         return f"SELECT * FROM ({sql} OFFSET 0) AS found ORDER BY {column}" if several else f"{sql} ORDER BY {column}"
@@ -245,6 +282,13 @@ class PostgresSession(Session):
         scores = np.array([shift - row[2] for row in rows], dtype=np.float32)
         return as_ids_array([row[0] for row in rows], self.collection.id_kind), distances_of(rows, query), scores
 
+    def score_column(self, vector: NDArray[np.float32], metric: str) -> Clause | None:
+        """The score of an item's vector, computed by pgvector; None where vectors are bytes."""
+        if self.collection.vectors_at != "vector":
+            return None
+        shift = "1 -" if metric == "cosine" else "-"
+        return f"{shift} (vector {OPERATORS[metric]} ?::vector)", [_vector_text(vector)]
+
     def read_vectors(self, values: Sequence[Any]) -> NDArray[np.float32]:
         """Vectors from values of their column, (n, dimension), nan in rows without one."""
         vectors = np.full((len(values), self.collection.dimension), np.nan, dtype=np.float32)
@@ -265,7 +309,7 @@ class PostgresSession(Session):
         check_free(self.run("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [self._name]), self._name)
         self.run(
             f"CREATE TABLE {self._name}(id bigint PRIMARY KEY, place bigint NOT NULL, class jsonb, metadata jsonb,"
-            f" {version.column} {integer_type(version.n_bits)})"
+            f" posterior bytea, {version.column} {integer_type(version.n_bits)})"
         )
         self.create_index(version)
         return self.register(version)
@@ -274,8 +318,9 @@ class PostgresSession(Session):
         """The B-tree that searches probe; it holds all they read."""
         name, column = self._name, version.column
         how = "CONCURRENTLY " if concurrently else ""
+        also = ", posterior" if self.has_posteriors() else ""
         self.run(
-            f"CREATE INDEX {how}IF NOT EXISTS {name}_{column} ON {name}({column}, id) INCLUDE (class)"
+            f"CREATE INDEX {how}IF NOT EXISTS {name}_{column} ON {name}({column}, id) INCLUDE (class{also})"
             f" WHERE {column} IS NOT NULL"
         )
 

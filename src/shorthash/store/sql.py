@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL share: connections, the tables of a collection, and search ring by ring.
+"""What SQLite and PostgreSQL share: the tables of a collection, and search ring by ring.
 
 ::
 
@@ -17,12 +17,8 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import threading
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import comb
 from typing import Any, Self
@@ -33,6 +29,8 @@ from numpy.typing import NDArray
 from shorthash.codes import ball_size
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
 from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind, shuffle_keys
+from shorthash.index.results import Probes
+from shorthash.store.connection import Connection
 from shorthash.store.items import (
     Items,
     Row,
@@ -44,6 +42,7 @@ from shorthash.store.items import (
     check_values,
     distances_of,
     from_signed,
+    read_posteriors,
     ring_codes,
 )
 
@@ -125,72 +124,6 @@ class CollectionInfo:
 COLUMNS = [column.name for column in fields(CollectionInfo)][:-1]
 
 
-class Connection(ABC):
-    """A connection to a database and its lock; a forked process gets a connection of its own."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._inherited: list[Any] = []
-        with self.explained():
-            self._connect()
-
-    @abstractmethod
-    def _open(self) -> Any:
-        """A new connection of the database library."""
-
-    @abstractmethod
-    def explained(self) -> AbstractContextManager[None]:
-        """Turn errors of the database into errors of shorthash."""
-
-    @abstractmethod
-    def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement with ``?`` for every value, and return its rows."""
-
-    @abstractmethod
-    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for every row of values."""
-
-    @abstractmethod
-    def _in_transaction(self) -> bool: ...
-
-    def _connect(self) -> None:
-        self.raw = self._open()
-        self._process = os.getpid()
-        weakref.finalize(self, _close_in, self._process, self.raw)
-
-    def close(self) -> None:
-        """Close the connection."""
-        with self.lock:
-            self.raw.close()
-
-    @contextmanager
-    def statements(self) -> Iterator[Callable[..., list[Any]]]:
-        """The function ``run``, for statements that are transactions of their own."""
-        with self.lock, self.explained():
-            if self._process != os.getpid():
-                self._inherited.append(self.raw)  # closing it here would disturb the parent
-                self._connect()
-            yield self.run
-
-    @contextmanager
-    def transaction(self, begin: str) -> Iterator[None]:
-        """A transaction; everything in it is undone if it raises."""
-        with self.statements():
-            self.run(begin)
-            try:
-                yield
-                self.run("COMMIT")
-            finally:
-                if self._in_transaction():
-                    self.run("ROLLBACK")
-
-
-def _close_in(process: int, connection: Any) -> None:
-    """Close a connection in the process that opened it, not in a fork."""
-    if os.getpid() == process:
-        connection.close()
-
-
 class Session(ABC):
     """One transaction, or one snapshot, of one collection; subclasses hold what their SQL dialect does differently.
 
@@ -207,6 +140,7 @@ class Session(ABC):
 
     owner = "Store"  # the class that errors name
     begin_reading = begin_writing = "BEGIN"
+    bytes_type = "BLOB"
     locking = ""  # appended to a SELECT to lock out other writers
 
     def __init__(self, connection: Connection, name: str, version: Version | None, *, writing: bool = False) -> None:
@@ -220,6 +154,11 @@ class Session(ABC):
         other = copy.copy(self)
         other._version = version
         return other
+
+    @property
+    def name(self) -> str:
+        """The table of the collection."""
+        return self._name
 
     @property
     def version(self) -> Version:
@@ -254,6 +193,14 @@ class Session(ABC):
         """A field of the metadata, or the class, has one of some values."""
 
     @abstractmethod
+    def probe_rows(self, probes: Probes) -> Clause:
+        """A query for the rows (query_no, probe_no, cell, share) of ``probes``, all of them in a few parameters."""
+
+    @abstractmethod
+    def has_column(self, column: str) -> bool:
+        """Whether the table has a column."""
+
+    @abstractmethod
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order; if ``several`` codes are probed, the B-tree does not give that order."""
 
@@ -276,6 +223,18 @@ class Session(ABC):
     def set_id_kind(self, kind: str) -> None:  # noqa: B027
         """Prepare for ids of another kind; the collection is empty."""
 
+    def has_posteriors(self) -> bool:
+        """Whether the table has a column of compact posteriors; remembered, as it is never dropped."""
+        known = self.connection.with_posteriors
+        if self._name not in known and self.has_column("posterior"):
+            known.add(self._name)
+        return self._name in known
+
+    def add_posteriors(self) -> None:
+        """Add the column of compact posteriors to a table that an older version made."""
+        if not self.has_posteriors():
+            self.run(f"ALTER TABLE {self._name} ADD COLUMN posterior {self.bytes_type}")
+
     def set_dimension(self, dimension: int) -> None:  # noqa: B027
         """Prepare for vectors; the collection has none yet."""
 
@@ -289,6 +248,10 @@ class Session(ABC):
             if self._known is None:
                 raise InvalidInput(f"There is no collection {self._name!r} any more; another process dropped it.")
         return self._known
+
+    def score_column(self, vector: NDArray[np.float32], metric: str) -> Clause | None:  # noqa: ARG002
+        """The score of an item's vector where the database computes it; None where it does not."""
+        return None
 
     def has_catalogue(self) -> bool:
         """Whether the database has the tables of facts about collections."""
@@ -361,8 +324,9 @@ class Session(ABC):
             ids = as_ids_array([], self.collection.id_kind)
         among, values = self.among_ids(ids)
         column = self.version.column
+        posterior = "posterior" if self.has_posteriors() else "NULL"
         rows = self.run(
-            f"SELECT id, {column}, class, metadata, {self.vector_column} FROM {self._name}"
+            f"SELECT id, {column}, class, metadata, {self.vector_column}, {posterior} FROM {self._name}"
             f" WHERE {among} AND {column} IS NOT NULL",
             values,
         )
@@ -372,6 +336,7 @@ class Session(ABC):
             [row[2] for row in rows],
             [_as_metadata(row[3]) for row in rows],
             self.read_vectors([row[4] for row in rows]) if self.collection.dimension else None,
+            read_posteriors([row[5] for row in rows]),
         )
 
     def lacking(self, target: Version, after: Any, limit: int) -> list[Any]:
@@ -525,7 +490,7 @@ class Session(ABC):
 
     def count(self, conditions: list[Clause]) -> int:
         """How many items have a code and fulfil all conditions."""
-        condition, values = _all_of([self._has_code, *conditions])
+        condition, values = all_of([self._has_code, *conditions])
         return int(self.run(f"SELECT count(*) FROM {self._name} WHERE {condition}", values)[0][0])
 
     @property
@@ -535,11 +500,12 @@ class Session(ABC):
     def _select(self, conditions: list[Clause], column: str) -> Clause:
         """A query for id, code and another column of items that fulfil all conditions."""
         columns = ", ".join(["id", self.version.column, *([column] if column else [])])
-        condition, values = _all_of(conditions)
+        condition, values = all_of(conditions)
         return f"SELECT {columns} FROM {self._name} WHERE {condition}", values
 
 
-def _all_of(conditions: list[Clause]) -> Clause:
+def all_of(conditions: list[Clause]) -> Clause:
+    """All of some conditions."""
     return " AND ".join(sql for sql, _ in conditions), [value for _, values in conditions for value in values]
 
 

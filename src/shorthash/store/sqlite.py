@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.index.items import AnyIds, find_ids
+from shorthash.index.results import Probes
 from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
 from shorthash.store.base import Store
+from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name
-from shorthash.store.items import Scalar, as_json_list
-from shorthash.store.sql import CATALOGUE, Clause, CollectionInfo, Connection, Session, Version, check_free
+from shorthash.store.items import Scalar, as_json_list, probe_columns
+from shorthash.store.sql import CATALOGUE, Clause, CollectionInfo, Session, Version, check_free
 
 BUSY_SECONDS = 30  # how long to wait for another process that writes
 SETTINGS = (
@@ -297,6 +299,15 @@ class SQLiteSession(Session):
         parts = [_class_is(value) if field == "class" else _field_is(field, value) for value in values]
         return f"({' OR '.join(sql for sql, _ in parts) or '0'})", [v for _, given in parts for v in given]
 
+    def probe_rows(self, probes: Probes) -> Clause:
+        """A query for the rows of ``probes``, all of them in one parameter."""
+        columns = ", ".join(f"json_extract(value, '$[{i}]')" for i in range(4))
+        return f"SELECT {columns} FROM json_each(?)", [as_json_list(list(zip(*probe_columns(probes), strict=True)))]
+
+    def has_column(self, column: str) -> bool:
+        """Whether the table has a column."""
+        return bool(self.run("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", [self._name, column]))
+
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order."""
         return f"{sql} ORDER BY {'+' if several else ''}{column}"  # with a plus the planner sorts what it found
@@ -361,7 +372,7 @@ class SQLiteSession(Session):
         check_free(self.run("SELECT 1 FROM sqlite_master WHERE name IN (?, ?)", [name, f"{name}_vectors"]), name)
         self.run(
             f"CREATE TABLE {name}(id NOT NULL PRIMARY KEY, place INTEGER NOT NULL, class, metadata TEXT, slot INTEGER,"
-            f" {version.column} INTEGER) WITHOUT ROWID"
+            f" posterior BLOB, {version.column} INTEGER) WITHOUT ROWID"
         )
         self.run(f"CREATE TABLE {name}_vectors(slot INTEGER PRIMARY KEY, vector BLOB NOT NULL)")
         self._create_index(version)
@@ -404,7 +415,8 @@ class SQLiteSession(Session):
     def _create_index(self, version: Version) -> None:
         """The B-tree that searches probe; it holds all they read, and its rows are in bucket order."""
         name, column = self._name, version.column
-        self.run(f"CREATE INDEX {name}_{column} ON {name}({column}, id, class, slot) WHERE {column} IS NOT NULL")
+        also = ", posterior" if self.has_posteriors() else ""
+        self.run(f"CREATE INDEX {name}_{column} ON {name}({column}, id, class, slot{also}) WHERE {column} IS NOT NULL")
 
 
 SQLiteStore._session_type = SQLiteSession

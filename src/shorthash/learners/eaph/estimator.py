@@ -442,9 +442,16 @@ class EAPH(SupervisedHasher):
         sets share a label. Searching cells in the order of it finds more than searching them by Hamming distance, with
         the same codes in the database; ``cells_`` names the columns.
         """
-        rel = self._relevance()
-        right = self.profiles_ if rel is None else self.profiles_ @ rel.T
-        return np.concatenate([np.asarray(P, dtype=np.float64) @ right.T for P in self._posteriors(X)])
+        return np.asarray(self.wanted(X) @ self.profiles_.T)
+
+    def wanted(self, X: ArrayLike) -> Floats:
+        r"""The probability that an item with a label set is relevant, (n_samples, n_label_sets): :math:`p(x) R`.
+
+        Equal to ``predict_proba`` where every row has one label. Its product with the posterior of an item is the
+        probability that the item is relevant.
+        """
+        P, rel = self.predict_proba(X), self._relevance()
+        return P if rel is None else P @ rel
 
     def probes(self, X: ArrayLike, n_probes: int) -> PackedCodes:
         """The codes to look up for every row, those with the largest expected share of relevant items first.

@@ -1,0 +1,354 @@
+"""Searcher: one call from feature rows to answers; Hamming rings, learned probes and re-ranking are its policies."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shorthash._types import Codes, Floats, PackedCodes
+from shorthash._validation import check_choice, check_count
+from shorthash.codes import as_packed, ball_size
+from shorthash.errors import InvalidInput
+from shorthash.index import BucketIndex, HammingIndex, LookupResult, MemoryIndex, Probes
+from shorthash.index.base import check_k
+from shorthash.index.items import AnyIds, as_ids, best_order
+from shorthash.index.kernels import ball
+from shorthash.retrieval.answers import Answers
+from shorthash.retrieval.posteriors import PosteriorTable, compact_posteriors, entry_bytes, score_posteriors
+from shorthash.store.base import Store
+
+RERANKS = ("posterior", "cosine")
+VECTOR_TYPES = ("float16", "float32")
+RERANK_RADIUS = 2  # of the ball that is re-ranked if neither probes nor a radius is given
+MOST_CELLS = 100_000  # cells of a ball that are worth a list
+ENOUGH = 2.0  # with probes="auto", relevant items to expect, in multiples of k
+LEAST_SHARE = 0.02  # with probes="auto", the share below which a cell is not worth a look
+
+
+class Searcher:
+    """Search with feature rows: a fitted hasher, and an index or a store that holds the codes of the items.
+
+    With ``probes`` a search looks up the cells that hold the largest expected share of relevant items, which a hasher
+    with posteriors (``EAPH``) has learned; without, it looks at Hamming rings around the query's code. ``rerank``
+    orders what it finds: by "posterior", the probability that an item is relevant, or by "cosine" between vectors.
+
+    Parameters
+    ----------
+    hasher : a fitted hasher or pipeline
+    index : an index or a store with the codes of the hasher; None: a new ``BucketIndex``
+    posterior_bytes : bytes per item that ``add`` keeps of its posterior, for ``rerank="posterior"``; 0 keeps none
+    vectors : "float16" or "float32" if ``add`` keeps the rows, for ``rerank="cosine"``; None keeps none. A store keeps
+        float32
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shorthash import EAPH, Searcher
+    >>> X, y = load_iris(return_X_y=True)
+    >>> searcher = Searcher(EAPH(n_bits=4, random_state=0).fit(X, y)).add(X)
+    >>> found = searcher.search(X[:1], k=10, probes=2, rerank="posterior")
+    >>> set(y[found.ids].tolist()), found.n_cells.tolist()
+    ({0}, [2])
+    """
+
+    def __init__(
+        self,
+        hasher: Any,
+        index: HammingIndex | None = None,
+        *,
+        posterior_bytes: int = 8,
+        vectors: str | None = None,
+    ) -> None:
+        self.hasher, self.learner = hasher, hasher.steps[-1][1] if hasattr(hasher, "steps") else hasher
+        n_bits = int(self.learner.n_bits)
+        self.index = BucketIndex(n_bits) if index is None else index
+        if self.index.n_bits != n_bits:
+            raise InvalidInput(
+                f"The codes of {type(self.learner).__name__} have {n_bits} bits, those of the index "
+                f"{self.index.n_bits}; use the hasher that encoded the items."
+            )
+        if vectors is not None:
+            check_choice(vectors, "vectors", "Searcher", VECTOR_TYPES)
+        self.vectors = vectors
+        self.posterior_bytes = check_count(posterior_bytes, "posterior_bytes", "Searcher", low=0)
+        if self.posterior_bytes and self.has_posteriors:
+            entry = entry_bytes(self._profiles.shape[1])
+            check_count(self.posterior_bytes, "posterior_bytes", "Searcher", low=entry)
+        self._posteriors = PosteriorTable()
+        self._writing = threading.RLock()
+
+    @property
+    def has_posteriors(self) -> bool:
+        """Whether the hasher knows which cells hold relevant items, as EAPH does."""
+        return hasattr(self.learner, "wanted")
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def add(self, X: ArrayLike, ids: ArrayLike | None = None, **more: Any) -> Self:
+        """Encode rows and add them, with what re-ranking needs.
+
+        Parameters
+        ----------
+        X : (n, n_features) feature rows
+        ids : (n,) integers or strings not yet in the index; None numbers the items
+        **more : ``classes`` and ``metadata`` of the items, if the index is a store
+        """
+        rows = np.asarray(X)
+        codes = (
+            np.asarray(self.hasher.transform(rows)) if len(rows) else np.empty((0, self.index.n_bits), dtype=np.int8)
+        )
+        if self.vectors is not None:
+            more["vectors"] = rows.astype(self.vectors)
+        keeps = bool(self.posterior_bytes) and self.has_posteriors and len(rows) > 0
+        if isinstance(self.index, Store):
+            self.index.add(codes, ids, posteriors=self.compact(rows) if keeps else None, **more)
+            return self
+        with self._writing:
+            self.index.add(codes, ids, **more)
+            if keeps:
+                self._posteriors.add(self.index.ids[-len(rows) :], self.compact(rows))
+        return self
+
+    def remove(self, ids: ArrayLike) -> Self:
+        """Remove items, all or none; an id that is not in the index is an error."""
+        with self._writing:
+            self.index.remove(ids)
+            self._posteriors.remove(as_ids(ids, "Searcher.remove"))
+        return self
+
+    def compact(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Compact posteriors of rows, (n, posterior_bytes)."""
+        self._check_posteriors("compact")
+        return compact_posteriors(self.learner.predict_proba(self._features(X)), self.posterior_bytes)
+
+    def keep_posteriors(self, ids: ArrayLike, X: ArrayLike) -> Self:
+        """Keep the posteriors of items that were added to the index (in memory) by other means.
+
+        Parameters
+        ----------
+        ids : (n,) ids of the items
+        X : (n, n_features) their rows
+        """
+        with self._writing:
+            self._posteriors.add(as_ids(ids, "Searcher.keep_posteriors"), self.compact(X))
+        return self
+
+    def search(
+        self,
+        X: ArrayLike,
+        k: int = 10,
+        *,
+        probes: int | str | None = None,
+        radius: int | None = None,
+        rerank: str | None = None,
+        where: Any = None,
+        enough: float | None = None,
+        least_share: float | None = None,
+    ) -> Answers:
+        """Find the k best items of every query.
+
+        Parameters
+        ----------
+        X : (n_queries, n_features) feature rows
+        k : number of items to find, at least 1
+        probes : how many cells to look up, those with the largest expected share of relevant items first; "auto": as
+            many as it takes to expect 2 k relevant items, none with an expected share below 0.02. None: Hamming rings
+        radius : largest Hamming distance of the rings, without ``probes``; None: as far as it takes to find k items, or
+            2 with ``rerank``
+        rerank : order what was looked at by "posterior" or by "cosine"; None: by the expected share of the cell (by the
+            ring), then by id
+        where : only these items may be found: what the index or store takes
+        enough : look up no further cell once so many relevant items are expected; None: no limit ("auto": 2 k)
+        least_share : look up no cell with a smaller expected share of relevant items, but always the first; None: 0
+            ("auto": 0.02)
+        """
+        owner = "Searcher.search"
+        k, rerank = check_k(k, owner), self._check_policy(probes, radius, rerank, owner)
+        rows = np.asarray(X)
+        if probes is None:
+            return self._in_rings(rows, k, radius, rerank, where)
+        self._check_posteriors("probes")
+        n_probes = self._n_probes(probes)
+        if probes == "auto":
+            enough = ENOUGH * k if enough is None else enough
+            least_share = LEAST_SHARE if least_share is None else least_share
+        wanted = self.learner.wanted(self._features(rows))
+        shares = wanted @ self._profiles.T
+        given = self._learned(shares, n_probes, least_share or 0.0, np.inf if enough is None else float(enough))
+        found = self._look(given, rows, rerank, where)
+        recall = self._expected_recall(given, found, shares, where)
+        return self._ordered(found, given, given.shares.astype(np.float32), wanted, k, rerank, recall)
+
+    def _check_policy(self, probes: int | str | None, radius: int | None, rerank: str | None, owner: str) -> str | None:
+        if rerank is not None:
+            check_choice(rerank, "rerank", owner, RERANKS)
+        if rerank == "posterior":
+            self._check_posteriors("rerank='posterior'")
+        if radius is not None:
+            if probes is not None:
+                raise InvalidInput(f"{owner} takes probes or a radius. Got both; leave one out.")
+            check_count(radius, "radius", owner, low=0)
+        return rerank
+
+    def _check_posteriors(self, what: str) -> None:
+        if not self.has_posteriors:
+            raise InvalidInput(
+                f"{what} needs a hasher that has learned posteriors, such as EAPH. Got {type(self.learner).__name__}; "
+                "search Hamming rings instead, or fit method 'auto'."
+            )
+
+    def _n_probes(self, probes: int | str) -> int:
+        if probes == "auto":
+            return len(self.learner.cells_)
+        if isinstance(probes, str):
+            raise InvalidInput(f"The 'probes' of Searcher.search must be a number, 'auto' or None. Got {probes!r}.")
+        return min(check_count(probes, "probes", "Searcher.search"), len(self.learner.cells_))
+
+    def _features(self, X: ArrayLike) -> Any:
+        """Rows as the learner takes them."""
+        return self.hasher[:-1].transform(X) if len(getattr(self.hasher, "steps", ())) > 1 else X
+
+    @property
+    def _profiles(self) -> Floats:
+        return np.asarray(self.learner.profiles_)
+
+    def _learned(self, shares: Floats, n_probes: int, least_share: float, enough: float) -> Probes:
+        """The cells with the largest shares of every query."""
+        taken = [_largest(row, n_probes, least_share) for row in shares]
+        offsets = np.cumsum([0, *map(len, taken)], dtype=np.int64)
+        cells = np.concatenate([np.empty(0, dtype=np.intp), *taken])
+        rows = np.repeat(np.arange(len(shares)), np.diff(offsets))
+        return Probes(np.asarray(self.learner.cells_)[cells], shares[rows, cells], offsets, enough)
+
+    def _look(self, probes: Probes, rows: NDArray[Any], rerank: str | None, where: Any) -> LookupResult:
+        stored = rerank == "posterior" and isinstance(self.index, Store)
+        if rerank == "posterior" and not stored and len(self.index) and not len(self._posteriors):
+            raise InvalidInput(
+                "No posterior of an item is known; add items by Searcher.add, or call keep_posteriors(ids, X)."
+            )
+        return self.index.lookup(probes, where=where, vectors=rows if rerank == "cosine" else None, posteriors=stored)
+
+    def _in_rings(self, rows: NDArray[Any], k: int, radius: int | None, rerank: str | None, where: Any) -> Answers:
+        codes, n_bits = as_packed(self._encode(rows), self.index.n_bits), self.index.n_bits
+        if rerank is None and radius is None:
+            return self._nearest(codes, k, where)
+        radius = min(RERANK_RADIUS if radius is None else radius, n_bits)
+        if ball_size(n_bits, radius) > MOST_CELLS:
+            raise InvalidInput(
+                f"A ball of radius {radius} has {ball_size(n_bits, radius)} codes of {n_bits} bits, more than "
+                f"{MOST_CELLS}; take a smaller radius, or search the index itself."
+            )
+        masks = ball(self.index.n_bits, radius)[0]
+        cells = (codes.astype(np.uint64)[:, None] ^ masks).astype(codes.dtype)
+        distances = -np.bitwise_count(masks).astype(np.float32)
+        offsets = np.arange(len(codes) + 1) * len(masks)
+        wanted = self.learner.wanted(self._features(rows)) if self.has_posteriors else None
+        shares = np.zeros(cells.shape) if wanted is None else self._shares_of(cells, wanted)
+        probes = Probes(cells.ravel(), shares.ravel(), offsets)
+        found = self._look(probes, rows, rerank, where)
+        recall = np.full(len(codes), np.nan)
+        return self._ordered(found, probes, np.tile(distances, len(codes)), wanted, k, rerank, recall)
+
+    def _nearest(self, codes: PackedCodes, k: int, where: Any) -> Answers:
+        """The k nearest items by Hamming distance, then id, however far they are."""
+        top, m = self.index.search(codes, k, where=where), len(codes)
+        n_bits, width = self.index.n_bits, top.ids.shape[1]
+        reach = top.distances[:, -1].tolist() if width else [n_bits] * m
+        return Answers(
+            top.ids.reshape(-1),
+            -top.distances.reshape(-1).astype(np.float32),
+            np.arange(m + 1) * width,
+            np.array([ball_size(n_bits, r) for r in reach], dtype=np.int64),
+            np.full(m, width),
+            np.full(m, np.nan),
+            np.full(m, np.nan),
+        )
+
+    def _encode(self, rows: NDArray[Any]) -> Codes:
+        return np.asarray(self.hasher.transform(rows)) if len(rows) else np.empty((0, self.index.n_bits), dtype=np.int8)
+
+    def _shares_of(self, cells: PackedCodes, wanted: Floats) -> Floats:
+        """Expected shares of relevant items in cells, (n_queries, n); the prior where no training row is."""
+        order = np.argsort(self.learner.cells_, kind="stable")
+        known = np.asarray(self.learner.cells_)[order]
+        places = np.minimum(np.searchsorted(known, cells), len(known) - 1)
+        shares = np.take_along_axis(wanted @ self._profiles[order].T, places, 1)
+        prior = wanted @ self._profiles.mean(axis=0)
+        return np.asarray(np.where(known[places] == cells, shares, prior[:, None]))
+
+    def _expected_recall(self, probes: Probes, found: LookupResult, shares: Floats, where: Any) -> Floats:
+        """Share of the relevant items that the cells looked up hold, by the sizes of all cells."""
+        if not isinstance(self.index, MemoryIndex):
+            return np.full(len(probes), np.nan)
+        sizes = self.index.counts(np.asarray(self.learner.cells_), 0, where=where)
+        total = shares @ sizes
+        rows = np.repeat(np.arange(len(probes)), np.diff(found.offsets))
+        held = np.bincount(rows, weights=probes.shares[probes.offsets[rows] + found.places], minlength=len(probes))
+        return np.asarray(np.divide(held, total, out=np.full(len(probes), np.nan), where=total > 0))
+
+    def _ordered(
+        self,
+        found: LookupResult,
+        probes: Probes,
+        by_cell: NDArray[np.float32],
+        wanted: Floats | None,
+        k: int,
+        rerank: str | None,
+        recall: Floats,
+    ) -> Answers:
+        """The k best of the items looked at; ``by_cell`` is the score of an item of every cell without ``rerank``."""
+        taken, scores, expected = [], [], np.full(len(probes), np.nan)
+        of_item = np.repeat(probes.offsets[:-1], found.counts) + found.places
+        rows = found.posteriors if found.posteriors is not None else self._rows_for(found.ids, rerank)
+        for query in range(len(probes)):
+            a, b = found.offsets[query], found.offsets[query + 1]
+            score = by_cell[of_item[a:b]] if rerank is None else _scores(found, rows, wanted, query)
+            known = np.flatnonzero(score > -np.inf)
+            order = known[best_order(score[known], found.ids[a:b][known], k)]
+            best, own = a + order, score[order]
+            taken.append(best)
+            scores.append(own)
+            if wanted is not None and len(best):
+                expected[query] = own.mean() if rerank == "posterior" else probes.shares[of_item[best]].mean()
+        flat = np.concatenate([np.empty(0, dtype=np.int64), *taken])
+        return Answers(
+            found.ids[flat],
+            np.concatenate([np.empty(0, dtype=np.float32), *scores]).astype(np.float32),
+            np.cumsum([0, *map(len, taken)], dtype=np.int64),
+            found.n_cells,
+            found.counts,
+            expected,
+            recall,
+            probes.cells[of_item[flat]],
+            probes,
+        )
+
+    def _rows_for(self, ids: AnyIds, rerank: str | None) -> NDArray[np.uint8] | None:
+        return self._posteriors.take(ids) if rerank == "posterior" else None
+
+
+def _scores(
+    found: LookupResult, rows: NDArray[np.uint8] | None, wanted: Floats | None, query: int
+) -> NDArray[np.float32]:
+    """Scores of the items of one query: by posteriors if there are ``rows`` of them, else those of the vectors."""
+    part = slice(found.offsets[query], found.offsets[query + 1])
+    if rows is not None and wanted is not None:
+        return score_posteriors(rows[part], wanted[query])
+    if found.scores is None:
+        return np.full(part.stop - part.start, -np.inf, dtype=np.float32)  # a store without any posterior
+    return found.scores[part]
+
+
+def _largest(shares: Floats, n: int, least: float) -> NDArray[np.intp]:
+    """The n cells with the largest shares, of at least ``least`` except the first; equal ones by number."""
+    if n < len(shares):
+        bound = np.partition(shares, len(shares) - n)[len(shares) - n]
+        some = np.flatnonzero(shares >= bound)
+    else:
+        some = np.arange(len(shares))
+    order = some[np.argsort(-shares[some], kind="stable")][:n]
+    return order[: max(1, int(np.count_nonzero(shares[order] >= least)))]
