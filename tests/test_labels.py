@@ -147,6 +147,11 @@ def test_pairs_with_missing_labels():
     first, second = group_label_pair(["x", None], ["y", "", "x"], owner="test")
     assert first.rows[first.ids].tolist() == [[1, 0], [0, 0]]
     assert second.rows[second.ids].tolist() == [[0, 1], [0, 0], [1, 0]]
+    first, second = group_label_pair(np.array([None, None]), ["y", "x"], owner="test")
+    assert first.rows[first.ids].tolist() == [[0, 0], [0, 0]]
+    assert second.rows[second.ids].tolist() == [[0, 1], [1, 0]]
+    first, second = group_label_pair(["y", "x"], np.array([], dtype=object), owner="test")
+    assert (first.ids.tolist(), len(second.ids)) == ([1, 0], 0)
 
 
 @pytest.mark.parametrize(

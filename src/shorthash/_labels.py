@@ -117,6 +117,10 @@ def group_label_pair(y: ArrayLike, z: ArrayLike, *, owner: str) -> tuple[LabelGr
     if first.names is not None or second.names is not None:  # sets of labels, and classes as sets of one
         first, second = _over_the_same_names(first, second, owner)
     a, b = first.values, second.values
+    if b.ndim == 1 and second.missing.all():  # no label, so of no type
+        b = np.zeros(len(b), dtype=a.dtype if a.ndim == 1 else b.dtype)
+    elif a.ndim == 1 and first.missing.all():
+        a = np.zeros(len(a), dtype=b.dtype if b.ndim == 1 else a.dtype)
     if a.ndim != b.ndim:
         raise InvalidInput(
             f"Labels of {owner} must be of one form, but the two sides have shapes {a.shape} and {b.shape}; "

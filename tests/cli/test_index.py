@@ -187,7 +187,7 @@ def test_an_index_is_not_overwritten_by_accident(run, place, tmp_path):
         (["build", "X.npy", "--index", "new", "--model", "model", "--bits", "2"], "leave out --bits"),
         (
             ["add", "index", "--index", "index", "--ids", "ids.npy"],
-            "ROWS is an index; leave out --model",
+            "ROWS is an index; leave out all options",
         ),
         (["remove", "--index", "index"], "Give either the ids to remove, or a file of them with --ids"),
         (["remove", "a", "--index", "index"], "The ids are integers. Got a instead"),

@@ -14,7 +14,7 @@ from shorthash.methods import RECIPES
 COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "advise", "compare", "index", "sql"]
 COMMANDS += ["images", "serve", "sums", "datasets", "bench", "report"]
 GROUPS = {
-    "index": ["build", "add", "remove", "search", "stats", "export"],
+    "index": ["build", "add", "upsert", "remove", "search", "stats", "export"],
     "sums": ["collect", "merge", "subtract", "show", "fit"],
     "images": ["fit", "search", "add", "remove", "info"],
     "bench": ["run", "list", "status"],
@@ -148,8 +148,8 @@ BAD = {
     "text in a CSV": (
         ["fit", "text.csv", "names.npy", "-o", "m"],
         (
-            "text.csv, line 3, column 2 holds the text 'cat', but every cell must be a number; drop this column or "
-            "turn it into numbers (labels belong in a separate file)."
+            "text.csv, line 3, column 2 holds the text 'cat', but every cell must be a number; say what is what "
+            "by --id, --label, --features."
         ),
     ),
     "NaN": (
@@ -183,8 +183,8 @@ BAD = {
     "unlabelled row": (
         ["fit", "X.npy", "unlabelled.npy", "-o", "m", "--method", "rslh", "--anchors", "9"],
         (
-            "The label matrix of RSLH has 1 all-zero rows (first: 7), but every sample needs at least one label; "
-            "drop those rows (a learner does so with --set drop_unlabelled=true)."
+            "1 of 60 samples of RSLH have no label (first: 7; all-zero rows of the label matrix), but every sample "
+            "needs one; fit drops them with --set drop_unlabelled=true."
         ),
     ),
     "refused by scikit-learn": (
@@ -218,7 +218,7 @@ BAD = {
     ),
     "codes of unknown length": (
         ["evaluate", "--codes", "--query", "codes.npy", "--query-labels", "names.npy"],
-        "Codes in codes.npy are packed integers, which do not show their length; give the number of bits.",
+        "Codes in codes.npy are packed integers, which do not show their length; give it by --bits.",
     ),
     "neither model nor codes": (
         ["evaluate", "--query", "X.npy", "--query-labels", "names.npy"],

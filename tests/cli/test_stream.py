@@ -87,7 +87,10 @@ def test_errors(run, shards):
         (["fit", "shards", "--label", "name", "-o", "m"], "has no column 'name'; it has x0, x1, x2, x3, animal"),
         (["fit", "X.npy", "names.npy", "--stream", "--method", "ksh", "-o", "m"], "needs all its rows at once"),
         (["encode", "model", "shards", "-o", "c.npy"], "column 'animal' holds string"),
-        (["encode", "model", "shards", "--label", "x0", "--label", "animal", "-o", "c.npy"], "say which columns"),
+        (
+            ["encode", "model", "shards", "--label", "x0", "--label", "animal", "-o", "c.npy"],
+            "name its columns by --id, --label or --features",
+        ),
     ):
         outcome = run(*arguments)
         assert outcome.status == 2, arguments

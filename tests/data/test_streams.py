@@ -162,7 +162,7 @@ def test_errors_of_arrays_and_tables(tmp_path, file):
         ArrayStream(X, y[:3])
     with pytest.raises(InvalidInput, match=r"\(n_rows, n_columns\)"):
         ArrayStream(y)
-    with pytest.raises(InvalidInput, match="Only a table has a column 'label'"):
+    with pytest.raises(InvalidInput, match="Only a table has columns with names"):
         as_stream(X, label="label")
     with pytest.raises(DataFileError, match="There is no file or folder"):
         as_stream(tmp_path / "none.parquet")
@@ -185,7 +185,7 @@ def test_errors_of_arrays_and_tables(tmp_path, file):
     with pytest.raises(DataFileError, match="holds no rows"):
         as_stream(tmp_path / "bare.parquet")
     np.save(tmp_path / "X.npy", X)
-    with pytest.raises(InvalidInput, match="is not a table, so it has no column 'label'"):
+    with pytest.raises(InvalidInput, match=r"is not a table of \.parquet.*, so it has no column 'label'"):
         as_stream(tmp_path / "X.npy", label="label")
 
 

@@ -8,10 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Features, Radius, Seed, argument, flag, option, parse_numbers
-from shorthash.cli.search import check_bits, load_model, read_codes
+from shorthash.cli.fit import read_training
+from shorthash.cli.options import (
+    AsJson,
+    FeatureColumns,
+    Features,
+    IdColumn,
+    LabelColumns,
+    Radius,
+    Seed,
+    Separator,
+    argument,
+    flag,
+    option,
+    parse_numbers,
+    table_columns,
+)
+from shorthash.cli.search import CodedRows, check_bits, load_model, read_rows
 
 if TYPE_CHECKING:
+    from shorthash._types import Labels
+    from shorthash.data.tables import Columns
     from shorthash.evaluation.scores import Scores
     from shorthash.lab.advice import Advice
     from shorthash.lab.tables import Table
@@ -21,7 +38,7 @@ BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_ra
 
 def evaluate(
     query: Annotated[Path, option("--query", "FILE", "Queries.")],
-    query_labels: Annotated[Path, option("--query-labels", "FILE", "Labels of the queries.")],
+    query_labels: Annotated[Path | None, option("--query-labels", "FILE", "Labels of the queries.")] = None,
     database: Annotated[
         Path | None, option("--database", "FILE", "Rows to rank.", "for each query, the other queries")
     ] = None,
@@ -38,12 +55,17 @@ def evaluate(
     ] = "shorthash",
     bounds: Annotated[bool, flag("--bounds", "Show the mAP of the worst and the best order of ties.")] = False,
     by_class: Annotated[bool, flag("--by-class", "Show scores for every class of queries.")] = False,
+    id_column: IdColumn = None,
+    label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
+    separator: Separator = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute retrieval scores of codes, with exact treatment of ties.
 
     With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
-    distance (--ties expected); --bounds shows the lowest and the highest score that an order can give.
+    distance (--ties expected); --bounds shows the lowest and the highest score that an order can give. Labels are
+    files, or the column --label of tables.
 
     \b
     Examples:
@@ -52,25 +74,25 @@ def evaluate(
       shorthash evaluate --codes --bits 8 --query q.npy --query-labels yq.npy \\
           --database db.npy --database-labels yd.npy --json
     """
-    from shorthash.data.files import read_labels
     from shorthash.evaluation.scores import evaluate as score
 
-    if (database is None) != (database_labels is None):
+    if not label and (database is None) != (database_labels is None):
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
     if codes == (model is not None):
         raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
     check_bits(bits, model)
     hasher = None if model is None else load_model(model)
+    columns = table_columns(id_column, label, feature_columns, separator)
     with output.progress() as step:
-        query_codes = read_codes(query, hasher, step, bits)
-        database_codes = None if database is None else read_codes(database, hasher, step, bits)
+        queries = read_rows(query, hasher, step, bits, columns)
+        items = None if database is None else read_rows(database, hasher, step, bits, columns)
         step("scoring", 0, 0)
-        labels = read_labels(query_labels)
+        labels = _labels_of(queries, query_labels, "--query-labels")
         scores = score(
-            query_codes,
+            queries.codes,
             labels,
-            database_codes,
-            None if database_labels is None else read_labels(database_labels),
+            None if items is None else items.codes,
+            None if items is None else _labels_of(items, database_labels, "--database-labels"),
             convention=convention,
             ties=ties,
             radius=radius,
@@ -83,6 +105,17 @@ def evaluate(
         data["by_class"] = {str(label): {name: classes[name][label] for name in BY_CLASS} for label in classes["map"]}
         tables.append(_scores_by_class(classes, scores, bounds))
     output.show(data, _score_facts(scores, bounds), tables, as_json=as_json)
+
+
+def _labels_of(rows: CodedRows, file: Path | None, name: str) -> Labels:
+    """Labels from a file, or from the column of a table."""
+    from shorthash.data.files import read_labels
+
+    if file is not None:
+        return read_labels(file)
+    if rows.labels is None:
+        raise typer.BadParameter(f"labels are missing; give {name}, or the column --label of a table")
+    return rows.labels
 
 
 def _score_facts(scores: Scores, bounds: bool) -> dict[str, str]:
@@ -127,7 +160,7 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
 
 def advise(
     features: Features,
-    labels: Annotated[Path, argument("LABELS", "Labels, one per row.")],
+    labels: Annotated[Path | None, argument("LABELS", "Labels, one per row.")] = None,
     bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
     methods: Annotated[str, option("--methods", "NAME,...", "Methods to try; see shorthash methods.")] = "auto,rslh",
     folds: Annotated[int, option("--folds", "N", "Folds of the cross-validation.")] = 3,
@@ -135,30 +168,34 @@ def advise(
     items: Annotated[int | None, option("--items", "N", "Size of the database to plan for.", "number of rows")] = None,
     seed: Seed = 0,
     figure: Annotated[Path | None, option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")] = None,
+    id_column: IdColumn = None,
+    label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
+    separator: Separator = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend a code length for the given rows.
 
     Codes of several lengths are learned and scored by cross-validation. The table shows the expected mAP, the share of
     the database that a lookup reads, the rows per bucket and the size of the index. The shortest code whose mAP is
-    within 0.01 of the best is recommended.
+    within 0.01 of the best is recommended. Rows without a label are left out.
 
     \b
     Example:
       shorthash advise features.npy labels.npy --bits 4,8,12 --items 1000000 --figure advice.png
     """
     from shorthash._validation import require_extra
-    from shorthash.data.files import read_features, read_labels
     from shorthash.lab import advice as lab
 
     if figure is not None:
         require_extra("matplotlib", "report", "--figure")
         if figure.suffix not in (".png", ".svg"):
             raise typer.BadParameter(f"{figure} does not end in .png or .svg", param_hint="--figure")
+    rows, y = _labelled(features, labels, table_columns(id_column, label, feature_columns, separator))
     with output.progress() as step:
         advice = lab.advise(
-            read_features(features),
-            read_labels(labels),
+            rows,
+            y,
             lengths=parse_numbers(bits, "--bits") or lab.LENGTHS,
             methods=[name.strip() for name in methods.split(",")],
             n_folds=folds,
@@ -173,6 +210,14 @@ def advise(
     output.show(advice.to_dict(), {}, [advice.to_table()], notes, as_json=as_json)
 
 
+def _labelled(features: Path, labels: Path | None, columns: Columns) -> tuple[Any, Any]:
+    """Feature rows and their labels."""
+    rows, y = read_training(features, labels, columns)
+    if y is None:
+        raise typer.BadParameter("labels are missing; give a file LABELS, or the column --label of a table")
+    return rows, y
+
+
 def _draw_advice(advice: Advice, path: Path) -> Path:
     """Draw mAP by length, one curve per method."""
     from shorthash.lab.figures import TALL, WIDE, drawing, save_figure
@@ -184,7 +229,7 @@ def _draw_advice(advice: Advice, path: Path) -> Path:
 
 def compare(
     features: Features,
-    labels: Annotated[Path, argument("LABELS", "Labels, one per row, or an indicator matrix.")],
+    labels: Annotated[Path | None, argument("LABELS", "Labels, one per row, or an indicator matrix.")] = None,
     bits: Annotated[
         str | None,
         option("--bits", "N,N,...", "Code lengths.", "four, by the number of classes"),
@@ -207,6 +252,10 @@ def compare(
     radius: Radius = 2,
     seed: Seed = 0,
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
+    id_column: IdColumn = None,
+    label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
+    separator: Separator = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods on the given rows and write a report.
@@ -220,16 +269,16 @@ def compare(
       shorthash compare features.npy labels.npy
       shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
     """
-    from shorthash.data.files import read_features, read_labels
     from shorthash.lab import compare as lab
     from shorthash.methods import recipes
 
     check_report("shorthash compare", out)
     names = lab.DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))
+    rows, y = _labelled(features, labels, table_columns(id_column, label, feature_columns, separator))
     with output.progress() as step:
         result = lab.compare(
-            read_features(features),
-            read_labels(labels),
+            rows,
+            y,
             lengths=parse_numbers(bits, "--bits"),
             methods=tuple(recipes()) if names == ("all",) else names,
             n_queries=queries,

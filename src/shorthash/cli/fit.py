@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from shorthash.cli import output
 from shorthash.cli.options import (
@@ -13,15 +15,22 @@ from shorthash.cli.options import (
     AsJson,
     Bits,
     Checkpoint,
+    FeatureColumns,
+    IdColumn,
     LabelColumns,
     ModelOutput,
     Preset,
     Seed,
+    Separator,
     argument,
     flag,
     option,
     parse_settings,
+    table_columns,
 )
+
+if TYPE_CHECKING:
+    from shorthash.data.tables import Columns
 
 METHOD = "auto"  # the default method
 STREAM_METHOD = "sumeaph"  # the default among the methods that learn from sums
@@ -47,31 +56,40 @@ def fit(
         option("--set", "NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable."),
     ] = None,
     stream: Annotated[bool, flag("--stream", "Read the rows in blocks; they need not fit in memory.")] = False,
+    id_column: IdColumn = None,
     label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
+    separator: Separator = None,
     checkpoint: Checkpoint = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn codes from features and labels, and save the model.
 
-    LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. An
-    existing model at MODEL is replaced; other files are not. With --stream, rows are read in blocks, and FEATURES may
-    also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods auto,
+    LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. If
+    FEATURES is a table, its columns are named by --label, --id (not learned from) and --features. Rows without a label
+    (an empty cell) are an error; --set drop_unlabelled=true drops them, and --set drop_unlabelled=-1 also those with
+    the label -1.
+
+    An existing model at MODEL is replaced; other files are not. With --stream, rows are read in blocks, and FEATURES
+    may also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods auto,
     sumeaph, rslh, nsh and hcsdh can learn from a stream: auto reads it about 20 times, the others once or twice. A
-    folder, --label and --checkpoint imply --stream.
+    folder and --checkpoint imply --stream.
 
     \b
     Examples:
       shorthash fit train.npz train.npz -o digits.model --bits 8
+      shorthash fit items.csv --id sku --label kind --features 'emb_*' -o items.model
       shorthash fit train.npz train.npz -o digits.model --method rslh --set alpha=7
       shorthash fit shards/ --stream --label class -o digits.model --checkpoint sums.part
     """
     from shorthash.codes import code_quality
-    from shorthash.data.files import read_features, read_labels
     from shorthash.methods import make_hasher
     from shorthash.persistence import save
     from shorthash.scale import as_stream, fit_stream
 
-    streaming = stream or bool(label) or checkpoint is not None or features.is_dir()
+    columns = table_columns(id_column, label, feature_columns, separator)
+    streamed_only = features.is_dir() or features.suffix.lower() in (".arrow", ".feather")
+    streaming = stream or checkpoint is not None or streamed_only
     name = method or (STREAM_METHOD if checkpoint is not None else METHOD)
     parameters = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
     _check_method(name, parameters, labels=labels is not None or bool(label))
@@ -79,9 +97,13 @@ def fit(
     check_output(model)
     rows: Any
     if streaming:
-        rows, y = as_stream(features, labels, label=label_columns(label)), None
+        besides = [] if id_column is None else [id_column]
+        rows, y = (
+            as_stream(features, labels, label=label_columns(label), features=feature_columns, besides=besides),
+            None,
+        )
     else:
-        rows, y = read_features(features), None if labels is None else read_labels(labels)
+        rows, y = read_training(features, labels, columns)
     with output.progress() as step:
         start = time.perf_counter()
         if streaming:
@@ -101,6 +123,20 @@ def fit(
     else:
         more = output.code_facts(quality, "rows", "class" if y is None or y.ndim == 1 else "label set")
         show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
+
+
+def read_training(features: Path, labels: Path | None, columns: Columns) -> tuple[Any, Any]:
+    """Feature rows and their labels, if any, from files, or from the columns of a table."""
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.data.tables import read_table
+
+    if labels is not None and columns.label:
+        raise typer.BadParameter("give a file LABELS or a column --label, not both", param_hint="--label")
+    given = None if labels is None else read_labels(labels)
+    if not columns:
+        return read_features(features), given
+    rows = read_table(features, columns)
+    return rows.X, rows.labels if labels is None else given
 
 
 def _check_method(name: str, parameters: Iterable[str], *, labels: bool) -> None:

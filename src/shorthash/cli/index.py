@@ -10,21 +10,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Neighbours, Show, argument, flag, group, option, parse_ids
+from shorthash.cli.options import (
+    AsJson,
+    FeatureColumns,
+    FoundFile,
+    IdColumn,
+    Neighbours,
+    Show,
+    argument,
+    flag,
+    group,
+    option,
+    parse_ids,
+    table_columns,
+)
 from shorthash.cli.search import (
+    CodedRows,
     check_bits,
+    check_found_file,
     find_neighbours,
     hidden_queries,
     load_model,
+    name_queries,
     neighbour_lists,
-    read_codes,
+    read_rows,
     show_neighbours,
 )
+
+if TYPE_CHECKING:
+    from shorthash.data.tables import Columns
 
 RERANK_RADIUS = 2  # of the ball that --rerank ranks if --radius is not given
 
@@ -38,6 +57,9 @@ RowModel = Annotated[
 RowBits = Annotated[int | None, option("--bits", "N", "Length of packed codes, if their file does not say.")]
 RowIds = Annotated[Path | None, option("--ids", "FILE", "Ids of the rows.", "numbers")]
 RowVectors = Annotated[Path | None, option("--vectors", "FILE", "Vectors of the rows, to rank by.")]
+RowLabel = Annotated[
+    list[str] | None, option("--label", "COLUMN", "Column of labels in the table; a database keeps it as the class.")
+]
 
 index = group("index", __doc__)
 
@@ -50,16 +72,22 @@ def build(
     model: RowModel = None,
     bits: RowBits = None,
     ids: RowIds = None,
+    id_column: IdColumn = None,
+    label: RowLabel = None,
+    feature_columns: FeatureColumns = None,
     vectors: RowVectors = None,
     replace: Annotated[bool, flag("--replace", "Replace the index if the file exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an index of codes, or of feature rows that a model encodes.
 
+    Ids are those that shorthash encode wrote with the codes, or come from --ids or from the column --id of a table.
+
     \b
     Examples:
       shorthash index build codes.npz --index items.index
       shorthash index build features.npy --model digits.model --ids ids.csv --index sqlite:///items.db
+      shorthash index build items.csv --model items.model --id sku --index sqlite:///items.db
     """
     from shorthash.errors import InvalidInput
 
@@ -69,7 +97,8 @@ def build(
         )
     if not replace and not _is_database(index) and Path(index).exists():
         raise InvalidInput(f"{index} exists; add to it with shorthash index add, or give --replace.")
-    codes, given = _read_rows(rows, model, bits, ids, vectors)
+    columns = _columns(index, id_column, label, feature_columns)
+    codes, given = _read_items(rows, model, bits, ids, vectors, columns)
     with _open(index, collection, change=True, n_bits=codes.shape[1]) as items:
         if len(items):
             raise InvalidInput(
@@ -89,6 +118,9 @@ def add(
     model: RowModel = None,
     bits: RowBits = None,
     ids: RowIds = None,
+    id_column: IdColumn = None,
+    label: RowLabel = None,
+    feature_columns: FeatureColumns = None,
     vectors: RowVectors = None,
     as_json: AsJson = False,
 ) -> None:
@@ -107,13 +139,55 @@ def add(
     with _open(index, collection, change=True) as items:
         before = len(items)
         if rows.is_file() and is_save(rows):
-            if any(given is not None for given in (model, bits, ids, vectors)):
-                raise typer.BadParameter("ROWS is an index; leave out --model, --bits, --ids and --vectors")
+            if any(given is not None for given in (model, bits, ids, vectors, id_column, label, feature_columns)):
+                raise typer.BadParameter("ROWS is an index; leave out all options but --index and --collection")
             items.merge(_load_index(rows))
         else:
-            codes, given = _read_rows(rows, model, bits, ids, vectors, items.n_bits)
+            columns = _columns(index, id_column, label, feature_columns)
+            codes, given = _read_items(rows, model, bits, ids, vectors, columns, items.n_bits)
             items.add(codes, **given)
         data = _facts(index, items, n_added=len(items) - before)
+    output.show(data, as_json=as_json)
+
+
+@index.command()
+def upsert(
+    rows: Annotated[Path, argument("ROWS", "Codes, or features if --model is given.")],
+    index: Place,
+    collection: Collection = None,
+    model: RowModel = None,
+    bits: RowBits = None,
+    ids: RowIds = None,
+    id_column: IdColumn = None,
+    label: RowLabel = None,
+    feature_columns: FeatureColumns = None,
+    vectors: RowVectors = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add items, and replace those whose ids are in the index, all or none.
+
+    \b
+    Examples:
+      shorthash index upsert codes.csv --index items.index
+      shorthash index upsert items.csv --model items.model --id sku --index sqlite:///items.db
+    """
+    import numpy as np
+
+    columns = _columns(index, id_column, label, feature_columns)
+    with _open(index, collection, change=True) as items:
+        before = len(items)
+        codes, given = _read_items(rows, model, bits, ids, vectors, columns, items.n_bits)
+        if given["ids"] is None:
+            raise typer.BadParameter("replacing needs ids; give them by --ids, or by the column --id of a table")
+        if _is_database(index):
+            items.upsert(codes, **given)
+        else:
+            known = np.intersect1d(given["ids"], items.ids)
+            if len(known):
+                items.remove(known)
+            items.add(codes, **given)
+        n_new = len(items) - before
+        data = _facts(index, items, n_added=n_new, n_replaced=len(codes) - n_new)
     output.show(data, as_json=as_json)
 
 
@@ -154,6 +228,9 @@ def search(
     radius: Annotated[int | None, option("--radius", "N", "Find all within this distance.")] = None,
     rerank: Annotated[str | None, option("--rerank", "METRIC", "Rank by cosine, dot, euclidean or asymmetric.")] = None,
     vectors: Annotated[Path | None, option("--vectors", "FILE", "Vectors of the queries.")] = None,
+    id_column: IdColumn = None,
+    feature_columns: FeatureColumns = None,
+    found: FoundFile = None,
     show: Show = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -165,44 +242,52 @@ def search(
     \b
     Examples:
       shorthash index search codes.npz --index items.index -k 5
-      shorthash index search queries.npy --model digits.model --index sqlite:///items.db --radius 1
+      shorthash index search queries.csv --model items.model --index sqlite:///items.db -o found.csv
       shorthash index search queries.npy --model digits.model --index items.index --rerank asymmetric
     """
     if rerank is None and k is not None and radius is not None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
     if rerank is None and vectors is not None:
         raise typer.BadParameter("vectors are used with --rerank only", param_hint="--vectors")
+    check_found_file(found)
     hasher = None if model is None else load_model(model)
+    columns = table_columns(id_column, None, feature_columns)
     with _open(index, collection) as items, output.progress() as step:
-        codes = read_codes(queries, hasher, step, items.n_bits)
+        rows = read_rows(queries, hasher, step, items.n_bits, columns)
         step("searching", 0, 0)
         if rerank is None:
-            data = find_neighbours(items, codes, k, radius)
+            data = find_neighbours(items, rows.codes, k, radius)
         else:
-            scored = _query_vectors(rerank, vectors, queries, hasher)
+            scored = _query_vectors(rerank, vectors, queries, hasher, columns)
             ball = RERANK_RADIUS if radius is None else radius
-            ranked = items.rerank(codes, scored, k or 10, radius=ball, metric=rerank)
+            ranked = items.rerank(rows.codes, scored, k or 10, radius=ball, metric=rerank)
     if rerank is None:
-        show_neighbours(data, show, as_json=as_json)
+        name_queries(data, rows.ids)
+        show_neighbours(data, show, found=found, as_json=as_json)
     else:
-        _show_ranked(ranked, show, as_json)
+        _show_ranked(ranked, rows, show, found, as_json)
 
 
-def _query_vectors(metric: str, vectors: Path | None, queries: Path, hasher: Any) -> Any:
+def _query_vectors(metric: str, vectors: Path | None, queries: Path, hasher: Any, columns: Columns) -> Any:
     """Vectors that the scores of the queries are computed from."""
     from shorthash.data.files import read_features
+    from shorthash.data.tables import read_table
 
     if vectors is not None:
         return read_features(vectors)
     if metric != "asymmetric" or hasher is None:
         raise typer.BadParameter("give the --vectors of the queries (or --rerank asymmetric and --model)")
-    return hasher.project(read_features(queries))
+    return hasher.project(read_table(queries, columns).X if columns else read_features(queries))
 
 
-def _show_ranked(found: Any, show: int, as_json: bool) -> None:
-    """Print neighbours with their scores."""
-    results = neighbour_lists(found, "score")
+def _show_ranked(ranked: Any, queries: CodedRows, show: int, found: Path | None, as_json: bool) -> None:
+    """Print neighbours with their scores, or write them to a file."""
+    results = neighbour_lists(ranked, "score")
     data = {"n_queries": len(results), "results": results}
+    name_queries(data, queries.ids)
+    if found is not None:
+        show_neighbours(data, show, found=found, as_json=as_json)
+        return
     rows = [
         (result["query"] if rank == 0 else "", rank + 1, f"{hit['score']:.6g}", str(hit["id"]))
         for result in results[:show]
@@ -329,16 +414,35 @@ def _load_index(path: Path, *, mmap: bool = False) -> Any:
     return load(path, mmap=mmap)
 
 
-def _read_rows(
-    rows: Path, model: Path | None, bits: int | None, ids: Path | None, vectors: Path | None, n_bits: int | None = None
+def _columns(place: str, id_column: str | None, label: list[str] | None, features: str | None) -> Columns:
+    """What the columns of a table of items are."""
+    if label and not _is_database(place):
+        raise typer.BadParameter("an index in a file holds no labels; use a database", param_hint="--label")
+    return table_columns(id_column, label, features)
+
+
+def _read_items(
+    rows: Path,
+    model: Path | None,
+    bits: int | None,
+    ids: Path | None,
+    vectors: Path | None,
+    columns: Columns,
+    n_bits: int | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """Codes as signs, and the ids and vectors that were given; ``n_bits`` is the length in the index."""
+    """Codes as signs, and the ids, classes and vectors that were given; ``n_bits`` is the length in the index."""
     from shorthash.data.files import read_features, read_labels
 
     check_bits(bits, model)
+    if model is None and columns:
+        raise typer.BadParameter("columns of a table are encoded by a model; give --model", param_hint="--model")
+    if ids is not None and columns.id is not None:
+        raise typer.BadParameter("give --id or --ids, not both", param_hint="--ids")
     with output.progress() as step:
-        codes = read_codes(rows, None if model is None else load_model(model), step, bits or n_bits)
-    given: dict[str, Any] = {"ids": None if ids is None else read_labels(ids)}
+        read = read_rows(rows, None if model is None else load_model(model), step, bits or n_bits, columns)
+    given: dict[str, Any] = {"ids": read.ids if ids is None else read_labels(ids)}
     if vectors is not None:
         given["vectors"] = read_features(vectors)
-    return codes, given
+    if read.labels is not None:
+        given["classes"] = read.labels.tolist()
+    return read.codes, given

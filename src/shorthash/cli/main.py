@@ -62,7 +62,11 @@ WORDS = {
     r"add\(codes, vectors=\.\.\.\)|vectors=\.\.\.": "--vectors",
     r"collection=\.\.\.": "--collection",
     r"pass replace=True": "give --replace",
+    r"drop those rows \(a learner does so with (.*?)\)": r"fit drops them with \1",
     r"drop_unlabelled=True": "--set drop_unlabelled=true",
+    r"use (upsert|update)\(\) to (replace the item|change its code)": "replace it with shorthash index upsert",
+    r"; give the number of bits": "; give it by --bits",
+    r"drop this column or turn it into numbers( \(ids.*?named\))?": "say what is what by --id, --label, --features",
     r"that save\(\) wrote": "that shorthash wrote",
 }
 

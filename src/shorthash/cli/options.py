@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from shorthash.data.tables import Columns
 
 KERNEL = "kernel__"  # prefix of the settings of the kernel, as make_hasher takes them
 
@@ -50,6 +53,24 @@ LabelColumns = Annotated[
     list[str] | None,
     option("--label", "COLUMN", "Column of labels in the table; repeat it for several 0/1 columns."),
 ]
+IdColumn = Annotated[str | None, option("--id", "COLUMN", "Column of ids in the table.")]
+FeatureColumns = Annotated[
+    str | None,
+    option(
+        "--features",
+        "COLUMNS",
+        "Columns of features in the table: names, ranges FIRST:LAST and patterns PREFIX*, separated by commas; or one "
+        "column of vectors.",
+        "all but --id and --label",
+    ),
+]
+Separator = Annotated[
+    str | None, option("--separator", "TEXT", "Text between labels, if a cell of --label holds several.")
+]
+FoundFile = Annotated[
+    Path | None,
+    option("--output -o", "FILE", "Write all neighbours to this file: .csv, .parquet or .jsonl.", "a table is printed"),
+]
 Checkpoint = Annotated[
     Path | None,
     option("--checkpoint", "FILE", "Save the sums to this file while reading; the next run continues from it."),
@@ -61,6 +82,20 @@ DataDir = Annotated[
     Path | None, option("--data-dir", "FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")
 ]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
+
+
+def table_columns(
+    id_column: str | None = None,
+    label: list[str] | None = None,
+    features: str | None = None,
+    separator: str | None = None,
+) -> Columns:
+    """What the columns of a table are, by --id, --label, --features and --separator."""
+    from shorthash.data.tables import Columns
+
+    if separator is not None and len(label or []) != 1:
+        raise typer.BadParameter("it belongs to one column --label", param_hint="--separator")
+    return Columns(id_column, label[0] if label and len(label) == 1 else label or None, features, separator)
 
 
 def parse_settings(given: list[str] | None) -> dict[str, Any]:

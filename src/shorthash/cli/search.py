@@ -5,18 +5,41 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, LabelColumns, Model, Neighbours, Radius, Show, argument, flag, option
+from shorthash.cli.options import (
+    AsJson,
+    FeatureColumns,
+    FoundFile,
+    IdColumn,
+    LabelColumns,
+    Model,
+    Neighbours,
+    Radius,
+    Show,
+    argument,
+    flag,
+    option,
+    table_columns,
+)
 
 if TYPE_CHECKING:
     from shorthash._types import Codes, Labels
+    from shorthash.data.tables import Columns
 
 CHUNK_ROWS = 65_536  # rows between two updates of the progress bar; a multiple of the batches the library reads
 NAMED = 8  # neighbours named per distance in a table
+
+
+class CodedRows(NamedTuple):
+    """Codes of the rows of a file, and their ids and labels if the file has them."""
+
+    codes: Codes
+    ids: Labels | None = None
+    labels: Labels | None = None
 
 
 def encode(
@@ -26,19 +49,23 @@ def encode(
     ],
     codes: Annotated[Path, option("--output -o", "CODES", "File to write.")],
     signs: Annotated[bool, flag("--signs", "Write -1 and +1, one column per bit.")] = False,
+    id_column: IdColumn = None,
     label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
     as_json: AsJson = False,
 ) -> None:
     """Encode feature rows with a saved model.
 
-    CODES ends in .npy, .npz, .csv or .parquet. Codes are packed into the smallest unsigned integers: bit j of an
-    integer is bit j of the code. A .npz file also holds the length, as n_bits. If FEATURES is a .npy, .parquet or
-    .arrow file, or a folder of tables, and CODES ends in .npy or .parquet, rows are read and written in blocks and
-    need not fit in memory. Columns named by --label are not encoded.
+    CODES ends in .npy, .npz, .csv, .parquet or .jsonl (JSON lines). Codes are packed into the smallest unsigned
+    integers: bit j of an integer is bit j of the code. A .npz file also holds the length, as n_bits. With --id, the ids
+    of the table are written beside the codes. Columns named by --label are not encoded. If FEATURES is a .npy, .parquet
+    or .arrow file, or a folder of tables, and CODES ends in .npy or .parquet, rows are read and written in blocks and
+    need not fit in memory.
 
     \b
-    Example:
+    Examples:
       shorthash encode digits.model database.npy -o codes.npz
+      shorthash encode items.model items.csv --id sku --features 'emb_*' -o codes.csv
     """
     import numpy as np
 
@@ -46,26 +73,23 @@ def encode(
     from shorthash.data.files import check_target, write_codes
     from shorthash.scale import as_stream, encode_to_file
 
-    check_target(codes)
+    check_target(codes, ids=id_column is not None)
     hasher = load_model(model)
+    columns = table_columns(id_column, label, feature_columns)
     readable = features.is_dir() or features.suffix.lower() in (".npy", ".parquet", ".arrow", ".feather")
     in_blocks = not signs and readable and codes.suffix.lower() in (".npy", ".parquet")
-    if label and not in_blocks:
-        raise typer.BadParameter(
-            "columns are left out only of tables (.parquet, .arrow or a folder) encoded to .npy or .parquet",
-            param_hint="--label",
-        )
     with output.progress() as step:
         start = time.perf_counter()
         if in_blocks:
-            stream = as_stream(features, label=label or None)
+            stream: Any = as_stream(features, features=columns.features, besides=columns.besides)
             _check_columns(features, stream.n_columns, hasher)
-            counts = encode_to_file(hasher, stream, codes, progress=step)
+            ids = None if id_column is None else stream.column(id_column)
+            counts = encode_to_file(hasher, stream, codes, ids=ids, progress=step)
             n_rows, n_bits, distinct = counts.n_rows, counts.n_bits, counts.distinct
         else:
-            rows = read_codes(features, hasher, step)
-            write_codes(codes, rows, signs=signs)
-            (n_rows, n_bits), distinct = rows.shape, len(np.unique(pack(rows)))
+            rows = read_rows(features, hasher, step, columns=columns)
+            write_codes(codes, rows.codes, signs=signs, ids=rows.ids)
+            (n_rows, n_bits), distinct = rows.codes.shape, len(np.unique(pack(rows.codes)))
         seconds = time.perf_counter() - start
     data = {"codes": codes, "n_rows": n_rows, "n_bits": n_bits, "signs": signs, "distinct_codes": distinct}
     output.show({**data, "seconds": round(seconds, 3)}, as_json=as_json)
@@ -88,21 +112,39 @@ def load_model(path: Path) -> Any:
     return load(path)
 
 
-def read_codes(path: Path, hasher: Any, step: output.Progress, n_bits: int | None = None) -> Codes:
-    """Codes from a file of feature rows, encoded in chunks, or from a file of codes if ``hasher`` is None."""
+def read_rows(
+    path: Path,
+    hasher: Any,
+    step: output.Progress,
+    n_bits: int | None = None,
+    columns: Columns | None = None,
+    *,
+    lenient: bool = False,
+) -> CodedRows:
+    """Codes from a file of feature rows, encoded in chunks, or from a file of codes if ``hasher`` is None.
+
+    Parameters
+    ----------
+    path, hasher, step : the file, the model or None, and what to call with the progress
+    n_bits : length of packed codes
+    columns : what the columns of a table are; codes are in their own columns
+    lenient : the table need not have the columns of ids and labels
+    """
     import numpy as np
 
     from shorthash.data import files
+    from shorthash.data.tables import TABLE_ENDINGS, TableRows, read_table
 
     if hasher is None:
-        return files.read_codes(path, n_bits)
-    X = files.read_features(path)
-    _check_columns(path, X.shape[1], hasher)
+        return CodedRows(files.read_codes(path, n_bits), files.read_ids(path))
+    table = columns and not (lenient and path.suffix.lower() not in TABLE_ENDINGS)
+    rows = read_table(path, columns, lenient=lenient) if table else TableRows(files.read_features(path), [])
+    _check_columns(path, rows.X.shape[1], hasher)
     parts = []
-    for start in range(0, len(X), CHUNK_ROWS):
-        step("encoding", start, len(X))
-        parts.append(hasher.transform(X[start : start + CHUNK_ROWS]))
-    return np.concatenate(parts)
+    for start in range(0, len(rows.X), CHUNK_ROWS):
+        step("encoding", start, len(rows.X))
+        parts.append(hasher.transform(rows.X[start : start + CHUNK_ROWS]))
+    return CodedRows(np.concatenate(parts), rows.ids, rows.labels)
 
 
 def _check_columns(path: Path, n_columns: int, hasher: Any) -> None:
@@ -110,7 +152,7 @@ def _check_columns(path: Path, n_columns: int, hasher: Any) -> None:
     from shorthash.errors import InvalidInput
 
     if n_columns != hasher.n_features_in_:
-        labels = "" if path.suffix == ".npy" else ", and say which columns are labels"
+        labels = "" if path.suffix == ".npy" else ", and name its columns by --id, --label or --features"
         raise InvalidInput(
             f"{path} has {n_columns} features per row, but the model was fitted on {hasher.n_features_in_}; give "
             f"features made in the same way{labels}."
@@ -127,17 +169,24 @@ def search(
     database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE is codes.")] = False,
     labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE to show with the results.")] = None,
     ids: Annotated[Path | None, option("--ids", "FILE", "Ids of DATABASE.", "row numbers")] = None,
+    id_column: IdColumn = None,
+    label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
+    found: FoundFile = None,
     show: Show = 10,
     as_json: AsJson = False,
 ) -> None:
     """Find the nearest rows of every query, by Hamming distance.
 
     Rows at equal distance are ordered by id. If -k cuts off rows at the last distance, the table shows how many there
-    are. The table lists the first eight rows of every distance; --json prints all.
+    are. The table lists the first eight rows of every distance; --json prints all, and --output writes all. The ids of
+    a file that shorthash encode wrote are used. --id, --label and --features name columns of DATABASE and of QUERIES,
+    which need not have ids and labels.
 
     \b
     Examples:
       shorthash search digits.model database.npy queries.npy -k 5 --labels labels.npy
+      shorthash search items.model items.csv queries.csv --id sku --label kind -o found.csv
       shorthash search digits.model codes.npz queries.npy --database-codes --radius 2 --json
     """
     from shorthash.data.files import read_labels
@@ -145,20 +194,57 @@ def search(
 
     if k is not None and radius is not None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
+    check_found_file(found)
     hasher = load_model(model)
     n_bits = int(hasher[-1].n_bits)
+    columns = table_columns(id_column, label, feature_columns)
     with output.progress() as step:
-        items = read_codes(database, None if codes or database_codes else hasher, step, n_bits)
-        query_codes = read_codes(queries, None if codes else hasher, step, n_bits)
+        items = read_rows(database, None if codes or database_codes else hasher, step, n_bits, columns)
+        sought = read_rows(queries, None if codes else hasher, step, n_bits, columns, lenient=True)
         step("searching", 0, 0)
-        index = BucketIndex(n_bits).add(items, None if ids is None else read_labels(ids))
-        data = find_neighbours(index, query_codes, k, radius)
-    names = None if labels is None else _label_names(index.ids, read_labels(labels))
+        index = BucketIndex(n_bits).add(items.codes, items.ids if ids is None else read_labels(ids))
+        data = find_neighbours(index, sought.codes, k, radius)
+    known = items.labels if labels is None else read_labels(labels)
+    names = None if known is None else _label_names(index.ids, known)
     if names is not None:
         for result in data["results"]:
             for hit in result["neighbours"]:
                 hit["label"] = names[hit["id"]]
-    show_neighbours(data, show, labelled=names is not None, as_json=as_json)
+    name_queries(data, sought.ids)
+    show_neighbours(data, show, labelled=names is not None, found=found, as_json=as_json)
+
+
+def name_queries(data: dict[str, Any], ids: Labels | None) -> None:
+    """Put ids in place of the numbers of the queries."""
+    if ids is not None:
+        for result, name in zip(data["results"], ids.tolist(), strict=True):
+            result["query"] = name
+
+
+def check_found_file(path: Path | None) -> None:
+    """Raise if the neighbours could not be written to this file."""
+    from shorthash.data.files import WRITTEN_ENDINGS, check_place
+
+    if path is None:
+        return
+    if path.suffix.lower() not in WRITTEN_ENDINGS:
+        raise typer.BadParameter(f"{path} does not end in one of {', '.join(WRITTEN_ENDINGS)}", param_hint="--output")
+    check_place(path)
+
+
+def write_found(path: Path, results: list[dict[str, Any]]) -> None:
+    """Write one row per query and neighbour: query, rank, id, distance or score, and label."""
+    import numpy as np
+
+    from shorthash.data.files import write_table
+
+    rows = [
+        {"query": result["query"], "rank": rank, **hit}
+        for result in results
+        for rank, hit in enumerate(result["neighbours"], 1)
+    ]
+    names = list(rows[0]) if rows else ["query", "rank", "id", "distance"]
+    write_table(path, {name: np.array([row[name] for row in rows]) for name in names})
 
 
 def find_neighbours(index: Any, queries: Any, k: int | None, radius: int | None) -> dict[str, Any]:
@@ -188,8 +274,16 @@ def neighbour_lists(pairs: Iterable[tuple[Any, Any]], value: str) -> list[dict[s
     ]
 
 
-def show_neighbours(data: dict[str, Any], show: int, *, labelled: bool = False, as_json: bool) -> None:
-    """Print one row per query and distance."""
+def show_neighbours(
+    data: dict[str, Any], show: int, *, labelled: bool = False, found: Path | None = None, as_json: bool
+) -> None:
+    """Print one row per query and distance, or write one per neighbour to a file."""
+    if found is not None:
+        write_found(found, data["results"])
+        n_found = sum(len(result["neighbours"]) for result in data["results"])
+        facts: dict[str, Any] = {name: data[name] for name in ("n_bits", "n_database", "n_queries") if name in data}
+        output.show({**facts, "output": str(found), "n_neighbours": n_found}, as_json=as_json)
+        return
     rows: list[tuple[Any, ...]] = []
     for result in data["results"][:show]:
         by_distance: dict[int, list[str]] = {}
@@ -234,7 +328,10 @@ def _label_names(ids: Any, labels: Labels) -> dict[Any, Any]:
 
     if len(labels) != len(ids):
         raise InvalidInput(f"There are {len(labels)} labels for {len(ids)} rows of the database; give one per row.")
-    shown = labels.tolist() if labels.ndim == 1 else ["+".join(map(str, row.nonzero()[0])) for row in labels > 0]
+    if labels.ndim == 2:
+        shown: list[Any] = ["+".join(map(str, row.nonzero()[0])) for row in labels > 0]
+    else:
+        shown = ["+".join(sorted(map(str, v))) if isinstance(v, set | list) else v for v in labels.tolist()]
     return dict(zip(ids.tolist(), shown, strict=True))
 
 

@@ -2,6 +2,7 @@
 
 ===============================  ====================================================================================
 :mod:`~shorthash.data.files`      feature, label and code files (.npy, .npz, .csv, .parquet) to arrays and back
+:mod:`~shorthash.data.tables`     columns of ids, labels and features of .csv and .parquet files
 :mod:`~shorthash.data.datasets`   data sets by name or path; downloads
 :mod:`~shorthash.data.splits`     evaluation protocols: queries, training rows, database
 :mod:`~shorthash.data.rows`       rows of an array in batches; checks of ``X``

@@ -8,10 +8,11 @@ only array in the file; ``file.npz:name`` picks any other. If a scalar ``scale``
 from __future__ import annotations
 
 import csv
+import json
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import DataFileError, InvalidInput
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet")
+WRITTEN_ENDINGS = (".csv", ".parquet", ".jsonl")
 LABEL_HEADERS = ("class", "id", "label", "labels", "name", "target", "y")  # a first line like these is a header
 
 
@@ -53,7 +55,7 @@ def read_features(path: str | Path) -> NDArray[Any]:
     elif ending == ".csv":
         values = _read_csv(file)
     else:
-        values = _as_matrix(file, _read_parquet(file))
+        values = as_matrix(file, read_parquet(file))
     if values.dtype.kind not in "biuf":
         raise DataFileError(f"Features in {path} must be numbers. Got type {values.dtype} instead; convert them.")
     if values.ndim != 2:
@@ -91,8 +93,8 @@ def read_labels(path: str | Path) -> Labels:
     elif ending == ".csv":
         values = _csv_labels(file)
     else:
-        columns = _read_parquet(file)
-        values = label_rows(next(iter(columns.values()))) if len(columns) == 1 else _as_matrix(file, columns)
+        columns = read_parquet(file)
+        values = label_rows(next(iter(columns.values()))) if len(columns) == 1 else as_matrix(file, columns)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
     if values.dtype.kind not in "biufUO" or values.ndim not in (1, 2):
@@ -120,10 +122,10 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     elif ending == ".npy":
         values = _read_npy(file)
     elif ending == ".csv":
-        n_columns = len(next(_csv_lines(file), (0, []))[1])
-        values = _read_csv(file, np.uint64 if n_columns == 1 else np.int64)
+        values = _csv_codes(file)
     else:
-        values = np.stack(list(_read_parquet(file).values()), axis=1)
+        columns = read_parquet(file)
+        values = np.stack([columns[name] for name in _code_columns(list(columns))], axis=1)
     if values.ndim == 2 and values.shape[1] == 1 and n_bits != 1:
         values = values[:, 0]
     values = _not_empty(values, path)
@@ -137,14 +139,38 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
         raise DataFileError(f"{path} does not hold such codes: {error}") from error
 
 
-def write_codes(path: str | Path, codes: ArrayLike, *, signs: bool = False) -> Path:
+def read_ids(path: str | Path) -> Labels | None:
+    """The ids that were written with codes: the array ``id`` of a .npz file, the column ``id`` of a table; else None.
+
+    Examples
+    --------
+    >>> path = write_codes(Path(tempfile.mkdtemp()) / "codes.csv", [[1, -1]], ids=["a7"])
+    >>> read_ids(path).tolist()
+    ['a7']
+    """
+    file, _ = _locate(path)
+    ending = file.suffix.lower()
+    if ending == ".npz":
+        return npz_array(file, "id")
+    if ending == ".parquet":
+        return read_parquet(file).get("id")
+    if ending == ".csv":
+        line, names = next(csv_lines(file), (0, []))
+        if "id" in names:
+            place = names.index("id")
+            return parse_column([cells[place] for _, cells in csv_lines(file, line)])
+    return None
+
+
+def write_codes(path: str | Path, codes: ArrayLike, *, signs: bool = False, ids: ArrayLike | None = None) -> Path:
     """Write codes, packed into the smallest unsigned integers or as signs; a failure leaves no partial file.
 
     Parameters
     ----------
-    path : a .npy, .npz, .csv or .parquet file; a .npz file also holds the length, as ``n_bits``
+    path : a .npy, .npz, .csv, .parquet or .jsonl file; a .npz file also holds the length, as ``n_bits``
     codes : (n_samples, n_bits) signs
     signs : write -1 and +1, one column per bit, instead of packed integers
+    ids : (n_samples,) ids to write with the codes, as a column or an array; not to .npy
 
     Examples
     --------
@@ -153,35 +179,67 @@ def write_codes(path: str | Path, codes: ArrayLike, *, signs: bool = False) -> P
     [[1, -1, -1, 1]]
     """
     target = Path(path)
-    check_target(target)
+    check_target(target, ids=ids is not None)
     values = as_codes(codes)
     n_bits = check_n_bits(values.shape[1], "write_codes")
     table = values if signs else pack(values)
-    names = [f"bit{j}" for j in range(n_bits)] if signs else ["code"]
+    named = {} if ids is None else {"id": np.asarray(ids)}
     ending = target.suffix.lower()
+    if ending in WRITTEN_ENDINGS:
+        bits = {f"bit{j}": table[:, j] for j in range(n_bits)} if signs else {"code": table}
+        return write_table(target, named | bits)
     with replacing(target) as temporary:
         if ending == ".npz":
-            np.savez(temporary, codes=table, n_bits=np.array(n_bits))
-        elif ending == ".npy":
-            np.save(temporary, table, allow_pickle=False)
-        elif ending == ".csv":
-            np.savetxt(temporary, table, fmt="%d", delimiter=",", header=",".join(names), comments="")
+            np.savez(temporary, codes=table, n_bits=np.array(n_bits), **named)  # type: ignore[arg-type]
         else:
-            arrow = require_extra("pyarrow", "tables", "Writing .parquet files")
-            parquet = require_extra("pyarrow.parquet", "tables", "Writing .parquet files")
-            columns = list(table.T) if signs else [table]
-            parquet.write_table(arrow.table(columns, names=names), temporary)
+            np.save(temporary, table, allow_pickle=False)
     return target
 
 
-def check_target(path: str | Path) -> None:
+def check_target(path: str | Path, *, ids: bool = False) -> None:
     """Raise if :func:`write_codes` could not write to ``path``; call it before computing the codes."""
-    target = Path(path)
-    if target.suffix.lower() not in ENDINGS:
+    target, endings = Path(path), tuple(dict.fromkeys((*ENDINGS, *WRITTEN_ENDINGS)))
+    if target.suffix.lower() not in endings:
         raise DataFileError(
-            f"Codes can be written to files that end in one of {', '.join(ENDINGS)}. Got {path} instead."
+            f"Codes can be written to files that end in one of {', '.join(endings)}. Got {path} instead."
         )
-    _check_place(target)
+    if ids and target.suffix.lower() == ".npy":
+        raise DataFileError(
+            f"{target} has no place for ids beside the codes; write a file that ends in .npz, .csv, .parquet or .jsonl."
+        )
+    check_place(target)
+
+
+def write_table(path: str | Path, columns: Mapping[str, NDArray[Any]]) -> Path:
+    r"""Write columns of equal length to a .csv, .parquet or .jsonl file; a failure leaves no partial file.
+
+    Examples
+    --------
+    >>> path = write_table(Path(tempfile.mkdtemp()) / "found.jsonl", {"id": np.array(["a7"]), "code": np.array([5])})
+    >>> path.read_text()
+    '{"id": "a7", "code": 5}\n'
+    """
+    target = Path(path)
+    ending = target.suffix.lower()
+    if ending not in WRITTEN_ENDINGS:
+        raise DataFileError(f"A table can be written to files that end in {', '.join(WRITTEN_ENDINGS)}. Got {path}.")
+    with replacing(target) as temporary:
+        if ending == ".parquet":
+            arrow = require_extra("pyarrow", "tables", "Writing .parquet files")
+            parquet = require_extra("pyarrow.parquet", "tables", "Writing .parquet files")
+            parquet.write_table(arrow.table(dict(columns)), temporary)
+            return target
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            if ending == ".csv":
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(columns)
+                writer.writerows(rows)
+            else:
+                file.writelines(
+                    json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
+                )
+    return target
 
 
 @contextmanager
@@ -197,7 +255,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ['note.txt']
     """
     target = Path(path)
-    _check_place(target)
+    check_place(target)
     with tempfile.TemporaryDirectory(prefix=".shorthash-", dir=target.parent) as folder:
         temporary = Path(folder) / target.name
         yield temporary
@@ -208,6 +266,11 @@ def npz_array(path: Path, name: str) -> NDArray[Any] | None:
     """One array of a .npz file; None if it has no array of that name. The other arrays are not read."""
     with _archive(path) as archive:
         return np.asarray(archive[name]) if name in archive.files else None
+
+
+def existing_file(path: str | Path) -> Path:
+    """The file of a table; raises unless it exists and has a known ending."""
+    return _locate(path)[0]
 
 
 def _locate(path: str | Path) -> tuple[Path, str | None]:
@@ -228,7 +291,8 @@ def _locate(path: str | Path) -> tuple[Path, str | None]:
     return file, key
 
 
-def _check_place(target: Path) -> None:
+def check_place(target: Path) -> None:
+    """Raise if no file can be written there, because of its folder, or because it is a folder itself."""
     if not target.parent.is_dir():
         raise DataFileError(f"{target} cannot be written because there is no folder {target.parent}; create it first.")
     if target.is_dir():
@@ -292,7 +356,7 @@ def _npz_features(file: Path, key: str | None) -> NDArray[Any]:
     return np.asarray(values.astype(np.float32) * scale.astype(np.float32))
 
 
-def _read_parquet(path: Path) -> dict[str, NDArray[Any]]:
+def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
     """The columns of a .parquet file by name; missing numbers become NaN."""
     parquet = require_extra("pyarrow.parquet", "tables", "Reading .parquet files")
     arrow = require_extra("pyarrow", "tables", "Reading .parquet files")
@@ -311,7 +375,7 @@ def arrow_values(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False) if hasattr(column, "buffers") else column.to_numpy())
 
 
-def _as_matrix(file: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
+def as_matrix(file: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """Columns of numbers as a matrix."""
     for name, values in columns.items():
         if values.dtype.kind not in "biuf":
@@ -329,22 +393,42 @@ def _read_csv(path: Path, dtype: DTypeLike = np.float64) -> NDArray[Any]:
 
     A first line without any number is a header, and so is 0, 1, 2, ..., which data frames without column names write.
     """
-    number, first = next(_csv_lines(path), (0, []))
+    number, first = next(csv_lines(path), (0, []))
     counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
     skip = number if counted or not any(_is_number(cell) for cell in first) else 0
-    if next(_csv_lines(path, skip), None) is None:
+    return csv_numbers(path, skip, None, dtype)
+
+
+def csv_numbers(path: Path, skip: int, columns: Sequence[int] | None, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """Numbers after the first ``skip`` lines, of some columns or of all, (n_rows, n_columns)."""
+    if next(csv_lines(path, skip), None) is None:
         raise DataFileError(f"{path} has no rows of numbers; write at least one.")
+    style: dict[str, Any] = {"delimiter": ",", "comments": None, "quotechar": '"', "encoding": "utf-8-sig"}
     try:
-        return np.loadtxt(
-            path, dtype, delimiter=",", skiprows=skip, ndmin=2, comments=None, quotechar='"', encoding="utf-8-sig"
-        )
+        return np.loadtxt(path, dtype, skiprows=skip, ndmin=2, usecols=columns, **style)
     except ValueError as error:
-        raise _bad_cell(path, skip, error) from error
+        raise _bad_cell(path, skip, columns, error) from error
+
+
+def _csv_codes(file: Path) -> NDArray[Any]:
+    """Codes of a .csv file, packed or as signs; a header may name columns besides them."""
+    line, first = next(csv_lines(file), (0, []))
+    columns = _code_columns(first)
+    kind: DTypeLike = np.uint64 if len(columns) == 1 else np.int64
+    if len(columns) == len(first):
+        return _read_csv(file, kind)
+    return csv_numbers(file, line, [first.index(name) for name in columns], kind)
+
+
+def _code_columns(names: list[str]) -> list[str]:
+    """The columns that hold codes: ``code``, or ``bit0``, ``bit1`` and so on, or all."""
+    bits = [name for name in names if name.startswith("bit") and name[3:].isdecimal()]
+    return ["code"] if "code" in names else bits or names
 
 
 def _csv_labels(file: Path) -> Labels:
     """Labels of a .csv file: a column of numbers or names, or a matrix of numbers."""
-    rows = [cells for _, cells in _csv_lines(file, blank=True)]
+    rows = [cells for _, cells in csv_lines(file, blank=True)]
     while rows and not rows[-1]:  # blank lines at the end; an empty cell in quotes is a missing label
         rows.pop()
     if not any(any(row) for row in rows):
@@ -380,7 +464,7 @@ def parse_column(cells: Sequence[str]) -> NDArray[Any]:
     return values
 
 
-def _csv_lines(path: Path, skip: int = 0, *, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
+def csv_lines(path: Path, skip: int = 0, *, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Line numbers, from 1, and stripped cells of the lines after the first ``skip``; blank ones only on request."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -395,11 +479,13 @@ def _csv_lines(path: Path, skip: int = 0, *, blank: bool = False) -> Iterator[tu
         ) from error
 
 
-def _bad_cell(path: Path, skip: int, error: ValueError) -> DataFileError:
+def _bad_cell(path: Path, skip: int, columns: Sequence[int] | None, error: ValueError) -> DataFileError:
     """The error for a .csv file that cannot be read as numbers; it names the first bad cell or line."""
     width = None
-    for number, cells in _csv_lines(path, skip):
+    for number, cells in csv_lines(path, skip):
         for column, cell in enumerate(cells, 1):
+            if columns is not None and column - 1 not in columns:
+                continue
             where = f"{path}, line {number}, column {column}"
             if not cell:
                 return DataFileError(f"{where} is empty, but every cell must be a number; fill it or drop the line.")
@@ -423,7 +509,7 @@ def _text_hint(cell: str, line: int) -> str:
         return "separate the numbers by commas"
     if line == 1:
         return "give a header line names only, or drop this column"
-    return "drop this column or turn it into numbers (labels belong in a separate file)"
+    return "drop this column or turn it into numbers (ids and labels are read from columns that are named)"
 
 
 def _is_number(text: str) -> bool:

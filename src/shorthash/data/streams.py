@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from itertools import chain
 from pathlib import Path
@@ -34,6 +34,7 @@ from shorthash._types import Features, Labels
 from shorthash._validation import require_extra
 from shorthash.data.files import arrow_values, read_features, read_labels
 from shorthash.data.rows import Rows
+from shorthash.data.tables import check_column, feature_columns
 from shorthash.errors import DataFileError, InvalidInput
 
 BLOCK_ROWS = 65_536  # 16 batches of rows: adding d x d sums once per block is cheap compared with computing them
@@ -275,8 +276,10 @@ class TableStream(Stream):
     ----------
     source : a .parquet, .arrow or .feather file, a folder of them, or a ``pyarrow.dataset.Dataset``
     label : the column that holds the labels; a list of columns for an indicator matrix
-    features : the columns that hold the features, default: all others; or one column of lists, all of one length
+    features : the columns that hold the features, default: all others; or one column of lists, all of one length;
+        names, or text as :func:`shorthash.data.tables.feature_columns` takes it
     y : labels as an array, instead of ``label``
+    besides : columns that are neither features nor labels
     """
 
     def __init__(
@@ -284,8 +287,9 @@ class TableStream(Stream):
         source: Any,
         *,
         label: str | list[str] | None = None,
-        features: list[str] | None = None,
+        features: list[str] | str | None = None,
         y: Labels | None = None,
+        besides: Sequence[str] = (),
     ) -> None:
         if label is not None and y is not None:
             raise InvalidInput(f"Labels come from a column or from an array. Got column {label!r} and an array too.")
@@ -295,11 +299,13 @@ class TableStream(Stream):
         self._label_names = [label] if isinstance(label, str) else list(label or [])
         self._one_label = isinstance(label, str)
         names = self._dataset.schema.names
-        for name in [*self._label_names, *(features or [])]:
-            if name not in names:
-                listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-                raise DataFileError(f"{self.name} has no column {name!r}; it has {listing}.")
-        self._feature_names = features or [name for name in names if name not in self._label_names]
+        for name in [*self._label_names, *besides, *(features if isinstance(features, list) else [])]:
+            check_column(name, names, self.name)
+        chosen = features if isinstance(features, str) else None
+        others = [*self._label_names, *besides]
+        self._feature_names = (
+            features if isinstance(features, list) else feature_columns(names, chosen, others, self.name)
+        )
         self._check_features()
         self._width = self._count_features()
         if self.y is not None and len(self.y) != len(self):
@@ -320,6 +326,12 @@ class TableStream(Stream):
     def blocks(self, start: int = 0) -> Iterator[Block]:
         """Row groups cut into blocks, small ones concatenated; row groups before ``start`` are not read."""
         return _joined_blocks(self._rows_from(start), start)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A whole column, for instance of ids."""
+        check_column(name, self._dataset.schema.names, self.name)
+        parts = [arrow_values(batch.column(0)) for _, batch in self._batches([name], lambda _low, _stop: True)]
+        return np.concatenate(parts)
 
     def take(self, indices: NDArray[np.intp]) -> Features:
         """Some rows; reads the row groups that hold them."""
@@ -450,7 +462,14 @@ def known_stream(X: Any, y: Any = None) -> Stream | None:
     return DaskStream(X, y)
 
 
-def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) -> Stream:
+def as_stream(
+    X: Any,
+    y: Any = None,
+    *,
+    label: str | list[str] | None = None,
+    features: str | None = None,
+    besides: Sequence[str] = (),
+) -> Stream:
     """A stream of rows from any supported source.
 
     Parameters
@@ -458,6 +477,8 @@ def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) ->
     X : array, memory map, file or folder, iterable of batches or function that returns one, Dask collection, or stream
     y : labels of an array or file: an array, or a file of them
     label : column or columns of a table that hold the labels
+    features : columns of a table that hold the features: names, ranges and patterns; None: all others
+    besides : columns of a table that are neither
 
     Examples
     --------
@@ -468,9 +489,9 @@ def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) ->
     if known is not None:
         return known
     if isinstance(X, str | os.PathLike):
-        return _file_stream(Path(X), y, label)
-    if label is not None:
-        raise InvalidInput(f"Only a table has a column {label!r} of labels; give the labels of an array as y.")
+        return _file_stream(Path(X), y, label, features, besides)
+    if label is not None or features is not None or besides:
+        raise InvalidInput("Only a table has columns with names; give the labels of an array as y.")
     if hasattr(X, "shape") or hasattr(X, "__array__") or _is_list_of_rows(X):
         return ArrayStream(X if hasattr(X, "shape") else np.asarray(X), y)
     if y is not None:
@@ -478,13 +499,19 @@ def as_stream(X: Any, y: Any = None, *, label: str | list[str] | None = None) ->
     return BatchStream(X)
 
 
-def _file_stream(path: Path, y: Any, label: str | list[str] | None) -> Stream:
+def _file_stream(
+    path: Path, y: Any, label: str | list[str] | None, features: str | None, besides: Sequence[str]
+) -> Stream:
     """A stream of a file or folder."""
     labels: Labels | None = read_labels(Path(y)) if isinstance(y, str | os.PathLike) else y
     if path.is_dir() or path.suffix.lower() in TABLE_FORMATS:
-        return TableStream(path, label=label, y=labels)
-    if label is not None:
-        raise InvalidInput(f"{path} is not a table, so it has no column {label!r}; give the labels as a file.")
+        return TableStream(path, label=label, features=features, y=labels, besides=besides)
+    if label is not None or features is not None or besides:
+        named = label or features or ", ".join(besides)
+        raise InvalidInput(
+            f"{path} is not a table of {' or '.join(TABLE_FORMATS)}, so it has no column {named!r} to read in blocks; "
+            "give labels as a file."
+        )
     return ArrayStream(read_features(path), labels)
 
 

@@ -68,14 +68,17 @@ def encoded(hasher: Any, source: Any, *, progress: Progress | None = None) -> It
             progress(f"encoding, {done / max(time.monotonic() - start, 1e-9):,.0f} rows/s", done, n_total)
 
 
-def encode_to_file(hasher: Any, source: Any, path: str | Path, *, progress: Progress | None = None) -> EncodedFile:
+def encode_to_file(
+    hasher: Any, source: Any, path: str | Path, *, ids: ArrayLike | None = None, progress: Progress | None = None
+) -> EncodedFile:
     """Write the codes of a stream as packed integers of the smallest unsigned type; a failure leaves no partial file.
 
     Parameters
     ----------
     hasher : any fitted hasher
     source : a stream, or anything that ``as_stream`` accepts
-    path : a .parquet file (one column, ``code``) or a .npy file
+    path : a .parquet file (column ``code``) or a .npy file
+    ids : (n_rows,) ids, written as column ``id`` of a .parquet file
     progress : called with (what is being done, rows done, rows in all or 0)
 
     Examples
@@ -87,8 +90,8 @@ def encode_to_file(hasher: Any, source: Any, path: str | Path, *, progress: Prog
     EncodedFile(n_rows=3, n_bits=4, distinct=3)
     """
     target = Path(path)
-    check_target(target)
-    writers = {".parquet": _write_parquet, ".npy": _write_npy}
+    check_target(target, ids=ids is not None)
+    writers: dict[str, Callable[..., None]] = {".parquet": _write_parquet, ".npy": _write_npy}
     if target.suffix.lower() not in writers:
         raise DataFileError(f"Codes of a stream can be written to {' or '.join(writers)} files. Got {path} instead.")
     n_bits = check_n_bits(hasher[-1].n_bits if hasattr(hasher, "steps") else hasher.n_bits, "encode_to_file")
@@ -105,7 +108,7 @@ def encode_to_file(hasher: Any, source: Any, path: str | Path, *, progress: Prog
             yield codes
 
     with replacing(target) as temporary:
-        writers[target.suffix.lower()](temporary, packed(), packed_dtype(n_bits))
+        writers[target.suffix.lower()](temporary, packed(), packed_dtype(n_bits), ids)
     return EncodedFile(n_rows, n_bits, None if used is None else int(np.count_nonzero(used)))
 
 
@@ -181,16 +184,21 @@ def _block_histogram(block: Block, n_bits: int, packed: bool) -> CodeHistogram:
     return CodeHistogram.of(_block_codes(block, n_bits, packed)[0], block.y, n_bits)
 
 
-def _write_parquet(path: Path, blocks: Iterator[PackedCodes], dtype: Any) -> None:
+def _write_parquet(path: Path, blocks: Iterator[PackedCodes], dtype: Any, ids: ArrayLike | None) -> None:
     arrow = require_extra("pyarrow", "tables", "Writing .parquet files")
     parquet = require_extra("pyarrow.parquet", "tables", "Writing .parquet files")
-    schema = arrow.schema([("code", arrow.from_numpy_dtype(dtype))])
+    names = None if ids is None else arrow.array(np.asarray(ids))
+    columns = [] if names is None else [("id", names.type)]
+    schema = arrow.schema([*columns, ("code", arrow.from_numpy_dtype(dtype))])
+    done = 0
     with parquet.ParquetWriter(path, schema) as writer:
         for codes in blocks:
-            writer.write_table(arrow.table({"code": codes}, schema=schema))
+            named = {} if names is None else {"id": names.slice(done, len(codes))}
+            writer.write_table(arrow.table({**named, "code": codes}, schema=schema))
+            done += len(codes)
 
 
-def _write_npy(path: Path, blocks: Iterator[PackedCodes], dtype: Any) -> None:
+def _write_npy(path: Path, blocks: Iterator[PackedCodes], dtype: Any, _ids: None) -> None:
     """A .npy file whose length is written last; NumPy's headers leave room for it."""
     n = 0
     with path.open("wb") as file:
