@@ -13,7 +13,7 @@ import pytest
 from dense_rslh import dense_objective, dense_reduction, dense_similarity
 
 from shorthash import RSLH, evaluate, make_hasher
-from shorthash.data.datasets import read_dataset
+from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.data.splits import RandomQueries
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import CONVENTIONS
@@ -179,6 +179,16 @@ def test_a_length_that_a_method_does_not_know(record):
     assert per_query is None
     assert "learns at most 9 bits" in made["undefined"]
     assert "scores" not in made
+
+
+def test_several_labels_and_a_method_for_one_label():
+    rng = np.random.default_rng(0)
+    data = Dataset(
+        "toy", rng.normal(size=(60, 8)), rng.integers(0, 2, size=(60, 4)) | np.eye(4, dtype=int)[rng.integers(0, 4, 60)]
+    )
+    protocol = RandomQueries(n_queries=10).to_dict()
+    made, _ = make_record(RunSpec.of("scores", "toy", protocol, 0, "hcsdh", 4), SharedSplit(data, protocol), data)
+    assert "several labels" in made["undefined"]
 
 
 def test_other_mistakes_are_not_taken_for_it(record):

@@ -45,6 +45,7 @@ from shorthash.lab.records import SCHEMA
 from shorthash.lab.sharing import SharedSplit, make_run_hasher
 from shorthash.lab.spec import RunSpec
 from shorthash.learners.base import BaseHasher
+from shorthash.methods import recipes
 
 FEW, MANY = 100, 5000  # list lengths; the second is that of the code of the RSLH authors
 DIGITS = 5  # significant ones, of every number in a record
@@ -62,7 +63,8 @@ def make_record(
 ) -> tuple[dict[str, Any], Mapping[str, NDArray[Any]] | None]:
     """Do a run; return its record, and its per-query scores or None.
 
-    If a method is not defined for a code length, the record has the reason (``undefined``) in place of scores.
+    If a method is not defined for a code length or for several labels, the record has the reason (``undefined``) in
+    place of scores.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def make_record(
         try:
             body = FUNCTIONS[spec.task](spec, split)
         except InvalidInput as error:
-            if not _too_long(spec, split):
+            if not _undefined(spec, split):
                 raise
             body = {"undefined": str(error)[:300]}
     record = {
@@ -308,10 +310,12 @@ FUNCTIONS: dict[str, Callable[[RunSpec, SharedSplit], dict[str, Any]]] = {
 }
 
 
-def _too_long(spec: RunSpec, split: SharedSplit) -> bool:
-    """Whether the code length exceeds what the method can learn from these rows."""
+def _undefined(spec: RunSpec, split: SharedSplit) -> bool:
+    """Whether the method is for one label per row, or the code longer than it can learn from these rows."""
     hasher = make_run_hasher(spec)
     learner, n_features = hasher[-1], split.X_train.shape[1]
+    if split.data.multilabel and not recipes()[spec.method].multilabel:
+        return True
     if not isinstance(learner, BaseHasher) or isinstance(hasher[0], AnchorRBF):
         return False
     return spec.n_bits > learner.max_bits(n_features, split.data.n_classes)
