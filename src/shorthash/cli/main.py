@@ -49,6 +49,7 @@ OPTIONS = {
     "n_queries": "--queries",
     "n_train": "--train",
     "n_workers": "--workers",
+    "param_style": "--param-style",
     "hold_out": "--hold-out",
     **{word: f"--{word}" for word in ("convention", "dialect", "ids", "labels", "methods", "preset", "radius", "ties")},
     **{word: word for word in ("METHOD", "NAME")},

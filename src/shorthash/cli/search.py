@@ -338,20 +338,28 @@ def _label_names(ids: Any, labels: Labels) -> dict[Any, Any]:
 def sql(
     bits: Annotated[int, option("--bits", "N", "Length of the codes, 1 to 64.")],
     radius: Radius = 2,
-    dialect: Annotated[str, option("--dialect", "NAME", "sqlite or postgresql.")] = "postgresql",
-    table: Annotated[str, option("--table", "NAME", "Your table, with columns id and code.")] = "items",
+    dialect: Annotated[str, option("--dialect", "NAME", "postgresql, sqlite, duckdb or mysql.")] = "postgresql",
+    table: Annotated[str, option("--table", "NAME", "Your table, or SCHEMA.TABLE.")] = "items",
+    code_column: Annotated[str, option("--code-column", "NAME", "Its column of codes.")] = "code",
+    id_column: Annotated[str, option("--id-column", "NAME", "Its column of ids.")] = "id",
+    param_style: Annotated[
+        str, option("--param-style", "NAME", "How the code is written: named, pyformat, qmark or numeric.")
+    ] = "named",
 ) -> None:
     """Print SQL statements that search codes in your own database.
 
-    The first line creates an index; the second finds the 100 nearest items within a radius of :code. No extension is
-    needed. Codes are packed integers; those of 64 bits are stored as signed integers with the same bits.
+    The first line creates an index; the second finds the 100 nearest items within a radius of a code, its parameter
+    (:code; $code in DuckDB). Names are quoted if necessary. No extension is needed. Codes are packed integers; those of
+    64 bits are stored as signed integers with the same bits. MySQL has no IF NOT EXISTS for indexes.
 
     \b
     Examples:
       shorthash sql --bits 12 --radius 2
+      shorthash sql --bits 12 --table shop.products --code-column hash --param-style pyformat
       shorthash sql --bits 8 --dialect sqlite | sqlite3 items.db -cmd '.param set :code 5'
     """
     from shorthash.store.example_sql import example_sql
 
-    for line in example_sql(bits, radius, dialect, table):
+    names = {"code_column": code_column, "id_column": id_column, "param_style": param_style}
+    for line in example_sql(bits, radius, dialect, table, **names):
         output.say(line)

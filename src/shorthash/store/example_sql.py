@@ -9,31 +9,82 @@ from math import comb
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.errors import InvalidInput
 
-DIALECTS = ("sqlite", "postgresql")
 MOST_MASKS = 10_000  # beyond this a printed query is too long to be of use
+LIMIT = 100  # items that the query returns at most
+
+PARAMETERS = {
+    "postgresql": {"named": ":code", "pyformat": "%(code)s", "qmark": "?", "numeric": "$1"},
+    "sqlite": {"named": ":code", "qmark": "?", "numeric": "?1"},
+    "duckdb": {"named": "$code", "qmark": "?", "numeric": "$1"},
+    "mysql": {"named": ":code", "pyformat": "%(code)s", "qmark": "?"},
+}
+"""Dialects, and how drivers of each write a parameter."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 RESERVED = re.compile(r"(shorthash|sqlite|pg)_.*|.*_vectors")
+KEYWORDS = re.compile(
+    "all|and|any|as|asc|between|by|case|check|column|constraint|create|cross|default|delete|desc|distinct"
+    "|drop|else|end|exists|false|for|foreign|from|full|grant|group|having|if|in|index|inner|insert|into|is"
+    "|join|key|left|like|limit|not|null|offset|on|or|order|outer|primary|references|right|row|rows|select"
+    "|set|table|then|to|true|union|unique|update|user|using|values|when|where|with"
+)
 
 
-def example_sql(n_bits: int, radius: int, dialect: str = "postgresql", table: str = "items") -> tuple[str, str]:
-    """The statement that makes the B-tree, and the query for the 100 nearest items within ``radius`` of ``:code``.
+def example_sql(
+    n_bits: int,
+    radius: int,
+    dialect: str = "postgresql",
+    table: str = "items",
+    *,
+    code_column: str = "code",
+    id_column: str = "id",
+    param_style: str = "named",
+) -> tuple[str, str]:
+    """The statement that makes the B-tree, and the query for the 100 nearest items within ``radius`` of a code.
 
-    ``table`` has the columns ``id`` and ``code``. The query lists all masks with up to ``radius`` bits; XOR with the
-    code gives the codes to look up. SQLite has no XOR, so for it ``a ^ b`` is written ``(a | b) - (a & b)``.
+    The query lists all masks with up to ``radius`` bits; XOR with the code, its only parameter, gives the codes to look
+    up. SQLite has no XOR, so for it ``a ^ b`` is written ``(a | b) - (a & b)``.
+
+    Parameters
+    ----------
+    n_bits : length of the codes
+    radius : largest distance
+    dialect : "postgresql", "sqlite", "duckdb" or "mysql" (also MariaDB)
+    table : name of the table, or schema.table; quoted if necessary
+    code_column, id_column : its columns, of integers and of ids
+    param_style : how the code is written: "named", "pyformat", "qmark" or "numeric", as the driver takes it
 
     Examples
     --------
     >>> index, query = example_sql(n_bits=3, radius=1, dialect="sqlite")
     >>> index
-    'CREATE INDEX items_code ON items (code, id);'
-    >>> query.partition(" SELECT")[0]
+    'CREATE INDEX IF NOT EXISTS items_code ON items (code, id);'
+    >>> query.partition(", given")[0]
     'WITH masks(mask, distance) AS (VALUES (0,0),(1,1),(2,1),(4,1))'
+    >>> example_sql(n_bits=3, radius=1, table="My Items", code_column="key")[0]
+    'CREATE INDEX IF NOT EXISTS "My Items_key" ON "My Items" (key, id);'
     """
     n_bits = check_n_bits(n_bits, "example_sql")
     radius = min(check_count(radius, "radius", "example_sql", low=0), n_bits)
-    check_name(table, "table")
-    check_choice(dialect, "dialect", "example_sql", DIALECTS)
+    check_choice(dialect, "dialect", "example_sql", tuple(PARAMETERS))
+    check_choice(param_style, "param_style", f"example_sql('{dialect}')", tuple(PARAMETERS[dialect]))
+    code, item = (
+        _quoted(name, dialect, what) for name, what in ((code_column, "code column"), (id_column, "id column"))
+    )
+    place = ".".join(_quoted(part, dialect, "table") for part in table.split("."))
+    name = _quoted(f"{table.split('.')[-1]}_{code_column}", dialect, "index")
+    once = "" if dialect == "mysql" else "IF NOT EXISTS "  # MySQL has no such clause for indexes
+    query = {"postgresql": _postgresql, "sqlite": _sqlite, "duckdb": _duckdb, "mysql": _mysql}[dialect](
+        _masks(n_bits, radius), n_bits, PARAMETERS[dialect][param_style], place, code, item, name
+    )
+    return (
+        f"CREATE INDEX {once}{name} ON {place} ({code}, {item});",
+        f"{query} ORDER BY distance, {item} LIMIT {LIMIT};",
+    )
+
+
+def _masks(n_bits: int, radius: int) -> list[tuple[int, int]]:
+    """All masks with up to ``radius`` bits, as signed integers, and their numbers of bits."""
     n_masks = sum(comb(n_bits, distance) for distance in range(radius + 1))
     if n_masks > MOST_MASKS:
         raise InvalidInput(
@@ -43,18 +94,57 @@ def example_sql(n_bits: int, radius: int, dialect: str = "postgresql", table: st
     values = [1 << bit for bit in range(n_bits)]
     if n_bits == 64:
         values[63] = -(1 << 63)  # databases hold signed integers
-    masks = [(sum(bits), distance) for distance in range(radius + 1) for bits in combinations(values, distance)]
-    index = f"CREATE INDEX {table}_code ON {table} (code, id);"
-    order = "USING (code) ORDER BY distance, id LIMIT 100;"
-    if dialect == "postgresql":
-        listed = f"'{{{','.join(str(mask) for mask, _ in masks)}}}'::{integer_type(n_bits)}[]"
-        ball = f"SELECT mask # :code, bit_count(mask::bigint::bit(64)) FROM unnest({listed}) AS mask"
-        return index, f"SELECT id, distance FROM ({ball}) AS ball(code, distance) JOIN {table} {order}"
+    return [(sum(bits), distance) for distance in range(radius + 1) for bits in combinations(values, distance)]
+
+
+def _listed(masks: list[tuple[int, int]]) -> str:
+    return ",".join(str(mask) for mask, _ in masks)
+
+
+def _postgresql(
+    masks: list[tuple[int, int]], n_bits: int, parameter: str, table: str, code: str, item: str, _index: str
+) -> str:
+    listed = f"'{{{_listed(masks)}}}'::{integer_type(n_bits)}[]"
+    ball = f"SELECT mask # {parameter}, bit_count(mask::bigint::bit(64)) FROM unnest({listed}) AS mask"
+    return f"SELECT {item}, distance FROM ({ball}) AS ball({code}, distance) JOIN {table} USING ({code})"
+
+
+def _sqlite(
+    masks: list[tuple[int, int]], _n_bits: int, parameter: str, table: str, code: str, item: str, index: str
+) -> str:
     pairs = ",".join(f"({mask},{distance})" for mask, distance in masks)
-    ball = "SELECT (mask | :code) - (mask & :code) AS code, distance FROM masks"
-    by = f"INDEXED BY {table}_code"  # the planner would make an index of its own for long lists
-    with_masks = f"WITH masks(mask, distance) AS (VALUES {pairs})"
-    return index, f"{with_masks} SELECT id, distance FROM ({ball}) CROSS JOIN {table} {by} {order}"
+    given = f"given(value) AS (SELECT {parameter})"
+    ball = f"SELECT (mask | value) - (mask & value) AS {code}, distance FROM masks, given"
+    by = f"INDEXED BY {index}"  # the planner would make an index of its own for long lists
+    with_masks = f"WITH masks(mask, distance) AS (VALUES {pairs}), {given}"
+    return f"{with_masks} SELECT {item}, distance FROM ({ball}) CROSS JOIN {table} {by} USING ({code})"
+
+
+def _duckdb(
+    masks: list[tuple[int, int]], _n_bits: int, parameter: str, table: str, code: str, item: str, _index: str
+) -> str:
+    ball = (
+        f"SELECT xor(mask, {parameter}::BIGINT), bit_count(mask) FROM unnest([{_listed(masks)}]::BIGINT[]) AS m(mask)"
+    )
+    return f"SELECT {item}, distance FROM ({ball}) AS ball({code}, distance) JOIN {table} USING ({code})"
+
+
+def _mysql(
+    masks: list[tuple[int, int]], _n_bits: int, parameter: str, table: str, code: str, item: str, _index: str
+) -> str:
+    ball = f"JSON_TABLE('[{_listed(masks)}]', '$[*]' COLUMNS (mask BIGINT PATH '$')) AS ball"
+    found = f"{table}.{code} = CAST(ball.mask ^ {parameter} AS SIGNED)"
+    return f"SELECT {item}, BIT_COUNT(ball.mask) AS distance FROM {ball} STRAIGHT_JOIN {table} ON {found}"
+
+
+def _quoted(name: object, dialect: str, what: str) -> str:
+    """A name as it stands in a statement: as it is, if it is plain, else in quotes."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidInput(f"The name of a {what} must be text. Got {name!r} instead; give its name in the database.")
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and not KEYWORDS.fullmatch(name):
+        return name
+    mark = "`" if dialect == "mysql" else '"'
+    return f"{mark}{name.replace(mark, 2 * mark)}{mark}"
 
 
 def integer_type(n_bits: int) -> str:
