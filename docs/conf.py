@@ -61,22 +61,29 @@ from site_inventories import write_inventories  # noqa: E402
 intersphinx_timeout = 5
 intersphinx_mapping = write_inventories(HERE / "_inventories")
 
-# Examples
+# Examples; the one for PostgreSQL gets a server of its own, and is left out where there is none
+sys.path.append(str(HERE.parent / "tests"))
+if "SHORTHASH_POSTGRES" not in os.environ:
+    from postgres_server import start_server
+
+    os.environ["SHORTHASH_POSTGRES"] = start_server()[0] or ""
+left_out = r"__init__\.py" if os.environ["SHORTHASH_POSTGRES"] else r"__init__\.py|postgres_search\.py"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py",
-    "ignore_pattern": r"__init__\.py",
+    "ignore_pattern": left_out,
     "abort_on_example_error": True,
     "backreferences_dir": "gallery/backreferences",
     "doc_module": ("shorthash",),
     "reference_url": {"shorthash": None},
     "remove_config_comments": True,
+    "ignore_repr_types": "matplotlib|list|dict",
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 1,
     "matplotlib_animations": False,
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "site_pages.ExampleOrder",
     "write_computation_times": False,
     "reset_modules": ("matplotlib",),
 }

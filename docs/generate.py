@@ -58,20 +58,19 @@ def quoted(path: str, language: str = "") -> Callable[[], str]:
     return lambda: f"```{language}\n{(ROOT / path).read_text().rstrip()}\n```"
 
 
-def code_of(path: str) -> Callable[[], str]:
-    """The code of an example of the gallery, without its title and the text between its parts."""
+def first_part(path: str) -> Callable[[], str]:
+    """The first part of an example of the gallery, without its title."""
 
     def call() -> str:
-        text = (ROOT / path).read_text().split('"""\n', 2)[2]
-        text = re.sub(r"^# %%\n(?:#.*\n)*", "", text, flags=re.M)
-        return f"```python\n{text.strip()}\n```"
+        code = (ROOT / path).read_text().split('"""\n', 2)[2].split("# %%")[0]
+        return f"```python\n{code.strip()}\n```"
 
     return call
 
 
 # page, block, and what fills it
 BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
-    ("README.md", "quick_start", code_of("examples/quick_start.py")),
+    ("README.md", "quick_start", first_part("examples/quick_start.py")),
     ("README.md", "demo", quoted("docs/data/demo.txt")),
     ("docs/paper/rslh.md", "rslh_facts", printed("examples/rslh_facts.py")),
     ("docs/paper/rslh.md", "cifar10", results("boosting")),

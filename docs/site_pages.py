@@ -42,6 +42,35 @@ MORE = {  # public names of modules without __all__
     "data.files": ["read_codes", "read_features", "read_labels", "write_codes"],
     "data.splits": ["FewRows", "OfficialTest", "PerClassQueries", "RandomQueries", "Split", "UnseenClasses"],
 }
+EXAMPLES = [  # the order of the gallery; others follow
+    "quick_start",
+    "code_length",
+    "ties",
+    "every_method",
+    "semantic_key",
+    "code_map",
+    "eaph_steps",
+    "rslh_facts",
+    "probing",
+    "sqlite_search",
+    "postgres_search",
+    "image_search",
+    "text_codes",
+    "grid_search",
+    "own_method",
+]
+
+
+class ExampleOrder:
+    """Sort key of the gallery."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str) -> tuple[int, str]:
+        """Place of an example, by file name."""
+        stem = Path(name).stem
+        return (EXAMPLES.index(stem) if stem in EXAMPLES else len(EXAMPLES), stem)
 
 
 def public_names() -> dict[str, list[str]]:
@@ -181,6 +210,10 @@ def _rst_table(head: tuple[str, ...] | None, rows: list[tuple[str, ...]]) -> lis
 
 def write_pages(_app: Any, _config: Any) -> None:
     """Write every page; one that has not changed keeps its date, so that Sphinx need not read it again."""
+    listed = {name for names in public_names().values() for name in names}
+    for path in (DOCS / "api").glob("shorthash.*.rst"):  # of names that have gone
+        if path.stem not in listed:
+            path.unlink()
     pages = {f"methods/{name}": text for name, text in method_pages().items()} | {"api/index.rst": api_page()}
     for name, text in pages.items():
         path = DOCS / name

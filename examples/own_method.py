@@ -2,10 +2,9 @@
 Your own method
 ===============
 
-A method of your own, beside those of the house: write a hasher, use it directly, offer it by name.
-
-The method: every bit splits the classes in two random halves, by the plane midway between the means of the halves. To
-have ``make_hasher("halves")`` find it after ``pip install``, a package says in its pyproject.toml::
+Write a hasher, use it like the others, offer it by name. It learns this: every bit splits the classes in two random
+halves, by the plane midway between the means of the halves. To have ``make_hasher("halves")`` find it after ``pip
+install``, a package says in its pyproject.toml::
 
     [project.entry-points."shorthash.methods"]
     halves = "own_method:RECIPE"
@@ -19,7 +18,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from shorthash import AnchorRBF, HasherPipeline, evaluate
+from shorthash import AnchorRBF, HasherPipeline, evaluate, make_hasher, plot_precision_recall
 from shorthash.learners import BaseHasher
 from shorthash.methods import Recipe
 
@@ -61,14 +60,23 @@ RECIPE = Recipe(
 )
 
 
+# %%
+# Used like any other method, behind a kernel, and scored beside two of the package:
 def main() -> None:
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=300, random_state=0)
-    learner = HalvesHasher(n_bits=8, random_state=0)
-    hasher = HasherPipeline([("kernel", AnchorRBF(n_anchors=300, random_state=0)), ("hasher", learner)])
-    hasher.fit(X_train, y_train)
-    scores = evaluate(hasher.transform(X_test), y_test, hasher.transform(X_train), y_train)
-    print(f"mAP {scores.map:.3f}, within radius 2 {scores.map_at_radius:.3f}")
+    kernel, learner = AnchorRBF(n_anchors=300, random_state=0), HalvesHasher(n_bits=8, random_state=0)
+    hashers = {
+        "halves": HasherPipeline([("kernel", kernel), ("hasher", learner)]),
+        "lsh": make_hasher("lsh", n_bits=8, random_state=0),
+        "rslh": make_hasher("rslh", n_bits=8, random_state=0, kernel__n_anchors=300),
+    }
+    scores = {}
+    for name, hasher in hashers.items():
+        hasher.fit(X_train, y_train)
+        scores[name] = evaluate(hasher.transform(X_test), y_test, hasher.transform(X_train), y_train)
+        print(f"{name:7} mAP {scores[name].map:.3f}, within radius 2 {scores[name].map_at_radius:.3f}")
+    plot_precision_recall(scores)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 Quick start
 ===========
 
-Learn 8-bit codes of scikit-learn's digits, search with them, score them.
+Learn codes of one byte for scikit-learn's digits, search with them, and score them with ties counted exactly.
 """
 
 from sklearn.datasets import load_digits
@@ -19,3 +19,22 @@ index = BucketIndex(n_bits=8).add(database)
 nearest = index.search(query, k=5)  # .ids and .distances, (300, 5)
 scores = evaluate(query, y_query, database, y_database)
 print(f"mAP {scores.map:.3f}; query 0 is a {y_query[0]}, its neighbours are {y_database[nearest.ids[0]]}")
+
+# %%
+# The nearest items of four queries, the query on the left:
+import matplotlib.pyplot as plt
+
+figure, grid = plt.subplots(4, 6, figsize=(5, 3.6))
+for row, number in zip(grid, range(4), strict=True):
+    for ax, image in zip(row, [X_query[number], *X_database[nearest.ids[number]]], strict=True):
+        ax.imshow(image.reshape(8, 8), cmap="gray_r")
+        ax.set_axis_off()
+    row[0].set_title(f"query {number}", fontsize=8)
+
+# %%
+# Precision and recall of everything within a Hamming radius:
+ax = scores.plot()
+
+# %%
+# All scores; the range is what the order among equal distances could do.
+scores

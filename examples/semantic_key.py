@@ -1,13 +1,10 @@
 """
-Semantic key
-============
+A key of one byte
+=================
 
-A semantic key of one byte: learn it, store it, search by it, re-rank inside it, and go on learning.
-
+Learn a key by which a plain database finds what belongs together, search by it, rank inside it, and go on learning.
 The rows are scikit-learn's digits; put your embeddings and labels in their place.
 """
-
-from __future__ import annotations
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -29,6 +26,7 @@ codes, asked = hasher.transform(X_db), hasher.transform(X_query)
 print(f"measured mAP  {evaluate(asked, y_query, codes, y_db).map:.3f}")
 print(f"keys {pack(codes)[:5].tolist()}: any column of small integers holds them")
 
+# %%
 # the same codes, items at equal distance ordered by posteriors: ten numbers per item instead of sixty-four
 p_db, p_query = learner.predict_proba(X_db), learner.predict_proba(X_query)
 both = evaluate_reranked(asked, y_query, p_query, codes, y_db, p_db, metric="dot")
@@ -38,10 +36,21 @@ index = BucketIndex(8).add(codes, vectors=p_db.astype(np.float32))
 found = index.search(asked[:1], 5, ties="scores", vectors=p_query[:1].astype(np.float32), metric="dot")
 print(f"a {y_query[0]} finds {y_db[found.ids[0]].tolist()}")
 
+# %%
 # cells in the order of what one may expect to find in them: WHERE code = ANY(...)
 print(f"a {y_query[0]} asks for the codes {learner.probes(X_query[:1], 5)[0].tolist()}")
 
+# %%
 # more rows arrive: the posteriors learn, codes that are stored keep their meaning
 learner = make_hasher("auto", n_bits=8, posterior="logistic", random_state=0)[-1]
 learner.partial_fit(X_train[:300], y_train[:300]).partial_fit(X_train[300:], y_train[300:])
 print(f"learned in two parts {evaluate(learner.transform(X_query), y_query, learner.transform(X_db), y_db).map:.3f}")
+
+# %%
+# Codes of the first half stand; the map of the new rows, by code:
+import matplotlib.pyplot as plt
+
+from shorthash import plot_code_map
+
+plot_code_map(learner, X_query, y_query)
+plt.show()

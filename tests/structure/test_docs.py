@@ -25,7 +25,7 @@ def test_the_quick_start_runs_and_is_in_the_readme(capsys):
 
 def test_examples_have_a_title_and_are_short():
     """The gallery shows the title; make docs runs every example."""
-    assert len(EXAMPLES) >= 6
+    assert len(EXAMPLES) >= 12
     assert not [p.name for p in EXAMPLES if not re.match(r'"""\n(.+)\n(=+)\n', p.read_text())]
     assert max(len(path.read_text().splitlines()) for path in EXAMPLES) < 110
 

@@ -176,7 +176,8 @@ def _draw_corners(
         axes.scatter(x, y, s=size, color=SERIES[number % len(SERIES)], zorder=3, linewidths=0, alpha=0.9)
         bits = "".join("1" if sign > 0 else "0" for sign in every[code])
         text = "\n".join([bits, ", ".join(main)]).rstrip()
-        axes.annotate(text, (x, y), (0, 11), textcoords="offset points", ha="center", fontsize=8, zorder=4)
+        above = (0, 2 + float(np.sqrt(size / np.pi)))
+        axes.annotate(text, (x, y), above, textcoords="offset points", ha="center", fontsize=8, zorder=4)
 
 
 def _draw_discs(axes: Axes, signs: NDArray[np.int8], labels: NDArray[Any], seed: int) -> None:
