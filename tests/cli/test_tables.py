@@ -168,3 +168,14 @@ def test_mistakes_name_columns_and_options(run, files, frame, columns, message):
 def test_arrays_have_no_columns(run):
     outcome = run("encode", "model", "X.npy", "--id", "sku", "-o", "out.csv")
     assert "X.npy has no columns with names" in outcome.err
+
+
+def test_evaluate_with_judgements(run, files, frame):
+    frame.to_csv(files / "judged.csv", index=False)
+    pairs = [(a, b) for a in range(60) for b in range(60) if a != b and (a - b) % 3 == 0]
+    (files / "judged.qrels").write_text("".join(f"s{a} 0 s{b} 1\n" for a, b in pairs))
+    how = ["evaluate", "--model", "model", "--query", "judged.csv", *COLUMNS, "--json"]
+    judged = json.loads(run(*how, "--relevance", "judged.qrels").out)
+    assert judged == json.loads(run(*how, "--label", "kind").out)
+    both = run(*how, "--label", "kind", "--relevance", "judged.qrels")
+    assert "judgements replace labels; leave out --label" in both.err

@@ -55,6 +55,10 @@ def evaluate(
     ] = "shorthash",
     bounds: Annotated[bool, flag("--bounds", "Show the mAP of the worst and the best order of ties.")] = False,
     by_class: Annotated[bool, flag("--by-class", "Show scores for every class of queries.")] = False,
+    relevance: Annotated[
+        Path | None,
+        option("--relevance", "FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC)."),
+    ] = None,
     id_column: IdColumn = None,
     label: LabelColumns = None,
     feature_columns: FeatureColumns = None,
@@ -65,7 +69,8 @@ def evaluate(
 
     With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
     distance (--ties expected); --bounds shows the lowest and the highest score that an order can give. Labels are
-    files, or the column --label of tables.
+    files, or the column --label of tables. With --relevance, items are relevant that the file says, with grades for
+    nDCG; it names queries and items by the ids of tables (--id) or of encoded files, else by row numbers from 0.
 
     \b
     Examples:
@@ -73,10 +78,14 @@ def evaluate(
           --database db.npz --database-labels db.npz --bounds --by-class
       shorthash evaluate --codes --bits 8 --query q.npy --query-labels yq.npy \\
           --database db.npy --database-labels yd.npy --json
+      shorthash evaluate --model items.model --query q.csv --database items.csv --id sku \\
+          --relevance judged.qrels
     """
     from shorthash.evaluation.scores import evaluate as score
 
-    if not label and (database is None) != (database_labels is None):
+    if relevance is not None and (query_labels or database_labels or label or by_class):
+        raise typer.BadParameter("judgements replace labels; leave out --label, --by-class and files of labels")
+    if not label and relevance is None and (database is None) != (database_labels is None):
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
     if codes == (model is not None):
         raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
@@ -87,12 +96,15 @@ def evaluate(
         queries = read_rows(query, hasher, step, bits, columns)
         items = None if database is None else read_rows(database, hasher, step, bits, columns)
         step("scoring", 0, 0)
-        labels = _labels_of(queries, query_labels, "--query-labels")
+        judged = None if relevance is None else _judgements(relevance, queries, items or queries)
+        labels = None if judged is not None else _labels_of(queries, query_labels, "--query-labels")
+        known = None if items is None or judged is not None else _labels_of(items, database_labels, "--database-labels")
         scores = score(
             queries.codes,
             labels,
             None if items is None else items.codes,
-            None if items is None else _labels_of(items, database_labels, "--database-labels"),
+            known,
+            relevance=judged,
             convention=convention,
             ties=ties,
             radius=radius,
@@ -101,10 +113,19 @@ def evaluate(
     data = scores.to_dict() | {"headline": scores.headline}
     tables = [_scores_by_k(scores)] if scores.rules.k else []
     if by_class:
+        assert labels is not None
         classes = {name: scores.by_class(labels, name) for name in BY_CLASS}
         data["by_class"] = {str(label): {name: classes[name][label] for name in BY_CLASS} for label in classes["map"]}
         tables.append(_scores_by_class(classes, scores, bounds))
     output.show(data, _score_facts(scores, bounds), tables, as_json=as_json)
+
+
+def _judgements(file: Path, queries: CodedRows, items: CodedRows) -> Any:
+    """Judgements of a file; rows without ids are named by their numbers."""
+    from shorthash.evaluation.relevance import read_qrels
+
+    ids = [range(len(rows.codes)) if rows.ids is None else rows.ids.tolist() for rows in (queries, items)]
+    return read_qrels(file, *ids)
 
 
 def _labels_of(rows: CodedRows, file: Path | None, name: str) -> Labels:

@@ -7,6 +7,7 @@
 ``evaluate_distances``         a ranking by real-valued distances
 ``evaluate_cells``             a ranking of cells, such as codes with learned distances
 ``evaluate_reranked``          codes whose ties are broken by vectors
+``read_qrels``                 judgements of a TREC file, for ``evaluate(relevance=)``
 ``summarise``                  intervals over seeds
 ``compare_scores``             paired comparisons over queries
 ``plot_precision_recall``      a figure: precision and recall by radius
@@ -22,6 +23,7 @@ from shorthash.evaluation.rankings import (
     evaluate_histogram,
     evaluate_reranked,
 )
+from shorthash.evaluation.relevance import read_qrels
 from shorthash.evaluation.scores import Scores, evaluate, evaluate_hasher, learned_codes, map_scorer
 from shorthash.evaluation.statistics import Comparison, Summary, compare_scores, summarise
 
@@ -42,5 +44,6 @@ __all__ = [
     "learned_codes",
     "map_scorer",
     "plot_precision_recall",
+    "read_qrels",
     "summarise",
 ]

@@ -70,9 +70,9 @@ class CodedItems:
 
 
 def label_groups(
-    query_labels: ArrayLike,
+    query_labels: ArrayLike | None,
     n_queries: int,
-    database_labels: ArrayLike,
+    database_labels: ArrayLike | None,
     n_items: int,
     rules: Convention,
     owner: str,
@@ -93,7 +93,7 @@ def label_groups(
             )
     alone = database_labels is query_labels
     other_labels = label_rows(query_labels)[:0] if alone else database_labels
-    groups, item_groups = group_label_pair(query_labels, other_labels, owner=owner)
+    groups, item_groups = group_label_pair(label_rows(query_labels), label_rows(other_labels), owner=owner)
     item_groups = groups if alone else item_groups
     if rules.ties == "stable" and order_follows_labels(item_groups.ids):
         warnings.warn(

@@ -25,6 +25,7 @@ from shorthash.evaluation.metrics import (
     RadiusSums,
     Ranking,
     average_precision,
+    gains_by_grade,
     ideal_ranking,
     ndcg,
     pr_curve,
@@ -34,6 +35,7 @@ from shorthash.evaluation.metrics import (
     recall,
 )
 from shorthash.evaluation.plots import plot_precision_recall
+from shorthash.evaluation.relevance import as_judgements, check_labels_or_judgements, count_by_judgements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +178,7 @@ class Scores:
 
 def evaluate(
     query_codes: ArrayLike,
-    query_labels: ArrayLike,
+    query_labels: ArrayLike | None = None,
     database_codes: ArrayLike | None = None,
     database_labels: ArrayLike | None = None,
     *,
@@ -188,6 +190,7 @@ def evaluate(
     without_relevant: str | None = None,
     gain: str = "shared",
     engine: str = "auto",
+    relevance: Any = None,
 ) -> Scores:
     """Score codes exactly, ties included.
 
@@ -197,7 +200,8 @@ def evaluate(
     Parameters
     ----------
     query_codes, database_codes : (n, n_bits) signs, or (n,) integers, which need ``n_bits``
-    query_labels, database_labels : class labels of any type, (n,), or indicator matrices, (n, n_classes)
+    query_labels, database_labels : class labels of any type, (n,), sets of labels, or indicator matrices,
+        (n, n_classes); items are relevant that share a label
     n_bits : code length of packed codes
     convention : a name from :data:`shorthash.evaluation.CONVENTIONS`, or a :class:`Convention` of your own
     ties : "expected" (exact mean over all orders of tied items), "best", "worst" or "stable" (database order);
@@ -207,6 +211,8 @@ def evaluate(
     without_relevant : "drop" or "zero", for queries without any relevant item; default: that of the convention
     gain : what an item is worth to nDCG: "shared" labels, "exponential" (2**shared - 1) or "binary"
     engine : "auto", "table" or "count": how items are counted, see :mod:`shorthash.codes.levels`; all agree
+    relevance : judgements in place of labels: a dense or sparse matrix, (n_queries, n_items), of 0 (not relevant) and
+        grades 1, 2, ..., which count for nDCG as shared labels do; :func:`read_qrels` reads files of TREC
 
     Returns
     -------
@@ -233,7 +239,8 @@ def evaluate(
       nDCG@k           0.8066
     """
     rules = convention_rules(convention, ties=ties, without_relevant=without_relevant, k=k)
-    if (database_codes is None) != (database_labels is None):
+    check_labels_or_judgements([query_labels, database_labels], relevance)
+    if relevance is None and (database_codes is None) != (database_labels is None):
         raise InvalidInput(
             "evaluate needs database codes and database labels together, or neither; without a database every row "
             "is a query against all other rows."
@@ -242,14 +249,19 @@ def evaluate(
     n_bits = _common_length(query_codes, database_codes, n_bits)
     codes = as_packed(query_codes, n_bits)
     database = codes if database_codes is None else as_packed(database_codes, n_bits)
-    labels = query_labels if database_labels is None else database_labels
+    radius = min(check_count(radius, "radius", "evaluate", low=0), n_bits)
+    sizes: dict[str, Any] = {"n_database": len(database) - alone, "n_bits": n_bits, "radius": radius}
+    if relevance is not None:
+        R = as_judgements(relevance, (len(codes), len(database)), alone=alone)
+        gains = gains_by_grade(gain, max(1, int(R.data.max(initial=0))))
+        counted = count_by_judgements(codes, database, R, radius, len(gains), n_bits, alone=alone)
+        return score_queries(counted, rules, gains, np.ones(len(codes), dtype=np.int64), **sizes)
+    labels: Any = query_labels if database_labels is None else database_labels
     groups, item_groups = label_groups(query_labels, len(codes), labels, len(database), rules, "evaluate")
     queries = distinct_queries(codes, groups, each_row=alone and rules.ties == "stable")
     items = CodedItems(database, item_groups, n_bits)
-    radius = min(check_count(radius, "radius", "evaluate", low=0), n_bits)
     gains = gains_of(gain, item_groups)
     blocks = count_by_codes(queries, items, radius=radius, n_grades=len(gains), alone=alone, engine=engine)
-    sizes = {"n_database": len(items) - alone, "n_bits": n_bits, "radius": radius}
     return score_queries(blocks, rules, gains, queries.copies, queries.rows, **sizes)
 
 
