@@ -8,7 +8,6 @@ from images.deadly import Deadly
 from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.errors import DataFileError
-from shorthash.images import decoding
 from shorthash.images.decoding import extract
 from shorthash.images.features import CallableFeatures, FeatureCache, GistFeatures, default_cache
 from shorthash.images.fitting import image_files
@@ -90,9 +89,8 @@ def test_the_default_cache_follows_the_environment(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_workers_give_the_same_rows_and_may_crash(tmp_path, monkeypatch, batch_size):
+def test_workers_give_the_same_rows_and_may_crash(tmp_path, batch_size):
     """One image crashes its worker again and again; all others come out as without worker processes."""
-    monkeypatch.setattr(decoding, "FEW", 4)
     write_folder(tmp_path / "images", per_class=3)
     (tmp_path / "images" / "checks" / "0deadly.png").write_bytes(encoded(picture("rings", 1, size=(13, 20))))
     files = image_files([tmp_path / "images"])

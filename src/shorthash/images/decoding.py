@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-import multiprocessing
 import os
+import stat
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._validation import check_count, require_extra
-from shorthash.errors import UnreadableImage
+from shorthash.errors import DataFileError, UnreadableImage
 from shorthash.images.features import FeatureCache, ImageFeatures
+from shorthash.images.workers import Workers
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,10 +33,15 @@ if TYPE_CHECKING:
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # no format whose decoder runs another program
 MAX_PIXELS = 80_000_000  # 240 MB as RGB; Pillow itself starts to warn at 89 million
 LONGEST_SIDE = 65_500
+MAX_BYTES = 1 << 28  # of a file; an uncompressed picture of MAX_PIXELS has fewer
+MOST_SCANS = 100  # of a JPEG; every scan goes over all pixels, and progressive ones have about ten
+PIXELS_PER_BYTE = 2000  # a picture of one colour has about 1 000 in PNG
+SMALL_IMAGE = 4_000_000  # pixels that are decoded however few bytes they have
+JPEG_START, START_OF_SCAN = b"\xff\xd8", b"\xff\xda"
+PIXEL_BYTES, LEAST_MEMORY = 16, 1 << 29  # memory of a worker: per pixel, and at least
 HASH_DIGITS = 32  # 128 bits, so different contents never share a hash by chance
 BATCH = 32  # images per batch
 ENOUGH_DETAIL = 512  # a JPEG may be decoded at this size; no recipe uses more
-FEW = 2 * BATCH  # for fewer images, starting processes takes longer than decoding
 
 T = TypeVar("T")
 
@@ -72,10 +76,21 @@ class Extracted:
     @property
     def metadata(self) -> dict[str, str]:
         """What a collection stores about the image, besides code, label and vector."""
-        metadata = {"name": self.name, "content": self.content}
+        metadata = {"name": as_text(self.name), "content": self.content}
         if not isinstance(self.place, bytes):
-            metadata["source"] = str(Path(self.place).absolute())
+            metadata["source"] = as_text(str(Path(self.place).absolute()))
         return metadata
+
+
+def as_text(name: str) -> str:
+    r"""A name of a file as text: bytes that are not UTF-8 become question marks.
+
+    Examples
+    --------
+    >>> ascii(as_text("caf\udce9.jpg"))
+    "'caf\\ufffd.jpg'"
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def decode(source: Place, *, max_pixels: int = MAX_PIXELS, at_least: int | None = None) -> Image:
@@ -102,20 +117,25 @@ def decode(source: Place, *, max_pixels: int = MAX_PIXELS, at_least: int | None 
         If it is not an image of a known format, is empty, truncated or damaged, or has too many pixels.
     """
     pillow: Any = require_extra("PIL.Image", "images", "Reading images")
-    octets = _read_bytes(source)
+    octets = read_bytes(source)
     if not octets:
         raise UnreadableImage("the file is empty; copy it again.")
+    n_scans = octets.count(START_OF_SCAN) if octets.startswith(JPEG_START) else 0
+    if n_scans > MOST_SCANS:
+        raise UnreadableImage(f"it is a JPEG of {n_scans} scans, and at most {MOST_SCANS} are decoded; convert it.")
     # Pillow warns about damaged metadata; only errors matter here. Restoring the filters would not be thread-safe.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         with pillow.open(io.BytesIO(octets), formats=FORMATS) as image:
-            _check_size(image.size, max_pixels)
+            _check_size(image.size, max_pixels, len(octets))
             if at_least is not None and min(image.size) > at_least:
                 image.draft("RGB", (at_least, at_least))
             image.load()
             return _as_rgb(_upright(image), pillow)
     except UnreadableImage:
         raise
+    except MemoryError:
+        raise UnreadableImage("decoding it needs too much memory; shrink it.") from None
     except pillow.DecompressionBombError as error:
         raise UnreadableImage(f"the image has too many pixels ({error}); shrink it.") from error
     except pillow.UnidentifiedImageError as error:
@@ -154,6 +174,7 @@ def extract(
     max_pixels: int = MAX_PIXELS,
     batch_size: int = BATCH,
     n_workers: int = 0,
+    workers: Workers | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Iterator[list[Extracted]]:
     """Yield images with their features, batch by batch, in order.
@@ -169,33 +190,53 @@ def extract(
     thumbnail : longest side of the thumbnails to make; 0 makes none
     max_pixels : larger images are refused
     batch_size : images per batch
-    n_workers : processes that decode; 0 decodes in this one. A script that uses processes needs an
-        ``if __name__ == "__main__"`` guard
+    n_workers : processes that decode; an image that takes too long or too much memory ends its process, and fails. 0
+        decodes in this one. A script that uses processes needs an ``if __name__ == "__main__"`` guard
+    workers : processes to use, which stay open; None starts ``n_workers``
     progress : called with (what, done, total)
     """
     check_count(batch_size, "batch_size", "extract")
     n_workers = check_count(n_workers, "n_workers", "extract", low=0, high=256)
     images = [Extracted(*s) if isinstance(s, tuple) else Extracted(os.fspath(s), Path(s)) for s in sources]
-    opened: AbstractContextManager[Any] = (
-        nullcontext() if cache is None else closing(FeatureCache(cache, features.recipe))
-    )
     work = partial(_decode_batch, features=features, thumbnail=thumbnail, max_pixels=max_pixels)
-    with opened as rows, closing(_Decoders(work, n_workers if len(images) >= FEW else 0)) as decoders:
+    with ExitStack() as resources:
+        rows = _open_cache(cache, features)
+        if rows is not None:
+            resources.callback(rows.close)
+        if workers is None and n_workers:
+            n_batches = -(-len(images) // batch_size)
+            workers = Workers(max(1, min(n_workers, n_batches)), memory=memory_for(max_pixels))
+            resources.callback(workers.close)
 
-        def started() -> Iterator[tuple[list[Extracted], list[Extracted], Callable[[], list[_Decoded]]]]:
+        def started() -> Iterator[tuple[list[Extracted], list[Extracted], Callable[[], list[Any]]]]:
             for start in range(0, len(images), batch_size):
                 batch = images[start : start + batch_size]
                 _look_up(batch, rows)
                 pending = [image for image in batch if not image.error and (image.row is None or thumbnail)]
-                yield batch, pending, decoders.submit([(image.place, image.row is None) for image in pending])
+                jobs = [(image.place, image.row is None) for image in pending]
+                yield batch, pending, partial(work, jobs) if workers is None else workers.submit(work, jobs).result
 
         done = 0
-        for batch, pending, result in _read_ahead(started(), 2 * decoders.n_workers):
+        for batch, pending, result in _read_ahead(started(), 0 if workers is None else 2 * workers.n_workers):
             _complete(pending, result(), features, rows)
             done += len(batch)
             if progress is not None:
                 progress("reading images", done, len(images))
             yield batch
+
+
+def memory_for(max_pixels: int) -> int:
+    """Bytes that decoding one image of so many pixels may take."""
+    return LEAST_MEMORY + PIXEL_BYTES * max_pixels
+
+
+def _open_cache(cache: str | os.PathLike[str] | None, features: ImageFeatures) -> FeatureCache | None:
+    """The cache; None, with a warning, if it cannot be used."""
+    try:
+        return None if cache is None else FeatureCache(cache, features.recipe)
+    except DataFileError as error:
+        warnings.warn(f"{error} Features are computed without it.", stacklevel=3)
+        return None
 
 
 def _read_ahead(items: Iterator[T], n: int) -> Iterator[T]:
@@ -212,7 +253,7 @@ def _look_up(batch: Sequence[Extracted], cache: FeatureCache | None) -> None:
     """Fill in the content hash of every image, and the row where the cache has it."""
     for image in batch:
         try:
-            image.content = content_hash(_read_bytes(image.place))
+            image.content = content_hash(read_bytes(image.place))
         except UnreadableImage as error:
             image.error = str(error)
     if cache is not None:
@@ -222,12 +263,13 @@ def _look_up(batch: Sequence[Extracted], cache: FeatureCache | None) -> None:
 
 
 def _complete(
-    pending: Sequence[Extracted], decoded: Sequence[_Decoded], features: ImageFeatures, cache: FeatureCache | None
+    pending: Sequence[Extracted], decoded: Sequence[_Decoded | str], features: ImageFeatures, cache: FeatureCache | None
 ) -> None:
     """Fill in what was decoded, and compute and cache the missing rows."""
     new: list[Extracted] = []
     arrays: list[NDArray[Any]] = []
-    for image, found in zip(pending, decoded, strict=True):
+    for image, result in zip(pending, decoded, strict=True):
+        found = _Decoded(error=result) if isinstance(result, str) else result
         image.thumbnail, image.error = found.thumbnail, found.error
         if found.error:
             image.row = None
@@ -256,10 +298,19 @@ class _Decoded:
     error: str = ""
 
 
-def _decode_batch(jobs: Sequence[_Job], *, features: ImageFeatures, thumbnail: int, max_pixels: int) -> list[_Decoded]:
-    """Decode images; runs in a worker process, if there are any."""
+def _decode_batch(
+    jobs: Sequence[_Job],
+    started: Callable[[int], object] | None = None,
+    *,
+    features: ImageFeatures,
+    thumbnail: int,
+    max_pixels: int,
+) -> list[_Decoded]:
+    """Decode images; runs in a worker process, if there are any, and says which image it starts with."""
     results = []
-    for place, needs_row in jobs:
+    for number, (place, needs_row) in enumerate(jobs):
+        if started is not None:
+            started(number)
         result = _Decoded()
         try:
             image = decode(place, max_pixels=max_pixels, at_least=ENOUGH_DETAIL)
@@ -276,73 +327,35 @@ def _decode_batch(jobs: Sequence[_Job], *, features: ImageFeatures, thumbnail: i
     return results
 
 
-class _Decoders:
-    """Decodes batches, in this process or in worker processes, which may crash."""
-
-    def __init__(self, work: Callable[[Sequence[_Job]], list[_Decoded]], n_workers: int) -> None:
-        self.work, self.n_workers = work, n_workers
-        self._pool = _start_pool(n_workers) if n_workers else None
-
-    def submit(self, jobs: Sequence[_Job]) -> Callable[[], list[_Decoded]]:
-        """Start a batch, and return a function that waits for its result."""
-        pool = self._pool
-        if pool is None:
-            return partial(self.work, jobs)
-        future: Future[list[_Decoded]] | None = None
-        with suppress(BrokenProcessPool):
-            future = pool.submit(self.work, jobs)
-        return partial(self._result, future, jobs, pool)
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def _result(
-        self, future: Future[list[_Decoded]] | None, jobs: Sequence[_Job], pool: ProcessPoolExecutor
-    ) -> list[_Decoded]:
-        if future is not None:
-            with suppress(BrokenProcessPool):
-                return future.result()
-        return self._one_by_one(jobs, pool)
-
-    def _one_by_one(self, jobs: Sequence[_Job], broken: ProcessPoolExecutor) -> list[_Decoded]:
-        """After a crash: decode every image in a process of its own, to find the one that crashes."""
-        if self._pool is broken:
-            self._pool = _start_pool(self.n_workers)
-        broken.shutdown(cancel_futures=True)
-        results: list[_Decoded] = []
-        for job in jobs:
-            with _start_pool(1) as alone:
-                try:
-                    results += alone.submit(self.work, [job]).result()
-                except BrokenProcessPool:
-                    results.append(_Decoded(error="decoding it crashed the decoder; convert or remove it."))
-        return results
-
-
-def _start_pool(n_workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(n_workers, multiprocessing.get_context("spawn"))  # forking threads risks deadlocks
-
-
-def _read_bytes(source: Place) -> bytes:
-    """The bytes of a file, or the bytes given."""
+def read_bytes(source: Place) -> bytes:
+    """The bytes of a file of ordinary size, or the bytes given."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     try:
-        return Path(source).read_bytes()
-    except OSError as error:
-        reason = error.strerror or str(error)
+        handle = os.open(source, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(handle, "rb") as file:
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise UnreadableImage("it is not a file; remove it.")
+            if state.st_size > MAX_BYTES:
+                raise UnreadableImage(
+                    f"the file has {state.st_size} bytes, and at most {MAX_BYTES} are read; shrink it."
+                )
+            return file.read(MAX_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableImage(f"the file cannot be read ({reason}); check path and permissions.") from error
 
 
-def _check_size(size: tuple[int, int], max_pixels: int) -> None:
+def _check_size(size: tuple[int, int], max_pixels: int, n_bytes: int) -> None:
     width, height = size
     if width * height > max_pixels or max(size) > LONGEST_SIDE:
         raise UnreadableImage(
             f"the image has {width} x {height} pixels, and at most {max_pixels} (and {LONGEST_SIDE} on a side) are "
             "decoded; shrink it."
         )
+    if width * height > max(SMALL_IMAGE, PIXELS_PER_BYTE * n_bytes):
+        raise UnreadableImage(f"it has {width} x {height} pixels in {n_bytes} bytes, which no picture has; convert it.")
 
 
 def _upright(image: Image) -> Image:

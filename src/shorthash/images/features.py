@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -345,7 +346,8 @@ class FeatureCache:
     """
 
     def __init__(self, path: str | os.PathLike[str], recipe: Mapping[str, Any]) -> None:
-        self.path, self._key = Path(path), recipe_key(recipe)
+        self.path, self._key, self._failed = Path(path), recipe_key(recipe), False
+        self._dimension = recipe.get("dimension")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -363,15 +365,31 @@ class FeatureCache:
     def get(self, contents: Sequence[str]) -> dict[str, Rows]:
         """The cached rows among some contents."""
         sql = "SELECT content, row FROM features WHERE recipe = ? AND content IN (SELECT value FROM json_each(?))"
-        found = self._connection.execute(sql, [self._key, json.dumps(list(contents))])
-        return {content: np.frombuffer(octets, dtype="<f4") for content, octets in found}
+        rows = {}
+        try:
+            for content, octets in self._connection.execute(sql, [self._key, json.dumps(list(contents))]):
+                row = np.frombuffer(octets, dtype="<f4") if isinstance(octets, bytes) and len(octets) % 4 == 0 else None
+                if row is not None and len(row) == (self._dimension or len(row)) and np.isfinite(row).all():
+                    rows[content] = row
+        except sqlite3.Error as error:
+            self._complain(error)
+        return rows
 
     def put(self, contents: Sequence[str], rows: Rows) -> None:
         """Store rows."""
         entries = [(self._key, c, row.astype("<f4").tobytes()) for c, row in zip(contents, rows, strict=True)]
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", entries)
+        try:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", entries)
+        except sqlite3.Error as error:
+            self._complain(error)
+
+    def _complain(self, error: sqlite3.Error) -> None:
+        """Say once that the cache is not used; without it work takes longer, and nothing else changes."""
+        if not self._failed:
+            warnings.warn(f"The feature cache {self.path} cannot be used: {error}; work goes on without.", stacklevel=4)
+        self._failed = True
 
     def close(self) -> None:
         """Close the file."""

@@ -19,7 +19,7 @@ from shorthash._validation import check_n_bits
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import evaluate
 from shorthash.images.collection import THUMBNAIL, Collection
-from shorthash.images.decoding import Extracted, extract
+from shorthash.images.decoding import Extracted, as_text, extract
 from shorthash.images.features import ImageFeatures, make_features
 from shorthash.images.results import AddReport, Label, split_label
 from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, write_thumbnail
@@ -206,7 +206,7 @@ def _labels_by_folder(names: Sequence[str]) -> list[str | None]:
     [None, None]
     """
     parts = [Path(name).parts for name in names]
-    folders = [part[0].replace(";", ",") if len(part) > 1 else None for part in parts]
+    folders = [as_text(part[0]).replace(";", ",") if len(part) > 1 else None for part in parts]
     classes = set(folders)
     return [None] * len(names) if None in classes or len(classes) < 2 else list(folders)
 

@@ -17,6 +17,7 @@ from shorthash.images.decoding import MAX_PIXELS, Place, extract
 from shorthash.images.features import ImageFeatures, make_features
 from shorthash.images.results import BitExplanation, Bucket, Found, Item, Label, explain_bits
 from shorthash.images.storage import THUMBNAILS, ItemIndex, ItemState, ItemStore, ItemTable, read_thumbnail
+from shorthash.images.workers import Workers
 from shorthash.index.items import AnyIds, as_ids
 
 RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
@@ -90,16 +91,19 @@ class Reader:
             )
         return np.asarray(self.hasher.transform(X)) if len(X) else np.empty((0, self.n_bits), dtype=np.int8)
 
-    def image_vector(self, image: Place, *, max_pixels: int = MAX_PIXELS) -> NDArray[np.float32]:
+    def image_vector(
+        self, image: Place, *, max_pixels: int = MAX_PIXELS, workers: Workers | None = None
+    ) -> NDArray[np.float32]:
         """The vector of one image, (n_features,); raises UnreadableImage if it cannot be decoded.
 
         Parameters
         ----------
         image : a path, or the bytes of a file
         max_pixels : a larger image is refused
+        workers : processes that decode; None decodes in this one
         """
         name = "The image" if isinstance(image, bytes) else os.fspath(image)
-        [[extracted]] = extract([(name, image)], self.features, max_pixels=max_pixels)
+        [[extracted]] = extract([(name, image)], self.features, max_pixels=max_pixels, workers=workers)
         if extracted.row is None:
             raise UnreadableImage(f"{name} cannot be used: {extracted.error}")
         return extracted.row

@@ -143,7 +143,8 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
             raise HTTPException(
                 409, "Images are numbered, and the ids of this collection are strings; add vectors instead."
             )
-        return _added(await service.write(deadline, lambda: service.add_images(images, label)))
+        decoded = await service.decode(lambda: service.extracted(images))
+        return _added(await service.write(deadline, lambda: service.add_images(decoded, label)))
 
     @router.get("/items/{id:path}", summary="Show an item", responses={200: {"model": ItemInfo}, **problems(404, 422)})
     async def show(item: ItemId) -> Json:

@@ -72,7 +72,7 @@ async def upload_page(request: Request) -> HTMLResponse:
         if content_type(request, service.collection.takes_images) != "form":
             raise HTTPException(415, "This page takes a picture as a form; JSON is for POST /search.")
         [(_, octets)], _ = await read_form(request, [], 1)
-        code, vector = await service.run(lambda: service.image_code(octets))
+        code, vector = await service.decode(lambda: service.image_code(octets))
         collection = request.state.collection = await service.current()
         search = (collection, code, query.k, query.radius, query.rerank)
         found = await service.run(lambda: service.find(*search, vector=vector))

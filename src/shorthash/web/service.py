@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images import AddReport, Collection, Found, Item
+from shorthash.images.collection import THUMBNAIL
+from shorthash.images.decoding import Extracted, extract, memory_for
 from shorthash.images.reading import RERANK_RADIUS
+from shorthash.images.workers import SECONDS, Workers, shared_workers
 from shorthash.index.items import AnyIds
 from shorthash.web.limits import Metrics, Settings
 
@@ -47,6 +50,7 @@ class Service:
         self.answers = AnswerCache(settings.cache_bytes)
         self._waiting: list[tuple[Vector, asyncio.Future[int]]] = []  # vectors to encode
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-search")
+        self._decoders = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-image")  # wait for workers
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="shorthash-write")
         self._writing = asyncio.Lock()
         self._following: asyncio.Future[None] | None = None
@@ -77,11 +81,22 @@ class Service:
     def close(self) -> None:
         """Finish the writes that have begun."""
         self._writer.shutdown()
+        self._decoders.shutdown(cancel_futures=True)
         self._threads.shutdown(cancel_futures=True)
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that decode images."""
+        settings = self.settings
+        return shared_workers(settings.threads, min(SECONDS, settings.timeout), memory_for(settings.max_pixels))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def decode(self, work: Callable[[], T]) -> T:
+        """Run a function that waits for images to be decoded; searches have other threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
 
     async def write(self, deadline: asyncio.Timeout, work: Callable[[], T]) -> T:
         """Change the collection, one request after another.
@@ -115,7 +130,7 @@ class Service:
         if vector is not None:
             code = await self._encoded(vector)
         elif image is not None:
-            code, vector = await self.run(lambda: self.image_code(image))
+            code, vector = await self.decode(lambda: self.image_code(image))
         collection, cache = await self.current(), self.answers
         if item is not None:
             if item not in collection:
@@ -167,7 +182,7 @@ class Service:
     def image_code(self, octets: bytes) -> tuple[int, Vector]:
         """Code and vector of an image; InvalidInput if it cannot be used."""
         try:
-            vector = self.collection.image_vector(octets, max_pixels=self.settings.max_pixels)
+            vector = self.collection.image_vector(octets, max_pixels=self.settings.max_pixels, workers=self.workers)
         except UnreadableImage as error:
             raise InvalidInput(str(error)) from error
         return int(as_packed(self.collection.encode(vector[None]), self.collection.n_bits)[0]), vector
@@ -225,9 +240,17 @@ class Service:
         )
         return list(added.tolist())
 
-    def add_images(self, images: Sequence[tuple[str, bytes]], label: str | None) -> AddReport:
-        """Add images."""
-        return self.collection.add_images(images, labels=[label] * len(images), max_pixels=self.settings.max_pixels)
+    def extracted(self, images: Sequence[tuple[str, bytes]]) -> list[Extracted]:
+        """Images with their features and thumbnails; this takes long, and changes nothing."""
+        pixels, features = self.settings.max_pixels, self.collection.features
+        batches = extract(images, features, thumbnail=THUMBNAIL, max_pixels=pixels, workers=self.workers)
+        return [image for batch in batches for image in batch]
+
+    def add_images(self, images: Sequence[Extracted], label: str | None) -> AddReport:
+        """Add images, in one transaction."""
+        report = AddReport()
+        self.collection.add_extracted(images, [label] * len(images), report)
+        return report
 
     def remove(self, text: str) -> None:
         """Remove the item with an id, given as text, or 404."""
