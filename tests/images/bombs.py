@@ -5,7 +5,7 @@ import io
 from PIL import Image
 
 
-def many_scans(n=5000, size=(600, 600)):
+def many_scans(n=5000, size=(100, 100)):
     """A progressive JPEG whose last scan is repeated."""
     target = io.BytesIO()
     Image.effect_noise(size, 60).convert("RGB").save(target, "JPEG", progressive=True)

@@ -309,6 +309,7 @@ def serve(
     rate: Annotated[float, option("--rate", "N", "Requests per second of a client; 0: no limit.")] = 200,
     cache_size: Annotated[int, option("--cache-size", "MIB", "Size of the cache of answers.")] = 64,
     timeout: Annotated[float, option("--timeout", "SECONDS", "Longest time for a request.")] = 30,
+    connections: Annotated[int, option("--connections", "N", "Connections of one client at once; 0: no limit.")] = 100,
 ) -> None:
     """Serve a search page and an HTTP API; Ctrl+C stops.
 
@@ -336,6 +337,7 @@ def serve(
         rate=rate,
         cache_bytes=cache_size << 20 if cache_size >= 0 else cache_size,
         timeout=timeout,
+        connections=connections,
     )
     writable = settings.writable and not readonly
     with Collection(model, readonly=not writable) as collection, listen(host, port) as socket:

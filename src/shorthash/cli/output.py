@@ -56,7 +56,7 @@ def show(
             print()
         _print_grid(_table_grid(each), _table_grid(each, narrow=True))
     for note in notes:
-        print(note)
+        say(note)
 
 
 def facts_of(data: Mapping[str, Any]) -> dict[str, str]:
@@ -114,12 +114,23 @@ def records(table: Table) -> list[dict[str, Any]]:
 
 def say(text: str) -> None:
     """Print a line."""
-    print(text)
+    print(printable(text))
 
 
 def complain(kind: str, message: str) -> None:
     """Print a message to standard error as one line."""
-    print(f"{kind}: {' '.join(message.split())}", file=sys.stderr)
+    print(printable(f"{kind}: {' '.join(message.split())}"), file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    r"""Text without characters that a terminal would obey: they are written as escapes.
+
+    Examples
+    --------
+    >>> printable("caf\xe9\x1b[31m")
+    'caf\xe9\\x1b[31m'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @contextmanager
@@ -226,7 +237,7 @@ def _facts_grid(facts: Mapping[str, str]) -> Any:
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in facts.items():
-        grid.add_row(name, text)
+        grid.add_row(name, printable(text))
     return grid
 
 
@@ -238,7 +249,7 @@ def _table_grid(table: Table, *, narrow: bool = False) -> Any:
     gap = 1 if narrow else 2
     vertical: Literal["top", "bottom"] = "bottom" if narrow else "top"
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    cells = table.cells()
+    cells = [[printable(text) for text in row] for row in table.cells()]
     for j, column in enumerate(table.columns):
         title = column.title.replace(" ", "\n").replace("@", "\n@") if narrow else column.title
         widest = max(len(text) for text in [*title.split("\n"), *(row[j] for row in cells)])

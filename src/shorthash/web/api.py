@@ -9,10 +9,13 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Res
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import TypeAdapter
+from starlette.convertors import Convertor, register_url_convertor
 
 from shorthash.images import AddReport, Bucket
+from shorthash.store.items import LONGEST
 from shorthash.web.limits import CONTENT_TYPE, DEADLINE
 from shorthash.web.schema import (
+    FIELDS,
     Added,
     BucketList,
     BucketPage,
@@ -48,6 +51,23 @@ _bearer = HTTPBearer(
     scheme_name="token",
     description="The token of `shorthash serve`: `--token` or the environment variable `SHORTHASH_TOKEN`.",
 )
+
+
+class _Anything(Convertor[str]):
+    """The rest of an address, line ends and slashes included; Starlette's ``path`` ends at a line end."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        """The text itself."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The text itself."""
+        return value
+
+
+register_url_convertor("anything", _Anything())
 
 
 class Json(JSONResponse):
@@ -90,6 +110,7 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
     collection, settings = service.collection, service.settings
     models = request_models(collection.n_features, collection.n_bits, settings)
     search_body, add_body = request_bodies(models, collection, settings)
+    row = collection.n_features + FIELDS  # values of one item
 
     @router.post(
         "/search",
@@ -103,7 +124,7 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
         A query is exactly one of: a vector, the id of an item, a code; or, as multipart/form-data, one image.
         """
         if content_type(request, collection.takes_images) == "json":
-            query = await read_json(request, models.search)
+            query = await read_json(request, models.search, row + LONGEST)
             vector = None if query.vector is None else np.array(query.vector, dtype=np.float32)
             found = await service.search(
                 query.k, query.radius, query.rerank, vector=vector, item=query.id, code=query.code
@@ -134,7 +155,7 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
         """
         deadline = request.scope[DEADLINE]
         if content_type(request, collection.takes_images) == "json":
-            new = await read_json(request, models.add)
+            new = await read_json(request, models.add, settings.max_items * row)
             ids = await service.write(deadline, lambda: service.add_vectors(new.items))
             return Json({"added": ids, "duplicates": [], "failed": []}, 201)
         images, texts = await read_form(request, ["label"], settings.max_images)
@@ -146,13 +167,15 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
         decoded = await service.decode(lambda: service.extracted(images))
         return _added(await service.write(deadline, lambda: service.add_images(decoded, label)))
 
-    @router.get("/items/{id:path}", summary="Show an item", responses={200: {"model": ItemInfo}, **problems(404, 422)})
+    @router.get(
+        "/items/{id:anything}", summary="Show an item", responses={200: {"model": ItemInfo}, **problems(404, 422)}
+    )
     async def show(item: ItemId) -> Json:
         """Everything about an item, except where its file was read from."""
         return Json(item_value(service.item(await service.current(), item), collection.n_bits))
 
     @router.delete(
-        "/items/{id:path}",
+        "/items/{id:anything}",
         summary="Remove an item",
         status_code=204,
         dependencies=[Depends(check_writer)],

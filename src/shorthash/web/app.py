@@ -141,6 +141,8 @@ def run(collection: Collection, settings: Settings, listener: socket.socket) -> 
     """Serve until SIGINT or SIGTERM; requests that have begun are answered first."""
     import uvicorn
 
+    from shorthash.web.connections import protocol_class
+
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     config = uvicorn.Config(
         create_app(collection, settings),
@@ -149,6 +151,7 @@ def run(collection: Collection, settings: Settings, listener: socket.socket) -> 
         server_header=False,
         proxy_headers=False,  # else a client could choose the address that its rate is counted for
         ws="none",
+        http=protocol_class(settings),
         lifespan="on",
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,

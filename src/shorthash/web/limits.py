@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,6 +53,7 @@ HEADERS: list[tuple[bytes, bytes]] = [
 ]
 NO_STORE = (b"cache-control", b"no-store")
 CLOSE = {"Connection": "close"}
+CLOSED = 499  # the status in the metrics of a request whose client has gone
 log = logging.getLogger("shorthash.web")
 
 
@@ -72,6 +74,7 @@ class Settings:
     rate : requests per second of one client; 0: no limit
     burst : requests that may come at once; None: twice the rate, and at least 20
     timeout : seconds until a request is aborted
+    connections : of one client at once; 0: no limit
     cache_bytes : bytes of answers that are cached until the next write; 0: none
     threads : searches and decodings that run at the same time
 
@@ -92,6 +95,7 @@ class Settings:
     rate: float = 200.0
     burst: int | None = None
     timeout: float = 30.0
+    connections: int = 100
     cache_bytes: int = 64 * MIB
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
 
@@ -99,6 +103,7 @@ class Settings:
         for name in ("max_body", "max_pixels", "max_images", "max_items", "max_k", "max_rerank", "threads"):
             check_count(getattr(self, name), name, "Settings")
         check_count(self.cache_bytes, "cache_bytes", "Settings", low=0)
+        check_count(self.connections, "connections", "Settings", low=0)
         check_weight(self.rate, "rate", "Settings")
         check_weight(self.timeout, "timeout", "Settings", positive=True)
         if self.burst is not None:
@@ -214,6 +219,8 @@ class Limits:
                 await answer.refuse(408, f"The request did not arrive within {seconds}; send less at once.", CLOSE)
             else:
                 await answer.refuse(503, f"The request took longer than {seconds}; request less at once.")
+        except ClientDisconnect:
+            answer.status = answer.status or CLOSED  # nobody is left to answer to
         except Exception:
             log.exception("a request failed")
             await answer.refuse(500, "The server failed; its log has the details.")

@@ -28,6 +28,8 @@ K = 20  # neighbours, if a request does not say how many
 LARGEST = 1e15  # of a feature; its square still fits float32 many times over
 INT64 = 1 << 63
 LONGEST_NAME = 120  # characters of a file name that are kept
+FEW_BYTES = 1 << 16  # of a body that is parsed whatever it holds
+FIELDS = 16  # values of an item or a search besides its vector, and commas in its texts, about
 LONGEST_VALUE = 60  # characters of a wrong value that an error repeats
 
 
@@ -352,10 +354,16 @@ def content_type(request: Request, takes_images: bool) -> str:
     raise HTTPException(415, f"The content type must be {known}{note}. Got {given[:60] or 'none'!r}.")
 
 
-async def read_json(request: Request, model: type[Model]) -> Model:
-    """The body of a request, checked; 400 if it is not JSON."""
+async def read_json(request: Request, model: type[Model], most: int) -> Model:
+    """The body of a request, checked; 400 if it is not JSON, 413 if it has more than ``most`` values.
+
+    Values are counted before they are parsed: a parser stops everything else meanwhile.
+    """
+    body = await request.body()
+    if len(body) > FEW_BYTES and sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
+        raise HTTPException(413, f"The body has more than {most} values, which this request cannot use; send less.")
     try:
-        values = orjson.loads(await request.body())
+        values = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise HTTPException(400, f"The body must be JSON ({str(error)[:120]}); check its syntax.") from None
     return model.model_validate(values)
