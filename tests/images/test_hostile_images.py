@@ -93,14 +93,14 @@ def test_hostile_files_do_not_stop_a_fit(tmp_path):
     with (folder / "rings" / "sparse.jpg").open("wb") as file:
         file.truncate(6 << 30)
     (folder / "checks" / "scans.jpg").write_bytes(many_scans())
-    strange = os.fsencode(folder) + b"/checks/caf\xe9.png"
+    strange = os.fsencode(folder) + b"/checks/m\xfcll.png"
     with open(strange, "wb") as file:  # noqa: PTH123
         file.write(encoded(picture("checks", 77)))
     report = fit_images(folder, tmp_path / "m", n_bits=3, features=GistFeatures(32), method="rslh", hold_out=0)
     assert len(report.added.added) == 9
     assert sorted(name for name, _ in report.added.failed) == ["checks/scans.jpg", "rings/sparse.jpg"]
     with Collection(tmp_path / "m", readonly=True) as collection:
-        assert "checks/caf\ufffd.png" in [item.name for item in collection.items(collection.ids)]
+        assert "checks/m\ufffdll.png" in [item.name for item in collection.items(collection.ids)]
 
 
 def test_a_broken_or_full_cache_is_a_warning(tmp_path):

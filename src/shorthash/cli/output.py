@@ -127,8 +127,8 @@ def printable(text: str) -> str:
 
     Examples
     --------
-    >>> printable("caf\xe9\x1b[31m")
-    'caf\xe9\\x1b[31m'
+    >>> printable("cat\x1b[31m")
+    'cat\\x1b[31m'
     """
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

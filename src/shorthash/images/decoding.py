@@ -87,8 +87,8 @@ def as_text(name: str) -> str:
 
     Examples
     --------
-    >>> ascii(as_text("caf\udce9.jpg"))
-    "'caf\\ufffd.jpg'"
+    >>> ascii(as_text("m\udcfcll.jpg"))
+    "'m\\ufffdll.jpg'"
     """
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
