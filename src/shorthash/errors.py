@@ -9,7 +9,8 @@
     ├── PersistenceError    (also a ValueError)   a saved model or index that cannot be used
     │   ├── DamagedFile                           truncated, or its checksum differs
     │   ├── ForeignFile                           not written by shorthash
-    │   └── NewerVersion                          written by a newer shorthash
+    │   ├── NewerVersion                          written by a newer shorthash
+    │   └── OutcomeUnknown                        a change of a database that may or may not have been made
     └── MissingExtra        (also an ImportError) an optional dependency is not installed
 
     UserWarning
@@ -55,6 +56,10 @@ class ForeignFile(PersistenceError):
 
 class NewerVersion(PersistenceError):
     """A file was written by a newer shorthash."""
+
+
+class OutcomeUnknown(PersistenceError):
+    """The connection to a database was lost while a change was committed."""
 
 
 class MissingExtra(ShorthashError, ImportError):

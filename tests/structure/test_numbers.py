@@ -16,10 +16,12 @@ import pytest
 
 from shorthash import RSLH, BucketIndex, Searcher
 from shorthash.codes import ball_size, packed_dtype
+from shorthash.images import workers
 from shorthash.lab.records import read_records
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
 from shorthash.retrieval.searcher import LEAST_SHARE
+from shorthash.web import connections
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -91,6 +93,9 @@ TRACED = {  # (page, number) -> how it comes about
     ("docs/guide/search.md", "4 bytes"): lambda: item_bytes("searched"),
     ("docs/guide/search.md", "2.52"): lambda: item_bytes("added"),
     ("docs/guide/search.md", "5.02"): lambda: item_bytes("removed"),
+    ("docs/guide/serve.md", "10 seconds"): lambda: f"{connections.HEADER_SECONDS:g} seconds",
+    ("docs/guide/serve.md", "20 seconds"): lambda: f"{workers.SECONDS:g} seconds",
+    ("docs/guide/serve.md", "32 KiB"): lambda: f"{connections.HEADER_BYTES >> 10} KiB",
     ("docs/guide/semantic-search.md", "0.02"): lambda: f"{LEAST_SHARE:g}",
     ("docs/guide/semantic-search.md", "2 bytes"): lambda: f"{packed_dtype(12).itemsize} bytes",
     ("docs/guide/semantic-search.md", "8 bytes"): lambda: f"{posterior_bytes()} bytes",
@@ -106,6 +111,7 @@ TRACED = {  # (page, number) -> how it comes about
 }
 STATED = {  # (page, number) -> why it is no measurement
     ("docs/contribute/releases.md", "1.0"): "a version",
+    ("docs/guide/serve.md", "10s"): "a setting of nginx",
     ("docs/numerics.md", "1e-5"): "a tolerance, SINGLE_ERROR in _rounding.py",
     ("docs/numerics.md", "1e-8"): "the tolerance of tests/scale",
     ("docs/numerics.md", "1e-9"): "an order of magnitude",

@@ -151,6 +151,7 @@ class Store(HammingIndex):
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         vectors: ArrayLike | None = None,
         posteriors: ArrayLike | None = None,
+        batch: str | None = None,
     ) -> Self:
         """Add items, all or none.
 
@@ -163,13 +164,16 @@ class Store(HammingIndex):
         metadata : n dictionaries (or None) that JSON can hold
         vectors : (n, dimension) numbers, kept as float32 for ranking by scores
         posteriors : (n, n_bytes) uint8, compact posteriors as ``Searcher.compact`` gives them
+        batch : a name of your choice; a batch of that name is added once, however often the call is repeated, so that
+            it can be repeated after ``OutcomeUnknown``
         """
         packed = self._codes_by_version(codes)
         n = len(packed[self.version])
         given = None if ids is None else self._ids_for(packed[self.version], ids)
         with self._writing() as session:
-            new_ids = self._new_ids(session, n) if given is None else given
-            self._write(session, new_ids, packed, classes, metadata, vectors, posteriors, replacing=False)
+            if session.is_new(batch):
+                new_ids = self._new_ids(session, n) if given is None else given
+                self._write(session, new_ids, packed, classes, metadata, vectors, posteriors, replacing=False)
         self._after_writing(n)
         return self
 

@@ -40,6 +40,9 @@ class Connection(ABC):
     @abstractmethod
     def _in_transaction(self) -> bool: ...
 
+    def _commit(self) -> None:
+        self.run("COMMIT")
+
     def _connect(self) -> None:
         self.raw = self._open()
         self._process = os.getpid()
@@ -66,7 +69,7 @@ class Connection(ABC):
             self.run(begin)
             try:
                 yield
-                self.run("COMMIT")
+                self._commit()
             finally:
                 if self._in_transaction():
                     self.run("ROLLBACK")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shorthash._types import PackedCodes
 from shorthash._validation import require_extra
-from shorthash.errors import InvalidInput, PersistenceError
+from shorthash.errors import InvalidInput, OutcomeUnknown, PersistenceError
 from shorthash.index.base import Scored
 from shorthash.index.items import AnyIds, Vectors
 from shorthash.index.results import LookupResult, Probes, SearchResult
@@ -181,6 +181,18 @@ class PostgresConnection(Connection):
 
     def _in_transaction(self) -> bool:
         return not self.raw.closed and self.raw.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE
+
+    def _commit(self) -> None:
+        wrote = self.run("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")[0][0]
+        try:
+            super()._commit()
+        except self._psycopg.Error as error:
+            if not wrote or not self.raw.closed:  # an error of a server that still answers means that it rolled back
+                raise
+            raise OutcomeUnknown(
+                "The connection to PostgreSQL was lost while a change was committed, so it is unknown whether it was "
+                "made; look for it, or repeat an add() that has a batch=..., which is safe."
+            ) from error
 
     def close(self) -> None:
         """Close the connection."""

@@ -32,6 +32,7 @@ from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind
 from shorthash.index.results import Probes
 from shorthash.store.connection import Connection
 from shorthash.store.items import (
+    LONGEST,
     Items,
     Row,
     Scalar,
@@ -57,6 +58,10 @@ CATALOGUE = (
     """CREATE TABLE IF NOT EXISTS shorthash_versions(
         collection TEXT NOT NULL, name TEXT NOT NULL, number INTEGER NOT NULL, n_bits INTEGER NOT NULL,
         PRIMARY KEY (collection, name))""",
+)
+BATCHES = (
+    "CREATE TABLE IF NOT EXISTS shorthash_batches(collection TEXT NOT NULL, name TEXT NOT NULL,"
+    " PRIMARY KEY (collection, name))"
 )
 ORDERS = {"id": "id", "insertion": "place"}  # columns that an order of ties sorts by
 ALWAYS_PROBED = 512  # codes that are cheap to probe however few items there are
@@ -297,6 +302,21 @@ class Session(ABC):
         self.run(f"DROP TABLE {self._name}")
         self.run("DELETE FROM shorthash_versions WHERE collection = ?", [self._name])
         self.run("DELETE FROM shorthash_collections WHERE name = ?", [self._name])
+        self.run(BATCHES)
+        self.run("DELETE FROM shorthash_batches WHERE collection = ?", [self._name])
+
+    def is_new(self, batch: str | None) -> bool:
+        """Whether a batch was never written; it counts as written from now on. One without a name is always new."""
+        if batch is None:
+            return True
+        if not isinstance(batch, str) or not 0 < len(batch.encode()) <= LONGEST or "\0" in batch:
+            raise InvalidInput(f"The 'batch' of {self.owner} must be text of 1 to {LONGEST} bytes. Got {batch!r:.50}.")
+        self.collection  # noqa: B018 - locks the collection, where the database needs that
+        self.run(BATCHES)
+        if self.run("SELECT 1 FROM shorthash_batches WHERE collection = ? AND name = ?", [self._name, batch]):
+            return False
+        self.run("INSERT INTO shorthash_batches(collection, name) VALUES (?, ?)", [self._name, batch])
+        return True
 
     # items
 

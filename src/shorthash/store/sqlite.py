@@ -41,7 +41,7 @@ SWITCHES = {"DEFENSIVE": True, "ENABLE_TRIGGER": False, "ENABLE_VIEW": False}  #
 FOREIGN = re.compile(r"\b(CHECK|GENERATED|REFERENCES|DEFAULT|COLLATE|AS)\b", re.IGNORECASE)  # not in our tables
 PLAIN = "CREATE TABLE "  # not a virtual table
 CALL = re.compile(r"(\w+)\s*\(")
-CATALOGUE_TABLES = ("shorthash_collections", "shorthash_versions")
+CATALOGUE_TABLES = ("shorthash_collections", "shorthash_versions", "shorthash_batches")
 ALL_BITS = (1 << 64) - 1
 OPENING: dict[str, Any] = {
     "timeout": BUSY_SECONDS,
