@@ -118,13 +118,19 @@ def test_stats_check_every_byte(run, tmp_path):
     run("index", "build", "codes.npy", "--bits", 2, "--index", path)
     answer = run("index", "stats", "--index", path, "--check")
     assert answer.out == STATS.replace("NAME", str(path)).replace("BYTES", str(path.stat().st_size))
-    octets = bytearray(path.read_bytes())
-    octets[-1] ^= 1
-    path.write_bytes(octets)
+    intact = path.read_bytes()
+    path.write_bytes(bytes([*intact[:-1], intact[-1] ^ 1]))  # contradicts the other positions
+    answer = run("index", "stats", "--index", path)
+    assert answer.status == 2
+    assert "contradict each other; build the index again; it was written by shorthash" in answer.err
+    save(BucketIndex(4).add(np.array([1, 7]), ids=[10, 20]), path)
+    intact = path.read_bytes()
+    place = intact.rindex((20).to_bytes(8, "little"))
+    path.write_bytes(bytes([*intact[:place], 21, *intact[place + 1 :]]))  # another id: nothing contradicts it
     assert run("index", "stats", "--index", path).status == 0
     answer = run("index", "stats", "--index", path, "--check")
     assert answer.status == 2
-    assert answer.err.startswith(f"error: {path} is damaged: the checksum of its array 'BucketIndex.order' differs; ")
+    assert answer.err.startswith(f"error: {path} is damaged: the checksum of its array 'BucketIndex.ids' differs; ")
 
 
 def test_shards_are_merged(run, tmp_path):

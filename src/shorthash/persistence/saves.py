@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shorthash.errors import DamagedFile, PersistenceError
+from shorthash.errors import DamagedFile, PersistenceError, ShorthashError
 from shorthash.index.memory import MemoryIndex
 from shorthash.persistence.files import check_arrays, read_meta, read_save, write_file, write_folder
 from shorthash.persistence.values import ESTIMATORS, INDEXES, Decoder, Encoder, registered_name
@@ -87,8 +87,9 @@ def _decoded(place: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any], *,
     try:
         return Decoder(arrays, thorough=thorough).decode(meta["value"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError) as error:
+        kind = "" if isinstance(error, ShorthashError) else f"{type(error).__name__}: "
         raise DamagedFile(
-            f"{place} cannot be read back: {type(error).__name__}: {error}; it was written by shorthash "
+            f"{place} cannot be read back: {kind}{str(error).rstrip('.')}; it was written by shorthash "
             f"{meta['shorthash_version']}, so try that version, or build and save it again."
         ) from error
 
