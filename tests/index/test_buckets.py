@@ -7,7 +7,7 @@ import pytest
 
 from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
-from shorthash.index import BucketIndex, ScanIndex
+from shorthash.index import BucketIndex, ScanIndex, kernels
 from shorthash.index import table as tables
 from shorthash.index.table import BucketTable
 
@@ -218,3 +218,34 @@ def test_ids_of_the_wrong_length_are_refused():
     state = BucketIndex(2).add(np.array([1, 1])).export_state()
     with pytest.raises(InvalidInput, match="2 items has ids that contradict each other"):
         BucketIndex.from_state(2, state | {"ids": np.array([4])})
+
+
+@pytest.mark.parametrize("n", [100, 5_000, 300_000])
+def test_positions_are_sorted_whatever_their_number(n):
+    rng, scratch = np.random.default_rng(n), kernels.sort_space(n)
+    for size in {0, 1, 2, 48, 49, n // 600, n // 500, n // 70, n // 60, n // 2, n - 1, n}:
+        values = rng.choice(n, size=min(size, n), replace=False)
+        expected = np.sort(values)
+        kernels._sort(values, scratch, n)
+        assert np.array_equal(values, expected)
+        assert not scratch.any()
+
+
+@pytest.mark.parametrize("n_bits", [4, 9, 14])
+@pytest.mark.parametrize("removed", [0, 500])
+def test_every_order_holds_the_same_items(n_bits, removed):
+    codes = np.random.default_rng(n_bits).integers(0, 1 << n_bits, 30_000) & np.arange(30_000)  # unequal buckets
+    index = BucketIndex(n_bits).add(codes)
+    if removed:
+        index.remove(np.arange(removed) * 7)
+    for m in (1, 40):
+        by_id, unordered = index.within(codes[:m], 2), index.within(codes[:m], 2, ties="any")
+        assert by_id.offsets.tolist() == unordered.offsets.tolist()
+        for (ids, distances), (others, their) in zip(by_id, unordered, strict=True):
+            order = np.lexsort((others, their))
+            assert np.array_equal(ids, others[order])
+            assert np.array_equal(distances, their[order])
+        nearest = index.search(codes[:m], 50)
+        assert np.array_equal(
+            nearest.ids, np.stack([index.within(codes[i : i + 1], n_bits).ids[:50] for i in range(m)])
+        )

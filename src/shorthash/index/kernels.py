@@ -13,6 +13,7 @@ alive            (n',) bool by position, items that may be found; empty: all of 
 k                a query is finished with the first distance at which it has k items
 slices           the tuple (offsets, starts, stops, distances): query q owns the slices ``offsets[q]`` to
                  ``offsets[q + 1] - 1``, by distance; slice j is ``order[starts[j]:stops[j]]``
+scratch          what ``sort_space`` returns, if items are to be sorted inside a distance; else empty
 item_offsets     (m + 1,) query q owns the items ``item_offsets[q]`` to ``item_offsets[q + 1] - 1``
 ===============  ======================================================================================================
 """
@@ -33,9 +34,8 @@ Array = np.ndarray[Any, Any]
 
 SHORT = 48  # items up to which a bucket is copied one by one
 FEW = 48  # up to this many items insertion sort is fastest
-SPARSE = 16  # with more than one item in so many positions, a bitmap is faster than the radix sort
+SPARSE = 512  # with more than one item in so many positions, a bitmap is faster than the radix sort
 DIGIT = 11  # bits per pass of the radix sort: its 2048 counters fit the first-level cache
-LAST_DIGIT = np.uint64((1 << DIGIT) - 1)
 
 
 @lru_cache(maxsize=64)
@@ -200,11 +200,10 @@ def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: A
 
 @njit(nogil=True, cache=True)
 def copy_items(
-    slices: Any, order: Array, alive: Array, item_offsets: Array, positions: Array, distances: Array, ordered: bool
+    slices: Any, order: Array, alive: Array, item_offsets: Array, positions: Array, distances: Array, scratch: Array
 ) -> None:
-    """Copy the items of all slices of every query; ``ordered`` sorts them inside every distance."""
+    """Copy the items of all slices of every query, sorted inside every distance if there is ``scratch``."""
     offsets, starts, stops, slice_distances = slices
-    scratch = _sort_space(len(order), item_offsets, ordered)
     for q in range(len(offsets) - 1):
         at = item_offsets[q]
         first = offsets[q]
@@ -212,20 +211,34 @@ def copy_items(
             begin = at
             last = first
             while last < offsets[q + 1] and slice_distances[last] == slice_distances[first]:
-                at = _copy_bucket(starts[last], stops[last], order, alive, positions, at)
                 last += 1
+            ring = starts[first:last], stops[first:last]
+            at = _copy_ring(ring, order, alive, positions, at, scratch)
             distances[begin:at] = slice_distances[first]
-            if ordered and last > first + 1:
-                _sort(positions[begin:at], scratch, len(order))
             first = last
 
 
 @njit(nogil=True, cache=True)
+def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: int, scratch: Array) -> int:
+    """Copy the buckets of one distance from slot ``at`` on, sorted if there is ``scratch``; the next free slot."""
+    starts, stops = ring
+    ordered = len(scratch) > 0 and len(starts) > 1
+    if ordered and _is_dense((stops - starts).sum(), len(order)):
+        return _copy_dense(starts, stops, order, alive, positions, at, scratch[: (len(order) >> 6) + 1])
+    begin = at
+    for j in range(len(starts)):
+        at = _copy_bucket(starts[j], stops[j], order, alive, positions, at)
+    if ordered:
+        _sort(positions[begin:at], scratch, len(order))
+    return at
+
+
+@njit(nogil=True, cache=True)
 def gather_probed(
-    queries: Array, masks: Array, rings: Array, table: Any, alive: Array, ordered: bool, most: int
+    queries: Array, masks: Array, rings: Array, table: Any, alive: Array, scratch: Array, most: int
 ) -> Any:
     """Positions, distances and offsets of all items under some masks, in one call; only offsets if beyond ``most``."""
-    direct, keys, bounds, order = table
+    direct, _, bounds, order = table
     offsets = np.zeros(len(queries) + 1, dtype=np.int64)
     for q in range(len(queries)):
         offsets[q + 1] = offsets[q] + _size_ring(queries[q], masks, table, alive)[1]
@@ -234,9 +247,11 @@ def gather_probed(
     distances = np.empty(total, dtype=np.uint8)
     if total == 0:
         return positions, distances, offsets
-    scratch = _sort_space(len(order), offsets, ordered)
+    ordered = len(scratch) > 0
     # a call costs more than copying a few items, and less than copying many without wide instructions
     bare = direct and len(alive) == 0 and total < SHORT * len(masks) * len(queries)
+    starts = np.empty(0 if bare else len(masks), dtype=np.int64)
+    stops = np.empty(len(starts), dtype=np.int64)
     at = 0
     for q in range(len(queries)):
         for t in range(len(rings) - 1):
@@ -247,13 +262,12 @@ def gather_probed(
                     for i in range(np.uint64(bounds[code]), np.uint64(bounds[code + np.uint64(1)])):
                         positions[at] = order[i]
                         at += 1
+                if ordered and t > 0 and at > begin + 1:
+                    _sort(positions[begin:at], scratch, len(order))
             else:
-                for j in range(rings[t], rings[t + 1]):
-                    start, stop = _bucket_of(queries[q] ^ masks[j], direct, keys, bounds)
-                    at = _copy_bucket(start, stop, order, alive, positions, at)
+                n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, 0, starts, stops)
+                at = _copy_ring((starts[:n], stops[:n]), order, alive, positions, at, scratch)
             distances[begin:at] = t
-            if ordered and t > 0 and at > begin + 1:
-                _sort(positions[begin:at], scratch, len(order))
     return positions, distances, offsets
 
 
@@ -308,13 +322,15 @@ def copy_cells(
             places[begin:at] = place
 
 
+def sort_space(n: int) -> NDArray[np.uint64]:
+    """Zeros for sorting positions below n, and zeros afterwards: a bit for each, or values and counters of a radix."""
+    return np.zeros(max((n >> 6) + 1, n // SPARSE + FEW + 1 + (1 << DIGIT)), dtype=np.uint64)
+
+
 @njit(nogil=True, cache=True)
-def _sort_space(n: int, item_offsets: Array, ordered: bool) -> Array:
-    """Zeros for sorting: one bit per position, or room for the longest result and the counters of a radix pass."""
-    longest = 0
-    for q in range(len(item_offsets) - 1 if ordered else 0):
-        longest = max(longest, item_offsets[q + 1] - item_offsets[q])
-    return np.zeros(max((n >> 6) + 1, longest + (1 << DIGIT)) if longest > FEW else 0, dtype=np.uint64)
+def _is_dense(count: int, n: int) -> bool:
+    """Whether a bitmap over n positions sorts ``count`` of them faster than the radix sort does."""
+    return count > FEW and count * SPARSE > n
 
 
 @njit(nogil=True, cache=True)
@@ -322,8 +338,10 @@ def _sort(values: Array, scratch: Array, n: int) -> None:
     """Sort distinct positions below n in the way that suits their number."""
     if len(values) <= FEW:
         _sort_few(values)
-    elif len(values) * SPARSE > n:
-        _sort_dense(values, scratch[: (n >> 6) + 1])
+    elif _is_dense(len(values), n):
+        bits = scratch[: (n >> 6) + 1]
+        _set_all(bits, values)
+        _read_bits(bits, values)
     else:
         _sort_sparse(values, scratch[1 << DIGIT :], scratch[: 1 << DIGIT], n)
         scratch[: len(values) + (1 << DIGIT)] = 0
@@ -341,80 +359,178 @@ def _sort_few(values: Array) -> None:
         values[j + 1] = value
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _set(bits: Array, place: Any) -> None:
+    """Set one bit; unsigned subscripts need no check for negative ones."""
+    bits[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
+
+
 @njit(nogil=True, cache=True)
-def _sort_dense(values: Array, bits: Array) -> None:
-    """Sort distinct integers by setting a bit for each and reading the bits; ``bits`` is zero before and after."""
-    for i in range(len(values)):
-        value = np.uint64(values[i])  # unsigned subscripts need no check for negative ones
-        bits[value >> np.uint64(6)] |= np.uint64(1) << (value & np.uint64(63))
-    at = 0
-    for i in range(len(bits)):
+def _set_all(bits: Array, places: Array) -> None:
+    """Set bits from four runs at once: where places ascend, two in a row often fall in one word and would wait."""
+    n = len(places) // 4
+    a, b, c, d = places[:n], places[n : 2 * n], places[2 * n : 3 * n], places[3 * n : 4 * n]
+    for i in range(n):
+        _set(bits, np.uint64(a[i]))
+        _set(bits, np.uint64(b[i]))
+        _set(bits, np.uint64(c[i]))
+        _set(bits, np.uint64(d[i]))
+    for i in range(4 * n, len(places)):
+        _set(bits, np.uint64(places[i]))
+
+
+@njit(nogil=True, cache=True)
+def _copy_dense(starts: Array, stops: Array, order: Array, alive: Array, positions: Array, at: int, bits: Array) -> int:
+    """Copy buckets in the order of the positions: a bit for every item, read word by word; the next free slot."""
+    count = 0
+    for j in range(len(starts)):
+        if len(alive) == 0:
+            _set_all(bits, order[starts[j] : stops[j]])
+            count += stops[j] - starts[j]
+        else:
+            for i in range(starts[j], stops[j]):
+                if alive[order[i]]:
+                    _set(bits, np.uint64(order[i]))
+                    count += 1
+    _read_bits(bits, positions[at : at + count])
+    return at + count
+
+
+@njit(nogil=True, cache=True)
+def _read_bits(bits: Array, values: Array) -> None:
+    """Write the places of the ``len(values)`` bits that are set, ascending; ``bits`` is zero afterwards.
+
+    Where most words have some, the first two bits of a word are written whether they are set or not, since a wrong
+    guess of a branch costs more.
+    """
+    one = np.uint64(1)
+    at: Any = 0
+    i = 0
+    while len(values) > len(bits) and at < len(values) - 1:
+        word = bits[i]
+        bits[i] = 0
+        base = 64 * i
+        n = np.int64(popcount(word))
+        values[at] = base + np.int64(popcount(~word & (word - one)))  # the number of zeros before the first one
+        word &= word - one
+        values[at + 1] = base + np.int64(popcount(~word & (word - one)))
+        word &= word - one
+        place = at + 2
+        while word:
+            values[place] = base + np.int64(popcount(~word & (word - one)))
+            word &= word - one
+            place += 1
+        at += n
+        i += 1
+    while at < len(values):
         word = bits[i]
         bits[i] = 0
         while word:
-            rest = word & (word - np.uint64(1))
-            values[at] = 64 * i + np.int64(popcount((word ^ rest) - np.uint64(1)))
-            word = rest
+            values[at] = 64 * i + np.int64(popcount(~word & (word - one)))
+            word &= word - one
             at += 1
+        i += 1
 
 
 @njit(nogil=True, cache=True)
 def _sort_sparse(values: Array, scratch: Array, counters: Array, n: int) -> None:
-    """Sort integers below n by radix."""
+    """Sort integers below n by radix, in passes of equal width."""
     one = np.uint64(1)
-    shift = 0
-    while n >> shift:
+    width = 1
+    while n >> width:
+        width += 1
+    passes = (width + DIGIT - 1) // DIGIT
+    digit = (width + passes - 1) // passes
+    last = np.uint64((1 << digit) - 1)
+    counters = counters[: 1 << digit]
+    for k in range(passes):
+        shift = np.uint64(k * digit)
         counters[:] = 0
         for i in range(len(values)):
-            counters[(np.uint64(values[i]) >> np.uint64(shift)) & LAST_DIGIT] += one
+            counters[(np.uint64(values[i]) >> shift) & last] += one
         total = np.uint64(0)
         for d in range(len(counters)):
             count = counters[d]
             counters[d] = total
             total += count
         for i in range(len(values)):
-            digit = (np.uint64(values[i]) >> np.uint64(shift)) & LAST_DIGIT
-            scratch[counters[digit]] = values[i]
-            counters[digit] += one
+            place = (np.uint64(values[i]) >> shift) & last
+            scratch[counters[place]] = values[i]
+            counters[place] += one
         for i in range(len(values)):
             values[i] = np.int64(scratch[i])
-        shift += DIGIT
 
 
 @njit(nogil=True, cache=True)
 def take_nearest(slices: Any, order: Array, alive: Array, positions: Array, distances: Array) -> None:
-    """The first ``positions.shape[1]`` items of every query by distance, then position; ``starts`` is overwritten.
-
-    A heap holds the slices of one distance, the one with the smallest next position on top.
-    """
+    """The first ``positions.shape[1]`` items of every query by distance, then position; ``starts`` is overwritten."""
     offsets, starts, stops, slice_distances = slices
-    k = positions.shape[1]
     heap = np.empty(max(1, len(starts)), dtype=np.int64)
     for q in range(len(offsets) - 1):
         at = 0
         first = offsets[q]
-        while at < k and first < offsets[q + 1]:
+        while at < positions.shape[1] and first < offsets[q + 1]:
             last = first
-            size = 0
             while last < offsets[q + 1] and slice_distances[last] == slice_distances[first]:
-                starts[last] = _advance(starts[last], stops[last], order, alive)
-                if starts[last] < stops[last]:
-                    heap[size] = last
-                    size += 1
                 last += 1
-            _heapify(heap, size, order, starts)
-            while at < k and size > 0:
-                top = heap[0]
-                positions[q, at] = order[starts[top]]
-                distances[q, at] = slice_distances[first]
-                at += 1
-                starts[top] = _advance(starts[top] + 1, stops[top], order, alive)
-                if starts[top] == stops[top]:
-                    size -= 1
-                    heap[0] = heap[size]
-                if size > 1:
-                    _sift_down(heap, size, order, starts)
+            begin = at
+            at = _merge_ring(starts[first:last], stops[first:last], order, alive, heap, positions[q], at)
+            distances[q, begin:at] = slice_distances[first]
             first = last
+
+
+@njit(nogil=True, cache=True)
+def take_probed(
+    queries: Array, masks: Array, rings: Array, table: Any, alive: Array, positions: Array, distances: Array
+) -> Any:
+    """The same by probing, in one call; how many of the first queries were finished within the masks."""
+    starts = np.empty(len(masks), dtype=np.int64)
+    stops = np.empty(len(masks), dtype=np.int64)
+    heap = np.empty(len(masks), dtype=np.int64)
+    order = table[3]
+    for q in range(len(queries)):
+        at = 0
+        for t in range(len(rings) - 1):
+            n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, 0, starts, stops)
+            begin = at
+            at = _merge_ring(starts[:n], stops[:n], order, alive, heap, positions[q], at)
+            distances[q, begin:at] = t
+            if at == positions.shape[1]:
+                break
+        if at < positions.shape[1]:
+            return q
+    return len(queries)
+
+
+@njit(nogil=True, cache=True)
+def _merge_ring(starts: Array, stops: Array, order: Array, alive: Array, heap: Array, positions: Array, at: Any) -> Any:
+    """Fill ``positions`` from slot ``at`` with the smallest positions of some buckets; the next free slot.
+
+    A heap holds the buckets, the one with the smallest next position on top; ``starts`` is overwritten.
+    """
+    if len(starts) == 1 and len(alive) == 0:
+        n = min(stops[0] - starts[0], len(positions) - at)
+        for i in range(n):
+            positions[at + i] = order[starts[0] + i]
+        return at + n
+    size = 0
+    for j in range(len(starts)):
+        starts[j] = _advance(starts[j], stops[j], order, alive)
+        if starts[j] < stops[j]:
+            heap[size] = j
+            size += 1
+    _heapify(heap, size, order, starts)
+    while at < len(positions) and size > 0:
+        top = heap[0]
+        positions[at] = order[starts[top]]
+        at += 1
+        starts[top] = _advance(starts[top] + 1, stops[top], order, alive)
+        if starts[top] == stops[top]:
+            size -= 1
+            heap[0] = heap[size]
+        if size > 1:
+            _sift_down(heap, size, order, starts)
+    return at
 
 
 @njit(nogil=True, cache=True)

@@ -9,6 +9,7 @@ the query with the codes that occur.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ ALWAYS_DIRECT = 4096  # ... or this many in all
 BISECTION = 8  # one bisection costs about as much as comparing this many codes
 MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it compares every code instead
 FEW_CODES = 4096  # up to this many occupied codes are compared one by one rather than in parts
+
+NO_SCRATCH: Words = np.empty(0, dtype=np.uint64)
+_kept = threading.local()
 
 EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
 PROBE = 8  # steps (items copied) that one probe of a bucket costs
@@ -222,7 +226,7 @@ class BucketTable:
         plan = self._plan(radius)
         if plan.codes is None and PROBE * len(queries) * len(plan.masks) < WORTH_THREADS:
             positions, distances, offsets = kernels.gather_probed(
-                queries, plan.masks, plan.rings, self._table, alive, ordered, WORTH_THREADS
+                queries, plan.masks, plan.rings, self._table, alive, self._scratch(ordered=ordered), WORTH_THREADS
             )
             if len(positions) == offsets[-1]:
                 return positions, distances, offsets
@@ -254,6 +258,11 @@ class BucketTable:
         """Positions and distances, (m, k), of the k nearest items by distance and position; k items must be alive."""
         positions = np.empty((len(queries), k), dtype=np.int64)
         distances = np.empty((len(queries), k), dtype=np.uint8)
+        plan = self._search_plans[0]
+        if plan.codes is None and self._take_steps(plan, k) * len(queries) < WORTH_THREADS:
+            out = positions, distances
+            if kernels.take_probed(queries, plan.masks, plan.rings, self._table, alive, *out) == len(queries):
+                return positions, distances
         for rows, plan, n_slices, _ in self._finished(queries, k, alive):
             positions[rows], distances[rows] = self._take(queries[rows], plan, n_slices, k, alive)
         return positions, distances
@@ -308,7 +317,8 @@ class BucketTable:
 
         def work(a: int, b: int) -> None:
             slices = self._slices(queries[a:b], plan, n_slices[a:b])
-            kernels.copy_items(slices, self.order, alive, offsets[a : b + 1], positions, distances, ordered)
+            scratch = self._scratch(ordered=ordered)
+            kernels.copy_items(slices, self.order, alive, offsets[a : b + 1], positions, distances, scratch)
 
         _in_chunks(work, len(queries), int(n_slices.sum()), int(n_items.sum()))
         return positions, distances, offsets
@@ -326,6 +336,15 @@ class BucketTable:
 
         _in_chunks(work, len(queries), int(n_slices.sum()), MERGE * k * len(queries))
         return positions, distances
+
+    def _scratch(self, *, ordered: bool) -> Words:
+        """Room to sort items in, kept by every thread for the last table it has searched; empty if not ``ordered``."""
+        if not ordered:
+            return NO_SCRATCH
+        if getattr(_kept, "n", -1) != len(self):
+            _kept.n, _kept.scratch = len(self), kernels.sort_space(len(self))
+        scratch: Words = _kept.scratch
+        return scratch
 
     @cached_property
     def _table(self) -> tuple[Any, ...]:
@@ -386,6 +405,10 @@ class BucketTable:
         sizes = [ball_size(self.n_bits, radius) for radius in range(self.n_bits + 1)]
         probed = sum(size <= MAX_SEARCH_MASKS and self._worth_probing(size) for size in sizes)
         return [Plan(probed - 1, *ball(self.n_bits, probed - 1)), every_code] if probed else [every_code]
+
+    def _take_steps(self, plan: Plan, k: int) -> int:
+        """Steps of a top-k search of one query."""
+        return PROBE * self._expected_looks(plan, k) + MERGE * k
 
     @cached_property
     def _code_parts(self) -> parts.CodeParts:
