@@ -195,3 +195,35 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(tmp_path):
         assert line.startswith(f"Cannot write {path}: ")
         assert line.endswith("; choose a writable folder with enough space.")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".faiss", ".parquet", ".sql", ".db"])
+def test_damage_of_an_export_is_noticed(ending, tmp_path):
+    """Every file with a changed byte gives the items that were exported, or an error."""
+    rng = np.random.default_rng(0)
+    index = BucketIndex(16).add(rng.integers(0, 1 << 16, size=40), ids=rng.permutation(1000)[:40])
+    path = export_index(index, tmp_path / f"codes{ending}")
+    whole = path.read_bytes()
+    for place in rng.integers(0, len(whole), size=150).tolist():
+        octets = bytearray(whole)
+        octets[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(octets)
+        try:
+            again = import_index(path, 16)
+        except (DataFileError, InvalidInput):
+            continue
+        assert sorted(zip(again.ids.tolist(), again.codes.tolist(), strict=True)) == sorted(
+            zip(index.ids.tolist(), index.codes.tolist(), strict=True)
+        )
+
+
+def test_an_incomplete_script_is_refused(tmp_path):
+    index = BucketIndex(12).add(np.arange(1797))
+    path = export_index(index, tmp_path / "codes.sql")
+    whole = path.read_bytes()
+    for kept in (whole[: -len(whole) // 3], whole[: whole.rindex(b"(1796")], whole[:-80], whole[:-3]):
+        path.write_bytes(kept)
+        with pytest.raises(DataFileError, match="damaged or incomplete"):
+            import_index(path)
+    path.write_bytes(whole[: whole.rindex(b"-- sha256")].replace(b"; the last line is a checksum", b""))
+    assert len(import_index(path)) == 1797  # as an older version wrote it

@@ -7,15 +7,23 @@ from .results import Bucket as Bucket
 from .results import Found as Found
 from .results import Item as Item
 from .storage import is_collection as is_collection
+from .upkeep import Checked as Checked
+from .upkeep import backup_collection as backup_collection
+from .upkeep import check_collection as check_collection
+from .upkeep import restore_collection as restore_collection
 
 __all__ = [
     "AddReport",
     "BitExplanation",
     "Bucket",
+    "Checked",
     "Collection",
     "FitReport",
     "Found",
     "Item",
+    "backup_collection",
+    "check_collection",
     "fit_images",
     "is_collection",
+    "restore_collection",
 ]

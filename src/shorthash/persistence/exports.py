@@ -7,11 +7,13 @@ as signed integers with the same bits.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,9 @@ from shorthash.index.scan import codes_from_bytes, codes_to_bytes
 from shorthash.persistence.files import replacing
 
 ROWS_AT_ONCE = 500  # rows of one INSERT; SQLite takes at most 500 by default in a compound statement
+TRAILER = b"\nshorthash sha256 "  # after the bytes of FAISS, which it does not read
+CHECKED = "; the last line is a checksum"
+LAST_LINE = "-- sha256 "
 FIRST_LINE = re.compile(r"-- shorthash: codes of (\d+) bits")
 
 
@@ -94,14 +99,18 @@ def _write_faiss(index: HammingIndex, path: Path) -> None:
     mapped = faiss.IndexBinaryIDMap(flat)
     if len(index):
         mapped.add_with_ids(codes_to_bytes(index.codes, index.n_bits), np.ascontiguousarray(index.ids))
-    path.write_bytes(faiss.serialize_index_binary(mapped).data)  # faiss.write_index_binary ignores a full disk
+    octets = faiss.serialize_index_binary(mapped).tobytes()  # faiss.write_index_binary ignores a full disk
+    path.write_bytes(octets + TRAILER + hashlib.sha256(octets).digest())  # FAISS reads up to its own end
 
 
 def _read_faiss(path: Path) -> Contents:
     faiss = require_extra("faiss", "faiss", "Importing from FAISS")
+    contents, trailer, checksum = path.read_bytes().rpartition(TRAILER)
+    if trailer and hashlib.sha256(contents).digest() != checksum:
+        raise DataFileError(f"{path} is damaged: its checksum differs; export it again.")
     try:
         owner = faiss.read_index_binary(str(path))  # must outlive the objects made from it below
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise DataFileError(
             f"{path} is not a binary index of FAISS; write it with faiss.write_index_binary."
         ) from error
@@ -113,9 +122,14 @@ def _read_faiss(path: Path) -> Contents:
     if not hasattr(structure, "xb"):
         kind = type(structure).__name__
         raise DataFileError(f"{path} is a FAISS {kind}, which does not keep codes in order; export an IndexBinaryFlat.")
-    octets = faiss.vector_to_array(structure.xb).reshape(len(ids), structure.d // 8)
-    if structure.d > 64:
-        raise DataFileError(f"{path} holds codes of {structure.d} bits; shorthash takes up to 64.")
+    if structure.d > 64 or structure.d % 8 or structure.d < 8:
+        raise DataFileError(f"{path} holds codes of {structure.d} bits; shorthash takes 8 to 64, in whole bytes.")
+    octets = faiss.vector_to_array(structure.xb)
+    if octets.size != len(ids) * (structure.d // 8):
+        raise DataFileError(
+            f"{path} is damaged: it has {octets.size} bytes of codes for {len(ids)} ids; export it again."
+        )
+    octets = octets.reshape(len(ids), structure.d // 8)
     return codes_from_bytes(octets), ids, None, None
 
 
@@ -129,44 +143,60 @@ def _write_parquet(index: HammingIndex, path: Path) -> None:
     if vectors is not None:
         columns["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.reshape(-1)), vectors.shape[1])
     table = arrow.table(columns).replace_schema_metadata({"shorthash.n_bits": str(index.n_bits)})
-    parquet.write_table(table, path)
+    parquet.write_table(table, path, write_page_checksum=True)
 
 
 def _read_parquet(path: Path) -> Contents:
     arrow = require_extra("pyarrow", "tables", "Importing from Parquet")
     parquet = require_extra("pyarrow.parquet", "tables", "Importing from Parquet")
     try:
-        table = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
+        table = parquet.read_table(path, page_checksum_verification=True)
+    except (arrow.ArrowException, OSError, MemoryError) as error:
         raise DataFileError(f"{path} is not a readable .parquet file; write it again.") from error
     if "code" not in table.column_names:
         raise DataFileError(f"{path} has the columns {', '.join(table.column_names)}, but none named code; rename one.")
-    codes = table.column("code").to_numpy()
-    ids = np.arange(len(codes), dtype=np.int64)
-    if "id" in table.column_names:
-        ids = np.array(table.column("id").to_pylist())
-    vectors = None
-    if "vector" in table.column_names and len(codes):
-        flat = table.column("vector").combine_chunks().flatten()
-        vectors = flat.to_numpy(zero_copy_only=False).reshape(len(codes), -1)
-    n_bits = (table.schema.metadata or {}).get(b"shorthash.n_bits")
-    return codes, ids, vectors, None if n_bits is None else int(n_bits)
+    with _damage_explained(path, ArithmeticError, arrow.ArrowException):
+        codes = table.column("code").to_numpy()
+        ids = np.arange(len(codes), dtype=np.int64)
+        if "id" in table.column_names:
+            ids = np.array(table.column("id").to_pylist())
+        vectors = None
+        if "vector" in table.column_names and len(codes):
+            flat = table.column("vector").combine_chunks().flatten()
+            vectors = flat.to_numpy(zero_copy_only=False).reshape(len(codes), -1)
+        n_bits = (table.schema.metadata or {}).get(b"shorthash.n_bits")
+        return codes, ids, vectors, None if n_bits is None else int(n_bits)
 
 
 def _write_sql(index: HammingIndex, path: Path) -> None:
     """A script that creates and fills the table in one transaction."""
     with path.open("w", encoding="utf-8", newline="") as file:  # line ends inside ids are kept
-        file.write(f"-- shorthash: codes of {index.n_bits} bits\nBEGIN;\n{_create_table(index)};\n")
+        file.write(f"-- shorthash: codes of {index.n_bits} bits{CHECKED}\nBEGIN;\n{_create_table(index)};\n")
         for rows in _rows(index):
             values = ",\n".join(f"({_literal(i)}, {code})" for i, code in rows)
             file.write(f"INSERT INTO items (id, code) VALUES\n{values};\n")
         file.write("CREATE INDEX items_code ON items (code);\nCOMMIT;\n")
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        file.write(f"{LAST_LINE}{checksum}\n")
+
+
+def _check_script(path: Path, octets: bytes) -> None:
+    """Raise DataFileError if a script of ours is not as it was written; one of another program must be complete."""
+    body, last_line, checksum = octets.rpartition(LAST_LINE.encode())
+    sound = octets.rstrip().endswith((b";", b"--")) or not octets.strip()
+    if CHECKED.encode() in octets.partition(b"\n")[0] or last_line:
+        sound = hashlib.sha256(body).hexdigest().encode() == checksum.strip()
+    if not sound:
+        raise DataFileError(f"{path} is damaged or incomplete: its end, or its checksum, is wrong; export it again.")
 
 
 def _read_sql(path: Path) -> Contents:
     """Run a script in a database in memory that allows nothing but tables and rows."""
+    octets = path.read_bytes()
+    _check_script(path, octets)
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = octets.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataFileError(
             f"{path} is not a script of export_index: it is not text in UTF-8; export it again."
@@ -176,7 +206,7 @@ def _read_sql(path: Path) -> Contents:
         database.set_authorizer(_authorize)
         try:
             database.executescript(text)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:
             raise DataFileError(f"{path} is not a script of export_index ({error}); export it again.") from error
         database.set_authorizer(None)
         return _read_items(database, path, int(first_line.group(1)) if first_line else None)
@@ -192,6 +222,7 @@ def _write_sqlite(index: HammingIndex, path: Path) -> None:
             for rows in _rows(index):
                 database.executemany("INSERT INTO items (id, code) VALUES (?, ?)", rows)
             database.execute("CREATE INDEX items_code ON items (code)")
+            database.execute(f"PRAGMA application_id = {_row_check(_all_rows(database)):d}")
     except sqlite3.OperationalError as error:
         raise OSError(str(error)) from error
 
@@ -202,7 +233,20 @@ def _read_sqlite(path: Path) -> Contents:
             n_bits = int(database.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.Error:  # not a database: reading its items says so
             n_bits = 0
-        return _read_items(database, path, n_bits or None)
+        contents = _read_items(database, path, n_bits or None)
+        expected = int(database.execute("PRAGMA application_id").fetchone()[0])
+        if n_bits and expected and expected != _row_check(_all_rows(database)):
+            raise DataFileError(f"{path} is damaged: its checksum differs; export it again.")
+        return contents
+
+
+def _all_rows(database: sqlite3.Connection) -> list[tuple[Any, Any]]:
+    return database.execute("SELECT id, code FROM items ORDER BY rowid").fetchall()
+
+
+def _row_check(rows: list[tuple[Any, Any]]) -> int:
+    """Checksum of exported rows, as a signed integer that is not 0."""
+    return (zlib.crc32(repr(rows).encode("utf-8", "surrogatepass")) or 1) - (1 << 31) or 1
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
@@ -243,12 +287,28 @@ def _literal(value: int | str) -> str:
 
 def _read_items(database: sqlite3.Connection, path: Path, n_bits: int | None) -> Contents:
     try:
-        rows = database.execute("SELECT id, code FROM items ORDER BY rowid").fetchall()
-    except sqlite3.Error as error:
+        views = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'items' AND type <> 'table'").fetchall()
+        rows = [] if views else _all_rows(database)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise DataFileError(f"{path} has no table items with id and code ({error}); export it again.") from error
-    ids = np.array([i for i, _ in rows]) if rows else np.empty(0, dtype=np.int64)
-    codes = np.array([code for _, code in rows], dtype=np.int64).view(np.uint64)
+    if views:
+        raise DataFileError(f"{path} has a view named items, not a table; export it again.")
+    with _damage_explained(path):
+        ids = np.array([i for i, _ in rows]) if rows else np.empty(0, dtype=np.int64)
+        codes = np.array([code for _, code in rows], dtype=np.int64).view(np.uint64)
     return codes, ids, None, n_bits
+
+
+@contextmanager
+def _damage_explained(path: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Turn the errors of values that an export never holds into DataFileError."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (TypeError, ValueError, OverflowError, KeyError, *errors)):
+            raise
+        reason = " ".join(str(error).split())[:100]
+        raise DataFileError(f"{path} holds what is neither an id nor a code ({reason}); export it again.") from error
 
 
 def _authorize(action: int, *names: str | None) -> int:
