@@ -80,7 +80,7 @@ def linear(X: Rounded, weights: Floats, intercept: Floats | float, *, exact: boo
     constant = np.asarray(intercept, dtype=np.float64)
     lengths = np.sqrt(np.einsum("ij,ij->j", weights, weights)) * (1 + 1e-6)
     rounding = 2 * UNIT * np.abs(constant)
-    values = _as_double(X.values)
+    values = as_double(X.values)
     weights, constant, lengths, rounding = (like(a, values) for a in (weights, constant, lengths, rounding))
     bound = (X.error + (d + FEW) * UNIT * norms(values)) * lengths + rounding
     return Scored(product(values, weights, exact=exact) + constant, bound)
@@ -88,7 +88,7 @@ def linear(X: Rounded, weights: Floats, intercept: Floats | float, *, exact: boo
 
 def shifted_product(X: Rounded, center: Floats, M: Floats, *, exact: bool) -> Rounded:
     """``(X - center) @ M`` in float64."""
-    values = _as_double(X.values)
+    values = as_double(X.values)
     center, M = like(center, values), like(M, values)
     moved = values - center
     size = float(np.linalg.norm(to_numpy(M))) * (1 + 1e-6)
@@ -107,7 +107,8 @@ def normalised(X: Rounded, *, exact: bool) -> Rounded:
     return Rounded(X.values / length, 2 * X.error / length + (d + FEW) * UNIT)
 
 
-def _as_double(X: Any) -> Any:
+def as_double(X: Any) -> Any:
+    """Values in float64, on their device."""
     xp = namespace(X)
     return np.asarray(X, dtype=np.float64) if xp is np else xp.astype(X, xp.float64, copy=False)
 

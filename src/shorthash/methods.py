@@ -39,7 +39,8 @@ class Recipe:
     ----------
     full_name, year, reference : what the method is and where it was published
     learner : "module:class" of the learner
-    supervised, multilabel : whether it needs labels, and whether a sample may have several
+    supervised, multilabel : whether it uses labels, and whether a sample may have several
+    labels_optional : whether a supervised method learns without labels, too
     preprocessing : keys of ``STEPS``, in order
     settings : parameters of the learner that differ from its defaults
     kernel : the same for the kernel
@@ -52,6 +53,7 @@ class Recipe:
     learner: str
     supervised: bool = True
     multilabel: bool = True
+    labels_optional: bool = False
     preprocessing: tuple[str, ...] = ("kernel",)
     settings: Mapping[str, Any] = field(default_factory=dict)
     kernel: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +75,7 @@ _EAPH = Recipe(
     year=2026,
     reference="This library; see docs/paper/eaph.md.",
     learner="shorthash.learners.eaph.estimator:EAPH",
+    labels_optional=True,
     preprocessing=(),
 )
 
@@ -301,6 +304,7 @@ def method_facts(name: str) -> dict[str, Any]:
         "full_name": recipe.full_name,
         "year": recipe.year,
         "supervised": recipe.supervised,
+        "labels_optional": recipe.labels_optional,
         "multilabel": recipe.multilabel,
         "preprocessing": [f"{cls}({kernel})" if step == "kernel" else cls for step, cls in steps.items()],
         "parameters": {**own, **recipe.settings},

@@ -59,10 +59,10 @@ def test_fit_output(fitted, answers, made):
     assert re.fullmatch(rf"skipped: rings/cut\.jpg: {reason}\n", answer.err)
 
 
-def test_fit_without_labels_names_the_method(run, made, tmp_path):
+def test_fit_without_labels(run, made, tmp_path):
     answer = run("images", "fit", made / "photos" / "checks", "-o", tmp_path / "m", "--bits", 2, "--no-cache", "--json")
     data = json.loads(answer.out)
-    assert (data["method"], data["n_items"], data["evaluation"]) == ("pcaitq", 6, None)
+    assert (data["method"], data["n_items"], data["evaluation"]) == ("auto", 6, None)
     assert "no labels" in data["reason"]
     assert answer.err == ""
 

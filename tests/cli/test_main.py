@@ -118,10 +118,10 @@ BAD = {
         "--bits must be an int in the range [1, 64]. Got 65 instead.",
     ),
     "no labels": (
-        ["fit", "X.npy", "-o", "m"],
+        ["fit", "X.npy", "-o", "m", "--method", "rslh"],
         (
-            "The method auto needs labels; give a file of them as LABELS, or a column of the table with --label, or "
-            "use a method without labels, such as --method pcaitq."
+            "The method rslh needs labels; give a file of them as LABELS, or a column of the table with --label, or "
+            "use --method auto, which learns without labels, too."
         ),
     ),
     "unknown method": (

@@ -81,7 +81,7 @@ def test_encode_a_folder(run, shards, files):
 def test_errors(run, shards):
     for arguments, answer in (
         (
-            ["fit", "shards", "--stream", "-o", "m"],
+            ["fit", "shards", "--stream", "--method", "rslh", "-o", "m"],
             "needs labels; give a file of them as LABELS, or a column of the table with --label",
         ),
         (["fit", "shards", "--label", "name", "-o", "m"], "has no column 'name'; it has x0, x1, x2, x3, animal"),

@@ -30,10 +30,10 @@ def test_a_folder_of_classes(fitted):
     assert not [p for p in path.parent.iterdir() if p.name != path.name]
 
 
-def test_without_labels_an_unsupervised_method_is_chosen_and_reported(tmp_path):
+def test_without_labels_codes_are_learned_from_neighbours(tmp_path):
     folder = write_folder(tmp_path / "photos", classes=("rings",))
     report = fit_images(folder, tmp_path / "m", n_bits=3, features=SMALL)
-    assert report.facts["method"] == "pcaitq"
+    assert report.facts["method"] == "auto"
     assert "no labels" in report.reason
     assert report.facts["evaluation"] is None
     assert report.n_labelled == 0

@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 N_ROWS = 2000
+WITHOUT_LABELS = "auto without labels"
 NEAR = 50  # rows at a boundary between two codes
 ALONE = N_ROWS if "SHORTHASH_SEEDS" in os.environ else 100  # rows that are encoded one by one, beside those
 
@@ -43,6 +44,7 @@ def hashers():
             continue
         kernel = {"kernel": {"n_anchors": 60}} if "kernel" in recipe.preprocessing else {}
         yield name, lambda name=name, kernel=kernel: make_hasher(name, 6, random_state=0, **kernel)
+    yield WITHOUT_LABELS, lambda: make_hasher("auto", 6, random_state=0)
     for encoder in ENCODERS:
         for scores in ("ridge", "logistic") if encoder == "soft" else ("ridge",):
             learner = CodewordHasher(RSLH(6, boosting=None), encoder=encoder, scores=scores, random_state=0)
@@ -66,7 +68,7 @@ def codes_in_batches(hasher, X, size):
 @pytest.mark.parametrize("name", HASHERS)
 def test_codes_do_not_depend_on_the_batch(rows, name):
     X, y = rows
-    hasher = HASHERS[name]().fit(X[:500], y[:500])
+    hasher = HASHERS[name]().fit(X[:500], None if name == WITHOUT_LABELS else y[:500])
     near = hostile_rows(hasher, X[:400], NEAR)
     assert len(near) == NEAR
     X = np.concatenate([near, X])

@@ -39,7 +39,9 @@ STREAM_METHOD = "sumeaph"  # the default among the methods that learn from sums
 def fit(
     features: Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv, .parquet, or a folder of tables.")],
     model: ModelOutput,
-    labels: Annotated[Path | None, argument("LABELS", "Labels, one per row; required by supervised methods.")] = None,
+    labels: Annotated[
+        Path | None, argument("LABELS", "Labels, one per row; without them auto learns from neighbours.")
+    ] = None,
     bits: Bits = 8,
     method: Annotated[
         str | None,
@@ -63,22 +65,26 @@ def fit(
     checkpoint: Checkpoint = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn codes from features and labels, and save the model.
+    """Learn codes from features, with or without labels, and save the model.
 
     LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. If
     FEATURES is a table, its columns are named by --label, --id (not learned from) and --features. Rows without a label
     (an empty cell) are an error; --set drop_unlabelled=true drops them, and --set drop_unlabelled=-1 also those with
     the label -1.
 
+    Without any labels, rows near each other get codes alike: with auto, for which --set metric=euclidean changes what
+    near means, and with the unsupervised methods.
+
     An existing model at MODEL is replaced; other files are not. With --stream, rows are read in blocks, and FEATURES
     may also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods auto,
-    sumeaph, rslh, nsh and hcsdh can learn from a stream: auto reads it about 20 times, the others once or twice. A
-    folder and --checkpoint imply --stream.
+    sumeaph, rslh, nsh and hcsdh can learn from a stream: auto reads it about 20 times (without labels
+    once), the others once or twice. A folder and --checkpoint imply --stream.
 
     \b
     Examples:
       shorthash fit train.npz train.npz -o digits.model --bits 8
       shorthash fit items.csv --id sku --label kind --features 'emb_*' -o items.model
+      shorthash fit embeddings.npy -o embeddings.model --bits 12
       shorthash fit train.npz train.npz -o digits.model --method rslh --set alpha=7
       shorthash fit shards/ --stream --label class -o digits.model --checkpoint sums.part
     """
@@ -151,10 +157,10 @@ def _check_method(name: str, parameters: Iterable[str], *, labels: bool) -> None
             f"The method {name} has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them "
             "out, or use a method with a kernel, such as --method rslh."
         )
-    if facts["supervised"] and not labels:
+    if facts["supervised"] and not facts["labels_optional"] and not labels:
         raise InvalidInput(
             f"The method {name} needs labels; give a file of them as LABELS, or a column of the table with --label, or "
-            "use a method without labels, such as --method pcaitq."
+            "use --method auto, which learns without labels, too."
         )
 
 
@@ -185,6 +191,10 @@ def show_fit(
     if hasattr(learner, "classes_"):
         data["n_classes"] = len(learner.classes_)
     facts = output.facts_of(data)
+    if hasattr(learner, "near_map_"):
+        data["near_map"], data["wide_map"] = float(learner.near_map_), float(learner.wide_map_)
+        facts["labels"] = "none: rows that are near each other get codes alike"
+        facts["mAP"] = f"{learner.near_map_:.3f}, neighbours of held-out rows"
     if hasattr(learner, "convergence_"):
         runs = learner.convergence_
         data["runs"] = [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs]
@@ -278,7 +288,7 @@ def methods(
         return
     facts = {known: method_facts(known) for known in recipes()}
     rows = [
-        (known, f["full_name"], f["year"], _yes(f["supervised"]), _several_labels(f), ", ".join(f["presets"]))
+        (known, f["full_name"], f["year"], _supervised(f), _several_labels(f), ", ".join(f["presets"]))
         for known, f in facts.items()
     ]
     titles = ["method", "name", "year", "supervised", "several labels", "presets"]
@@ -294,7 +304,7 @@ def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
     lines = {
         "name": facts["full_name"],
         "year": str(facts["year"]),
-        "supervised": _yes(facts["supervised"]),
+        "supervised": _supervised(facts),
         "several labels": _several_labels(facts),
         "preprocessing": " -> ".join(facts["preprocessing"]) or "none",
         "reference": facts["reference"],
@@ -307,6 +317,11 @@ def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
 
 def _yes(fact: bool) -> str:
     return "yes" if fact else "no"
+
+
+def _supervised(facts: Mapping[str, Any]) -> str:
+    """Whether labels are needed."""
+    return "labels optional" if facts["labels_optional"] else _yes(facts["supervised"])
 
 
 def _several_labels(facts: Mapping[str, Any]) -> str:

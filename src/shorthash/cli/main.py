@@ -57,11 +57,12 @@ OPTIONS = {
     **{word: f"--{word}" for word in ("convention", "dialect", "ids", "labels", "methods", "preset", "radius", "ties")},
     **{word: word for word in ("METHOD", "NAME")},
 }
-PARAMETER = re.compile(r"^The '(\w+)' (?:parameter )?of [\w.]+(?:\('\w+'\))?(?= must)")
+PARAMETER = re.compile(r"^The '(?!metric' parameter of EAPH)(\w+)' (?:parameter )?of [\w.]+(?:\('\w+'\))?(?= must)")
 
 # words in messages of the library -> words of the command line
 WORDS = {
     r"pass n_bits=\.\.\. to make (one|it)": r"make \1 with shorthash index build",
+    r"^The 'metric' parameter of EAPH(?= must)": "--set metric",
     r"metric='(\w+)'(?: of \w+)?": r"--rerank \1",
     r"add\(codes, vectors=\.\.\.\)|vectors=\.\.\.": "--vectors",
     r"collection=\.\.\.": "--collection",

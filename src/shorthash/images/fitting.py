@@ -27,7 +27,7 @@ from shorthash.methods import make_hasher, recipes
 from shorthash.persistence.files import temporary_path
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".mpo", ".ppm", ".pgm", ".pbm")
-SUPERVISED, UNSUPERVISED = "auto", "pcaitq"  # the methods with and without labels, if none is named
+METHOD = "auto"  # if none is named
 MOST_QUERIES = 1000
 ADDED_AT_ONCE = 1000
 ANCHORS = 1000  # default of the kernels
@@ -262,11 +262,12 @@ def _method(method: str | None, labels: Sequence[str | None]) -> tuple[str, str]
     labelled = any(label is not None for label in labels)
     if method is None:
         if labelled:
-            return SUPERVISED, "images have labels: the recommended method"
-        return UNSUPERVISED, "no labels (images are not in class folders): a method that needs none"
+            return METHOD, "images have labels: the recommended method"
+        return METHOD, "no labels (images are not in class folders): codes by which images are alike"
     known = recipes()
-    if method in known and known[method].supervised and not labelled:
-        unsupervised = ", ".join(name for name, recipe in known.items() if not recipe.supervised)
+    if method in known and known[method].supervised and not known[method].labels_optional and not labelled:
+        able = (name for name, recipe in known.items() if recipe.labels_optional or not recipe.supervised)
+        unsupervised = ", ".join(able)
         raise InvalidInput(
             f"Method {method!r} needs labels, and there are none; put images into class folders, pass labels, or use "
             f"one of {unsupervised}."

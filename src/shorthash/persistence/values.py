@@ -51,6 +51,7 @@ DATACLASSES = {
     "KernelRidge": "shorthash.learners.posteriors.ridge:KernelRidge",
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.encoders:LogPosterior",
+    "Memberships": "shorthash.learners.eaph.neighbours:Memberships",
     "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
     "RidgeScores": "shorthash.learners.encoders:RidgeScores",
 }

@@ -25,6 +25,7 @@ from shorthash._labels import LabelGroups, group_labels, label_rows, shared_labe
 from shorthash._rounding import Rounded, Scored, best_table_word, softmax
 from shorthash._types import Codes, Floats, Labels, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits, check_same_length
+from shorthash.codes.neighbours import METRICS
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
@@ -33,6 +34,7 @@ from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.choosing import Candidate, Choice
 from shorthash.learners.eaph.encoding import extend, extension, likeliest_words, profiles
+from shorthash.learners.eaph.neighbours import MOST_ROWS, fit_neighbours
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
@@ -44,6 +46,11 @@ TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
 WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched
 KEPT_ROWS = 20_000  # what partial_fit remembers
+CLUSTER_TABLE_SIZE = 1 << 21  # codes times clusters, where there are no labels
+OF_LABELS = (  # what is known only with labels
+    *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
+    *("searched_map_", "kept_rows_", "n_dropped_", "_path", "_rows", "_seed"),
+)
 
 
 class EAPH(SupervisedHasher):
@@ -96,6 +103,10 @@ class EAPH(SupervisedHasher):
         Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
         Iterations of the refinement.
+    metric : {"cosine", "dot", "euclidean"}, default="cosine"
+        What the nearest rows are, where there are no labels.
+    n_neighbors : int, default=100
+        How many of the nearest training rows are relevant to a row, where there are no labels; at most a twentieth.
     drop_unlabelled : bool, int or str, default=False
         Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
         or "unknown" also drops the rows that have it as their label.
@@ -120,7 +131,14 @@ class EAPH(SupervisedHasher):
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
     disjoint_map_, searched_map_ : float, the mAP to expect where other rows, or the training rows, are searched
-    report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, and whether it was taken
+    report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, and whether it was taken;
+        without labels: start, softness, iterations, near_map, wide_map, and whether it was taken
+    relevance_ : (k, k) without labels: the chance that a row of one cluster is among the nearest of a row of another
+    near_map_, wide_map_ : float, without labels: mAP of training rows that were held out, where the ``n_neighbors``
+        nearest rows are relevant, and ten times as many
+
+    Without labels, label sets are clusters of rows, posteriors are memberships of them, and attributes that speak of
+    classes, label sets, out-of-fold posteriors or kept rows do not exist.
 
     References
     ----------
@@ -150,6 +168,8 @@ class EAPH(SupervisedHasher):
         database: str = "auto",
         n_starts: int = 2,
         n_iter: int = 16,
+        metric: str = "cosine",
+        n_neighbors: int = 100,
         drop_unlabelled: bool | int | str = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -161,6 +181,8 @@ class EAPH(SupervisedHasher):
         self.database = database
         self.n_starts = n_starts
         self.n_iter = n_iter
+        self.metric = metric
+        self.n_neighbors = n_neighbors
         self.drop_unlabelled = drop_unlabelled
         self.random_state = random_state
 
@@ -170,7 +192,8 @@ class EAPH(SupervisedHasher):
         Parameters
         ----------
         X : (n_samples, n_features) features as they are; no kernel is needed
-        y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1
+        y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1; without labels,
+            codes are learned by which rows are near each other
         """
         self._check_params()
         stream = known_stream(X, y)
@@ -184,6 +207,8 @@ class EAPH(SupervisedHasher):
         values = to_numpy(values)
         Rows(values, "EAPH").check_varied()
         check_finite(values, "EAPH")
+        if y is None:
+            return self._fit_neighbours(values, len(values))
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
         if not isinstance(self.posterior, str) and not groups.single:
             raise InvalidInput(
@@ -212,7 +237,14 @@ class EAPH(SupervisedHasher):
         progress : called with (what is being done, rows done, rows in all or 0)
         """
         self._check_params()
-        if len(stream) <= FOLDED_ROWS:
+        if len(stream) > MOST_ROWS and next(iter(stream.blocks())).y is None:
+            rng = check_random_state(self.random_state)
+            numbers = np.sort(rng.permutation(len(stream))[:MOST_ROWS])
+            X = to_numpy(validated(self, stream.take(numbers), reset=True, min_samples=2))
+            Rows(X, "EAPH").check_varied()
+            check_finite(X, "EAPH")
+            return self._fit_neighbours(X, len(stream))
+        if len(stream) <= FOLDED_ROWS or next(iter(stream.blocks())).y is None:
             blocks = [(to_numpy(block.X), None if block.y is None else to_numpy(block.y)) for block in stream.blocks()]
             X, y = zip(*blocks, strict=True)
             return self.fit(np.concatenate(X), None if y[0] is None else np.concatenate(y))
@@ -253,8 +285,31 @@ class EAPH(SupervisedHasher):
         rng: np.random.RandomState = check_random_state(self.random_state)
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self.classes_, self.label_sets_ = classes, label_sets
-        self.__dict__.pop("kept_rows_", None)
+        for name in ("kept_rows_", "relevance_", "near_map_", "wide_map_"):
+            self.__dict__.pop(name, None)
         return rng
+
+    def _fit_neighbours(self, X: NDArray[Any], n_rows: int) -> Self:
+        """Learn without labels, from all rows or a sample of ``n_rows``."""
+        rng: np.random.RandomState = check_random_state(self.random_state)
+        if len(X) > MOST_ROWS:
+            X = X[np.sort(rng.permutation(len(X))[:MOST_ROWS])]
+        with threadpool_limits(limits=1):
+            found = fit_neighbours(
+                np.asarray(X, dtype=np.float32),
+                n_rows,
+                self.n_bits,
+                rng,
+                metric=self.metric,
+                n_neighbors=self.n_neighbors,
+                table_bits=lambda n, u: self._table_bits(n, u, CLUSTER_TABLE_SIZE),
+                n_iter=self.n_iter,
+            )
+        for name in OF_LABELS:
+            self.__dict__.pop(name, None)
+        self.posterior_, self.relevance_ = found.model, found.relevance
+        self.near_map_, self.wide_map_, self.report_ = found.near_map, found.wide_map, found.report
+        return self._keep_table(found.design, found.memberships, lambda _: found.order)
 
     def _check_sums(self, seen: GroupStatistics) -> None:
         """The checks of rows in memory, on sums."""
@@ -323,8 +378,14 @@ class EAPH(SupervisedHasher):
         self.codes_ = self._codebook()[best_rows(self.oof_posteriors_, self.table_)]
         return self
 
+    def _check_labelled(self, verb: str) -> None:
+        """Raise if there was a fit without labels."""
+        if hasattr(self, "relevance_"):
+            raise InvalidInput(f"{verb} needs an EAPH that was fitted with labels, but y was missing; call fit.")
+
     def _check_further(self) -> None:
         """Raise where learning on is not possible."""
+        self._check_labelled("partial_fit")
         if self.database == "training":
             raise InvalidInput(
                 "partial_fit of EAPH needs database='disjoint' or 'auto': where the training rows are searched, "
@@ -342,6 +403,7 @@ class EAPH(SupervisedHasher):
         The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again.
         """
         self._check_params()
+        self._check_labelled("update_codes")
         check_is_fitted(self, "oof_posteriors_" if not hasattr(self, "_path") else "_path")
         candidates = getattr(self, "_path", None)
         if candidates is None and self.database == "training":
@@ -357,7 +419,8 @@ class EAPH(SupervisedHasher):
             taken, self.report_ = choice.codes(candidates)
             self._keep_posterior(taken.candidate.fitted)
             self.disjoint_map_, self.searched_map_ = taken.disjoint, taken.training
-            return self._keep_table(taken.design)
+            Y = self.label_sets_[self.label_set_ids_]
+            return self._keep_table(taken.design, taken.candidate.fitted.oof, lambda Z: extension(Z, Y, self.n_bits))
 
     def _candidates(self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""
@@ -371,7 +434,7 @@ class EAPH(SupervisedHasher):
 
     def _choice(self) -> Choice:
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
-        bits = self._table_bits(len(self.label_set_ids_))
+        bits = self._table_bits(len(self.label_set_ids_), len(self.label_sets_), TABLE_SIZE)
         return Choice(groups, self._relevance(), bits, self._seed, self.database, self._options())
 
     def _options(self) -> dict[str, Any]:
@@ -392,13 +455,14 @@ class EAPH(SupervisedHasher):
             return "prototypes"
         return "combo" if n_rows <= FOLDED_ROWS and n_sets <= MOST_KERNEL_SETS else "logistic"
 
-    def _table_bits(self, n_rows: int) -> int:
-        u = len(self.label_sets_)
-        affordable = max(int(np.ceil(np.log2(u))), int(np.log2(TABLE_SIZE / u)))
+    def _table_bits(self, n_rows: int, u: int, size: int) -> int:
+        affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))
         return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))), affordable)
 
     def _relevance(self) -> Floats | None:
-        """Which label sets share a label; None where each is relevant to itself alone."""
+        """Which label sets share a label; None where each is relevant to itself alone; of clusters, as estimated."""
+        if not hasattr(self, "label_sets_"):
+            return self.relevance_
         rows = self.label_sets_
         return None if (rows.sum(axis=1) == 1).all() else shared_label(rows, rows).astype(np.float64)
 
@@ -406,17 +470,19 @@ class EAPH(SupervisedHasher):
         self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
         self.oof_posteriors_ = fitted.oof
 
-    def _keep_table(self, design: Design) -> Self:
-        """Keep the codes in use, as codes of full length."""
-        short = unpack(design.cells[best_rows(self.oof_posteriors_, design.table)], design.n_bits)
-        order = extension(short, self.label_sets_[self.label_set_ids_], self.n_bits)
+    def _keep_table(
+        self, design: Design, P: NDArray[np.float32], lengthened: Callable[[Codes], NDArray[np.intp]]
+    ) -> Self:
+        """Keep the codes in use, as codes of full length; ``lengthened`` says which bits those repeat."""
+        short = unpack(design.cells[best_rows(P, design.table)], design.n_bits)
+        order = lengthened(short)
         codes = extend(unpack(design.cells, design.n_bits), order)
         self.n_features_out_ = len(order)
         self.cells_: PackedCodes = pack(codes).astype(packed_dtype(len(order)))
         self.table_ = design.table
         self.codewords_ = codes[design.table.argmax(axis=0)]
         self.codes_ = extend(short, order)
-        self.profiles_ = profiles(self.oof_posteriors_, design.table)
+        self.profiles_ = profiles(P, design.table)
         self.expected_map_, self.objective_ = design.value, design.history
         return self
 
@@ -492,6 +558,8 @@ class EAPH(SupervisedHasher):
             )
         check_choice(self.codebook, "codebook", "EAPH", ["annealed", *CODEBOOKS])
         check_choice(self.database, "database", "EAPH", list(WEAKER))
+        check_choice(self.metric, "metric", "EAPH", METRICS)
+        check_count(self.n_neighbors, "n_neighbors", "EAPH")
         check_count(self.n_starts, "n_starts", "EAPH")
         check_count(self.n_iter, "n_iter", "EAPH")
         check_n_bits(self.n_bits, "EAPH")
@@ -499,3 +567,8 @@ class EAPH(SupervisedHasher):
     @property
     def _n_features_out(self) -> int:
         return int(self.n_features_out_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        return tags
