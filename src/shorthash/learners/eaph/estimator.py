@@ -37,7 +37,14 @@ from shorthash.learners.eaph.encoding import extend, extension, likeliest_words,
 from shorthash.learners.eaph.neighbours import MOST_ROWS, fit_neighbours
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.kept_rows import KeptRows
-from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
+from shorthash.learners.posteriors.folds import (
+    FOLDED_ROWS,
+    Fitted,
+    Folds,
+    PosteriorModel,
+    draw_folds,
+    with_lone_rows,
+)
 from shorthash.learners.posteriors.models import POSTERIORS, Classified, fit_posteriors
 from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
 from shorthash.learners.sums import BlockSums, GroupStatistics
@@ -155,6 +162,7 @@ class EAPH(SupervisedHasher):
     """
 
     kept_rows_: KeptRows
+    posterior_: PosteriorModel
     _rows: KeptRows
     _path: list[Candidate]
 

@@ -298,7 +298,7 @@ class _Search:
         S = inside.T @ soft.both @ inside / np.maximum(inside.sum(axis=0), NOTHING)
         n_proposals, heat = schedule(M)
         cells, _ = anneal_codebook(M, S, self.n_bits, rng, n_proposals=n_proposals, heat=heat, swap=0.9)
-        return cells[group[soft.P.argmax(axis=1)]]
+        return np.asarray(cells[group[soft.P.argmax(axis=1)]])
 
     def _itq(self) -> dict[str, NDArray[np.int64]]:
         """Cells of the rows by PCA-ITQ, where there are features enough."""
@@ -336,7 +336,8 @@ class _Search:
             return repeated  # every bit equally often: the same ranking
         short = [unpack(codes, L) for codes in self._codes(design, model, P)]
         orders = (np.concatenate([np.arange(L), np.full(n_bits - L, -1)]), repeated)
-        values = [self._maps(*(pack(extend(codes, order)) for codes in short), n_bits)[0] for order in orders]
+        longer = [[pack(extend(codes, order)) for codes in short] for order in orders]
+        values = [self._maps(queries, items, n_bits)[0] for queries, items in longer]
         return orders[1] if values[1] > values[0] else orders[0]
 
 
