@@ -11,7 +11,7 @@ READY_CNN := $(VENV)/.ready-cnn
 # tests run side by side, each on one thread: many small matrices gain nothing from more
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help install cnn demo test numerics lowest faults lint docs bench records reproduce smoke wheel lock clean
+.PHONY: help install cnn demo test numerics lowest faults lint docs bench records reproduce smoke wheel sdist lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,11 +59,15 @@ lowest:  ## run the whole test suite with the lowest versions that pyproject.tom
 faults: $(READY)  ## kill saves and writes at 50 random moments each, and look at what is left
 	SHORTHASH_FAULTS=50 $(BIN)/python -m pytest -m faults
 
-lint: $(READY)  ## ruff, mypy, spelling, generated pages
+lint: $(READY)  ## ruff, mypy, spelling, workflows, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/python docs/generate.py --check
 
 docs: $(READY)  ## regenerate the generated pages, run the gallery and build the site into site/
@@ -104,8 +108,11 @@ smoke: $(READY)  ## every method and every figure once, on scikit-learn's digits
 		$(BIN)/shorthash bench run experiments/smoke.toml --results $$folder/results && \
 		$(BIN)/shorthash report experiments/smoke.toml --results $$folder/results --out $$folder/report
 
-wheel: $(READY)  ## build wheel and sdist, install the wheel without extras, ask for help
+wheel: $(READY)  ## build wheel and sdist, install each without extras, ask for help, check types from outside
 	bash .ci/wheel
+
+sdist: $(READY)  ## build the sdist, unpack it elsewhere and run the whole test suite from there
+	$(ONE_THREAD) bash .ci/sdist -n auto
 
 COMPILE := $(BIN)/python .ci/uv.py pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" --no-emit-index-url pyproject.toml

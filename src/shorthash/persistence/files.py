@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from filelock import BaseFileLock, FileLock, Timeout
 from numpy.typing import NDArray
 
 from shorthash import __version__
@@ -35,6 +36,8 @@ Array = NDArray[Any]
 FORMAT_VERSION = 1
 ADVICE = "restore it from a copy, or build and save it again."
 
+LOCKS_ITSELF = os.name == "posix"  # whether a file or folder is locked itself, or by a file beside it
+LOCK_SUFFIX = ".lock"
 META = "meta.json"
 ARRAYS = "arrays.safetensors"
 FILE_START = b'{"__metadata__":{"format":"shorthash"'  # how the header of every save in one file begins
@@ -172,12 +175,9 @@ def temporary_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path, busy: str) -> Iterator[None]:
-    """Lock a folder until the block, or the process, ends; PersistenceError(``busy``) if another process holds it.
-
-    Where there are no such locks (not POSIX), nothing is locked.
-    """
+    """Lock a folder until the block, or the process, ends; PersistenceError(``busy``) if another process holds it."""
     handle = _lock(folder, wait=False)
-    if handle is None and os.name == "posix":
+    if handle is None:
         raise PersistenceError(busy)
     try:
         yield
@@ -201,11 +201,16 @@ def _remove_abandoned(path: Path) -> None:
     prefix = f".{path.name}.saving-"
     with suppress(OSError):  # leftovers are no reason to fail
         for place in path.parent.iterdir():
-            if place.name.startswith(prefix):
-                handle = _lock(place, wait=False)
-                if handle is not None or os.name != "posix":  # elsewhere an open file cannot be removed anyway
+            if not place.name.startswith(prefix):
+                continue
+            if place.suffix == LOCK_SUFFIX:
+                if not place.with_suffix("").exists():
                     _remove(place)
-                _unlock(handle)
+                continue
+            handle = _lock(place, wait=False)
+            if handle is not None:
+                _remove(place)
+            _unlock(handle)
 
 
 def _remove(place: Path) -> None:
@@ -216,10 +221,10 @@ def _remove(place: Path) -> None:
             place.unlink(missing_ok=True)
 
 
-def _lock(place: Path, *, wait: bool = True) -> int | None:
+def _lock(place: Path, *, wait: bool = True) -> int | BaseFileLock | None:
     """A lock that ends with this process; None if another process holds it, or there is no file or no locking."""
-    if os.name != "posix":
-        return None
+    if not LOCKS_ITSELF:
+        return _lock_beside(place, wait=wait)
     import fcntl
 
     try:
@@ -234,9 +239,24 @@ def _lock(place: Path, *, wait: bool = True) -> int | None:
     return handle
 
 
-def _unlock(handle: int | None) -> None:
-    if handle is not None:
+def _lock_beside(place: Path, *, wait: bool) -> BaseFileLock | None:
+    """The same by a file beside it, for systems where a folder cannot be locked and a locked file cannot be read."""
+    if not place.exists():
+        return None
+    name = place.name if place.name.startswith(".") else f".{place.name}"
+    lock = FileLock(place.with_name(name + LOCK_SUFFIX), timeout=-1 if wait else 0, thread_local=False)
+    try:
+        lock.acquire()
+    except (Timeout, OSError):
+        return None
+    return lock
+
+
+def _unlock(handle: int | BaseFileLock | None) -> None:
+    if isinstance(handle, int):
         os.close(handle)
+    elif handle is not None:
+        handle.release(force=True)
 
 
 @contextmanager
