@@ -3,6 +3,7 @@ from .codes.signs import pack as pack
 from .codes.signs import unpack as unpack
 from .evaluation import Scores as Scores
 from .evaluation import evaluate as evaluate
+from .evaluation import evaluate_neighbours as evaluate_neighbours
 from .evaluation import plot_precision_recall as plot_precision_recall
 from .images import Collection as Collection
 from .images import fit_images as fit_images
@@ -81,6 +82,7 @@ __all__ = [
     "advise",
     "compare",
     "evaluate",
+    "evaluate_neighbours",
     "fit_images",
     "load",
     "make_hasher",

@@ -7,6 +7,7 @@
 ``evaluate_distances``         a ranking by real-valued distances
 ``evaluate_cells``             a ranking of cells, such as codes with learned distances
 ``evaluate_reranked``          codes whose ties are broken by vectors
+``evaluate_neighbours``        codes without labels: the nearest rows are relevant
 ``read_qrels``                 judgements of a TREC file, for ``evaluate(relevance=)``
 ``summarise``                  intervals over seeds
 ``compare_scores``             paired comparisons over queries
@@ -15,6 +16,7 @@
 """
 
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
+from shorthash.evaluation.neighbours import NeighbourScores, evaluate_neighbours
 from shorthash.evaluation.plots import plot_precision_recall
 from shorthash.evaluation.rankings import (
     CodeHistogram,
@@ -32,6 +34,7 @@ __all__ = [
     "CodeHistogram",
     "Comparison",
     "Convention",
+    "NeighbourScores",
     "Scores",
     "Summary",
     "compare_scores",
@@ -40,6 +43,7 @@ __all__ = [
     "evaluate_distances",
     "evaluate_hasher",
     "evaluate_histogram",
+    "evaluate_neighbours",
     "evaluate_reranked",
     "learned_codes",
     "map_scorer",

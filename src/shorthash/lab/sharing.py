@@ -19,6 +19,7 @@ from sklearn.frozen import FrozenEstimator
 
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats, Labels
+from shorthash.codes.neighbours import nearest_rows
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows
@@ -84,12 +85,19 @@ class SharedSplit:
     protocol: Mapping[str, Any]
     _kernel: tuple[str, _Kernel] | None = field(default=None, repr=False)
     _posteriors: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
+    _nearest: NDArray[np.intp] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.rows = protocol_from_dict(self.protocol).split(self.data.y, self.data.test)
         self.X_train, self.y_train = self.data.X[self.rows.train], self.data.y[self.rows.train]
         self.X_query, self.y_query = self.data.X[self.rows.query], self.data.y[self.rows.query]
         self.X_database, self.y_database = self.data.X[self.rows.database], self.data.y[self.rows.database]
+
+    def nearest(self, k: int) -> NDArray[np.intp]:
+        """The k database rows nearest to every query by cosine, (n_queries, k); found once."""
+        if self._nearest is None or self._nearest.shape[1] != k:
+            self._nearest = nearest_rows(self.X_query, self.X_database, k)
+        return self._nearest
 
     def run(self, spec: RunSpec) -> FittedRun:
         """Fit and encode, sharing what can be shared."""

@@ -4,6 +4,7 @@
 ``scores``          fit, encode queries and database, score
 ``conventions``     the same codes under every tie order and under every convention of published code
 ``reranking``       items at equal distance ordered by posteriors or features; cells in the order of ``relevance``
+``neighbours``      fit without labels; mAP and recall where the nearest rows are relevant, and mAP by class
 ``validation``      three folds of the training rows: each is encoded by a model of the other two, and scored in itself
 ``cost``            time and memory of one fit from raw rows, in a separate process
 ``convergence``     the objective by iteration
@@ -30,15 +31,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.cluster import MiniBatchKMeans
 
 from shorthash import __version__
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats, Labels
 from shorthash.codes import pack
+from shorthash.codes.neighbours import unit_rows
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.errors import InvalidInput
-from shorthash.evaluation import CONVENTIONS, evaluate, evaluate_cells, evaluate_reranked
+from shorthash.evaluation import CONVENTIONS, evaluate, evaluate_cells, evaluate_neighbours, evaluate_reranked
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.lab.advice import balanced_folds
 from shorthash.lab.records import SCHEMA
@@ -53,6 +56,7 @@ SAMPLE = 1000  # codes in a record of "embedding", at most
 SHUFFLES = 10  # random orders of the database in "conventions"
 RERANKED = 250  # queries in "reranking": the whole database is sorted by vectors for each
 FOLDS = 3
+SHARES = (0.001, 0.003, 0.01, 0.03, 0.1)  # of the database that is read, in "neighbours"
 LONGEST_CURVE = 100  # iterations kept of an objective
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 KEPT = ("map", "map_h2", "precision_at_100", "precision_at_5000")  # scores whose per-query values are stored
@@ -261,6 +265,43 @@ def _rerank(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     return {"scores": _means(values), "seconds": {"fit": rounded(fitted.fit_seconds)}}
 
 
+def _neighbours(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """Scores of codes that were learned without labels, beside k-means cells read in order of their centres (IVF)."""
+    hasher = make_run_hasher(spec)
+    begin = time.process_time()
+    hasher.fit(split.X_train)
+    seconds = time.process_time() - begin
+    query, database = hasher.transform(split.X_query), hasher.transform(split.X_database)
+    lists = split.nearest(FEW)
+    by_rings = evaluate_neighbours(query, database, neighbours=lists, shares=SHARES)
+    values = {
+        "neighbour_map": by_rings.map,
+        "class_map": evaluate(query, split.y_query, database, split.y_database).map,
+        **{f"recall_{share:g}": value for share, value in by_rings.recall.items()},
+    }
+    learner = hasher[-1]
+    if hasattr(learner, "relevance"):
+        order = {"relevance": learner.relevance(split.X_query), "cells": learner.cells_}
+        probed = evaluate_neighbours(query, database, neighbours=lists, shares=SHARES, **order)
+        values |= {f"probed_{share:g}": value for share, value in probed.recall.items()}
+        values |= {f"ivf_{share:g}": value for share, value in _ivf_recall(spec, split, lists).items()}
+    return {"scores": _means(values), "seconds": {"fit": rounded(seconds)}}
+
+
+def _ivf_recall(spec: RunSpec, split: SharedSplit, lists: NDArray[np.intp]) -> Mapping[float, float]:
+    """Recall of an inverted file with as many cells as there are codes."""
+    n_cells = min(2**spec.n_bits, len(split.X_train))
+    means = MiniBatchKMeans(n_cells, n_init=1, batch_size=4096, max_iter=30, random_state=spec.seed)
+    means.fit(unit_rows(split.X_train))
+    cells = means.predict(unit_rows(split.X_database)).astype(np.int64)
+    near = -means.transform(unit_rows(split.X_query))
+    numbers = np.zeros(len(near), dtype=np.int64)  # codes of queries play no part
+    found = evaluate_neighbours(
+        numbers, cells, n_bits=64, neighbours=lists, shares=SHARES, relevance=near, cells=np.arange(n_cells)
+    )
+    return found.recall
+
+
 def _validate(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     """Scores for choosing settings: only training rows are read."""
     X, y = split.X_train, split.y_train
@@ -303,6 +344,7 @@ FUNCTIONS: dict[str, Callable[[RunSpec, SharedSplit], dict[str, Any]]] = {
     "scores": _score,
     "conventions": _conventions,
     "reranking": _rerank,
+    "neighbours": _neighbours,
     "validation": _validate,
     "cost": _cost,
     "convergence": _follow,
