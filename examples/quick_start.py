@@ -8,7 +8,7 @@ Learn codes of one byte for scikit-learn's digits, search with them, and score t
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from shorthash import BucketIndex, evaluate, make_hasher
+from shorthash import BucketIndex, Searcher, evaluate, make_hasher
 
 X, y = load_digits(return_X_y=True)
 X_database, X_query, y_database, y_query = train_test_split(X, y, test_size=300, stratify=y, random_state=0)
@@ -18,7 +18,8 @@ database, query = hasher.transform(X_database), hasher.transform(X_query)  # int
 index = BucketIndex(n_bits=8).add(database)
 nearest = index.search(query, k=5)  # .ids and .distances, (300, 5)
 scores = evaluate(query, y_query, database, y_database)
-print(f"mAP {scores.map:.3f}; query 0 is a {y_query[0]}, its neighbours are {y_database[nearest.ids[0]]}")
+found = Searcher(hasher).add(X_database).search(X_query, k=5, probes=3, rerank="posterior")  # learned probes
+print(f"mAP {scores.map:.3f}; a {y_query[0]} finds {y_database[nearest.ids[0]]} and {y_database[found[0][0]]}")
 
 # %%
 # The nearest items of four queries, the query on the left:

@@ -2,6 +2,11 @@
 
 import json
 
+import numpy as np
+import pytest
+
+from shorthash import make_hasher, save
+
 BY_K = """\
 query   distance      rows   neighbours, as id:label
 ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,3 +62,57 @@ def test_an_empty_ball_is_shown_in_words(run, files, tmp_path):
     np.save(tmp_path / "far.npy", np.array([0], dtype=np.uint8))
     outcome = run("search", "model", "codes.npy", tmp_path / "far.npy", "--codes", "--radius", 0)
     assert outcome.out.splitlines()[2:] == ["    0          -      0   nothing within the radius"]
+
+
+@pytest.fixture(scope="session")
+def learned(files):
+    """A model with posteriors."""
+    rows = np.load(files / "database.npz")
+    save(make_hasher("auto", 2, random_state=0).fit(rows["X"], rows["y"]), files / "learned")
+
+
+@pytest.mark.usefixtures("learned")
+def test_probes(run):
+    asked = ["search", "learned", "X.npy", "queries.npz", "-k", 5, "--labels", "names.npy"]
+    outcome = run(*asked, "--probes", 1, "--rerank", "posterior", "--show", 1)
+    head, _, row, more = outcome.out.splitlines()
+    assert head.split(maxsplit=4) == ["query", "cells", "items", "expected", "best first, as id:label"]
+    assert row.split()[:3] == ["0", "1", "20"]
+    assert row.count(":ant") == 5
+    assert more == "8 more queries; --show 9 or --json shows all"
+    for policy in (["--probes", "auto"], ["--probes", 2, "--rerank", "cosine"], ["--radius", 0, "--rerank", "cosine"]):
+        answer = json.loads(run(*asked, *policy, "--json").out)
+        kinds = [{hit["label"] for hit in result["neighbours"]} for result in answer["results"]]
+        assert kinds == [{"ant"}] * 3 + [{"bee"}] * 3 + [{"cow"}] * 3
+        assert all(result["items"] >= 20 for result in answer["results"])
+    first = answer["results"][0]
+    assert (first["cells"], len(first["looked_up"]), first["expected_recall"]) == (1, 1, None)
+
+
+@pytest.mark.usefixtures("learned")
+def test_probes_among_codes(run):
+    run("encode", "learned", "X.npy", "-o", "learned.npz")
+    by_codes = json.loads(
+        run("search", "learned", "learned.npz", "queries.npz", "--database-codes", "--probes", 1, "--json").out
+    )
+    by_rows = json.loads(run("search", "learned", "X.npy", "queries.npz", "--probes", 1, "--json").out)
+    assert by_codes == by_rows
+
+
+@pytest.mark.usefixtures("learned")
+def test_policies_that_do_not_fit(run):
+    asked = ["search", "learned", "X.npy", "queries.npz"]
+    for options, message in [
+        (["--probes", "many"], "--probes: must be a number of at least 1, or auto. Got 'many'"),
+        (["--probes", 0], "--probes: must be a number of at least 1, or auto. Got '0'"),
+        (["--rerank", "dot"], "--rerank: must be posterior or cosine. Got 'dot'"),
+        (["--probes", 2, "--radius", 1], "--probes: give --probes or --radius, not both"),
+        (["--probes", 2, "--codes"], "needs features of the queries; leave out --codes"),
+        (["--rerank", "cosine", "--database-codes"], "needs features of the database; leave out --database-codes"),
+    ]:
+        outcome = run(*asked, *options)
+        assert outcome.status == 2
+        assert message in outcome.err
+    outcome = run("search", "model", "X.npy", "queries.npz", "--probes", 2)
+    assert outcome.status != 0
+    assert "probes needs a hasher that has learned posteriors, such as EAPH. Got RSLH" in outcome.err

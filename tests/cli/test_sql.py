@@ -28,6 +28,16 @@ def test_sqlite(run):
     assert (done.status, done.out, done.err) == (0, SQLITE, "")
 
 
+def test_lists_of_codes(run):
+    done = run("sql", "--bits", 3, "--probes")
+    index, query = done.out.splitlines()
+    assert index == POSTGRES.splitlines()[0]
+    assert query == (
+        "SELECT id FROM unnest(:codes::smallint[]) WITH ORDINALITY AS probe(cell, probe_no) JOIN items ON code = cell "
+        "ORDER BY probe_no, id LIMIT 100;"
+    )
+
+
 def test_bad_input_is_one_line(run):
     done = run("sql", "--bits", 3, "--dialect", "oracle")
     assert done.status == 2

@@ -12,7 +12,7 @@ from stores import make_postgres
 
 from shorthash import ScanIndex
 from shorthash.errors import InvalidInput
-from shorthash.store.example_sql import example_sql
+from shorthash.store.example_sql import example_sql, probe_sql
 from shorthash.store.items import to_signed
 
 CASES = [(1, 1), (4, 2), (12, 2), (15, 1), (16, 2), (31, 2), (32, 1), (63, 2), (64, 2)]
@@ -105,6 +105,48 @@ def test_duckdb_with_other_names_and_parameters(given, style):
     for _ in range(2):
         connection.execute(index)
     assert connection.execute(query, given).fetchall() == [("b", 0), ("a", 1)]
+
+
+def in_cells(codes, cells):
+    return [(i,) for cell in cells for i in np.flatnonzero(codes == cell).tolist()][:100]
+
+
+@pytest.mark.parametrize("n_bits", [4, 12, 64])
+def test_lists_of_codes_in_sqlite_and_duckdb(n_bits):
+    codes, _ = data(n_bits)
+    cells = np.unique(codes)[[3, 0, -1, 2]]
+    listed = to_signed(cells).tolist()
+    rows = list(enumerate(to_signed(codes).tolist()))
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE items(id INTEGER PRIMARY KEY, code INTEGER)")
+    connection.executemany("INSERT INTO items VALUES (?, ?)", rows)
+    index, query = probe_sql(n_bits, "sqlite")
+    connection.execute(index)
+    assert connection.execute(query, {"codes": str(listed)}).fetchall() == in_cells(codes, cells)
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", {"codes": "[]"}).fetchall()
+    assert any("COVERING INDEX items_code (code=?)" in row[3] for row in plan)
+    connection.close()
+    connection = pytest.importorskip("duckdb").connect()
+    connection.execute("CREATE TABLE items(id BIGINT, code BIGINT)")
+    connection.executemany("INSERT INTO items VALUES (?, ?)", rows)
+    index, query = probe_sql(n_bits, "duckdb", param_style="qmark")
+    connection.execute(index)
+    assert connection.execute(query, [listed]).fetchall() == in_cells(codes, cells)
+
+
+@pytest.mark.parametrize("n_bits", [4, 31, 64])
+def test_lists_of_codes_in_postgresql(n_bits):
+    codes, _ = data(n_bits)
+    cells = np.unique(codes)[[3, 0, -1, 2]]
+    table = make_postgres(1).collection + "_p"
+    with make_postgres(1)._connection.statements() as run:
+        run(f"CREATE TABLE {table}(id integer PRIMARY KEY, code bigint)")
+        given = to_signed(codes).tolist()
+        run(f"INSERT INTO {table} SELECT i - 1, c FROM unnest(?::bigint[]) WITH ORDINALITY AS t(c, i)", [given])
+        index, query = probe_sql(n_bits, "postgresql", table)
+        run(index)
+        listed = "{" + ",".join(map(str, to_signed(cells).tolist())) + "}"
+        assert run(query.replace(":codes", f"'{listed}'")) == in_cells(codes, cells)
 
 
 def test_mysql(mariadb):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,11 +36,12 @@ NAMED = 8  # neighbours named per distance in a table
 
 
 class CodedRows(NamedTuple):
-    """Codes of the rows of a file, and their ids and labels if the file has them."""
+    """Codes of the rows of a file; their ids, labels and features if the file has them."""
 
     codes: Codes
     ids: Labels | None = None
     labels: Labels | None = None
+    X: Any = None
 
 
 def encode(
@@ -144,7 +146,7 @@ def read_rows(
     for start in range(0, len(rows.X), CHUNK_ROWS):
         step("encoding", start, len(rows.X))
         parts.append(hasher.transform(rows.X[start : start + CHUNK_ROWS]))
-    return CodedRows(np.concatenate(parts), rows.ids, rows.labels)
+    return CodedRows(np.concatenate(parts), rows.ids, rows.labels, rows.X)
 
 
 def _check_columns(path: Path, n_columns: int, hasher: Any) -> None:
@@ -165,6 +167,10 @@ def search(
     queries: Annotated[Path, argument("QUERIES", "Rows to search for.")],
     k: Neighbours = None,
     radius: Annotated[int | None, option("--radius", "N", "Find all within this distance instead.")] = None,
+    probes: Annotated[
+        str | None, option("--probes", "N", "Look up the N codes with the most relevant items, or: auto.", "none")
+    ] = None,
+    rerank: Annotated[str | None, option("--rerank", "NAME", "Order by posterior or cosine.", "none")] = None,
     codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES are codes, not features.")] = False,
     database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE is codes.")] = False,
     labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE to show with the results.")] = None,
@@ -176,23 +182,30 @@ def search(
     show: Show = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Find the nearest rows of every query, by Hamming distance.
+    """Find the nearest rows of every query, by Hamming distance or by learned probes.
 
     Rows at equal distance are ordered by id. If -k cuts off rows at the last distance, the table shows how many there
     are. The table lists the first eight rows of every distance; --json prints all, and --output writes all. The ids of
     a file that shorthash encode wrote are used. --id, --label and --features name columns of DATABASE and of QUERIES,
     which need not have ids and labels.
 
+    A model with posteriors (method auto) knows which codes hold relevant rows: --probes looks these up instead of the
+    nearest codes; auto stops when enough relevant rows are expected. --rerank orders the rows looked at, with --probes
+    or within --radius (default 2): by posterior, the probability of being relevant, or by cosine of the features. Then
+    cells are the codes looked up, items the rows looked at, expected the predicted share of relevant rows.
+
     \b
     Examples:
       shorthash search digits.model database.npy queries.npy -k 5 --labels labels.npy
+      shorthash search digits.model database.npy queries.npy --probes 20 --rerank posterior
       shorthash search items.model items.csv queries.csv --id sku --label kind -o found.csv
       shorthash search digits.model codes.npz queries.npy --database-codes --radius 2 --json
     """
     from shorthash.data.files import read_labels
     from shorthash.index.buckets import BucketIndex
 
-    if k is not None and radius is not None:
+    policy = _policy(probes, radius, rerank, codes=codes, database_codes=database_codes)
+    if k is not None and radius is not None and policy is None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
     check_found_file(found)
     hasher = load_model(model)
@@ -202,8 +215,12 @@ def search(
         items = read_rows(database, None if codes or database_codes else hasher, step, n_bits, columns)
         sought = read_rows(queries, None if codes else hasher, step, n_bits, columns, lenient=True)
         step("searching", 0, 0)
-        index = BucketIndex(n_bits).add(items.codes, items.ids if ids is None else read_labels(ids))
-        data = find_neighbours(index, sought.codes, k, radius)
+        vectors = items.X if rerank == "cosine" else None
+        index = BucketIndex(n_bits).add(items.codes, items.ids if ids is None else read_labels(ids), vectors=vectors)
+        if policy is None:
+            data = find_neighbours(index, sought.codes, k, radius)
+        else:
+            data = _find_answers(hasher, index, items, sought, k, policy)
     known = items.labels if labels is None else read_labels(labels)
     names = None if known is None else _label_names(index.ids, known)
     if names is not None:
@@ -211,7 +228,8 @@ def search(
             for hit in result["neighbours"]:
                 hit["label"] = names[hit["id"]]
     name_queries(data, sought.ids)
-    show_neighbours(data, show, labelled=names is not None, found=found, as_json=as_json)
+    shower = show_neighbours if policy is None else _show_answers
+    shower(data, show, labelled=names is not None, found=found, as_json=as_json)
 
 
 def name_queries(data: dict[str, Any], ids: Labels | None) -> None:
@@ -245,6 +263,69 @@ def write_found(path: Path, results: list[dict[str, Any]]) -> None:
     ]
     names = list(rows[0]) if rows else ["query", "rank", "id", "distance"]
     write_table(path, {name: np.array([row[name] for row in rows]) for name in names})
+
+
+def _policy(
+    probes: str | None, radius: int | None, rerank: str | None, *, codes: bool, database_codes: bool
+) -> dict[str, Any] | None:
+    """What ``Searcher.search`` takes, None without --probes and --rerank; raises in terms of options."""
+    if probes is None and rerank is None:
+        return None
+    if codes:
+        raise typer.BadParameter("needs features of the queries; leave out --codes", param_hint="--probes or --rerank")
+    if rerank is not None and rerank not in ("posterior", "cosine"):
+        raise typer.BadParameter(f"must be posterior or cosine. Got {rerank!r}", param_hint="--rerank")
+    if rerank is not None and database_codes:
+        raise typer.BadParameter("needs features of the database; leave out --database-codes", param_hint="--rerank")
+    if probes is not None and radius is not None:
+        raise typer.BadParameter("give --probes or --radius, not both", param_hint="--probes")
+    if probes is not None and probes != "auto" and not (probes.isdecimal() and int(probes)):
+        raise typer.BadParameter(f"must be a number of at least 1, or auto. Got {probes!r}", param_hint="--probes")
+    number = int(probes) if probes is not None and probes != "auto" else probes
+    return {"probes": number, "radius": radius, "rerank": rerank}
+
+
+def _find_answers(
+    hasher: Any, index: Any, items: CodedRows, queries: CodedRows, k: int | None, policy: dict[str, Any]
+) -> dict[str, Any]:
+    """Answers to every query by a ``Searcher``, as JSON objects."""
+    from shorthash.retrieval import Searcher
+
+    searcher = Searcher(hasher, index)
+    if policy["rerank"] == "posterior":
+        searcher.keep_posteriors(index.ids, items.X)
+    found = searcher.search(queries.X, 10 if k is None else k, **policy)
+    results = neighbour_lists(found, "score")
+    for query, result in enumerate(results):
+        result |= {
+            "cells": int(found.n_cells[query]),
+            "items": int(found.n_items[query]),
+            "expected_precision": _number(found.precision[query]),
+            "expected_recall": _number(found.recall[query]),
+            "looked_up": found.looked_up(query).tolist(),
+        }
+    return {"n_bits": index.n_bits, "n_database": len(index), "n_queries": len(results), "results": results}
+
+
+def _number(value: float) -> float | None:
+    """A number that JSON can hold."""
+    return None if math.isnan(value) else round(float(value), 4)
+
+
+def _show_answers(data: dict[str, Any], show: int, *, labelled: bool, found: Path | None, as_json: bool) -> None:
+    """Print one row per query: what it cost, what to expect, and the best rows."""
+    if found is not None:
+        write_found(found, data["results"])
+    rows = []
+    for result in data["results"][:show]:
+        hits = [f"{hit['id']}:{hit['label']}" if labelled else str(hit["id"]) for hit in result["neighbours"]]
+        more = f", ... {len(hits) - NAMED} more" if len(hits) > NAMED else ""
+        expected = result["expected_precision"]
+        shown = "" if expected is None else f"{expected:.3f}"
+        rows.append((result["query"], result["cells"], result["items"], shown, ", ".join(hits[:NAMED]) + more))
+    title = "best first, as id:label" if labelled else "best first"
+    table = output.table(["query", "cells", "items", "expected", title], rows, text=[title])
+    output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
 
 
 def find_neighbours(index: Any, queries: Any, k: int | None, radius: int | None) -> dict[str, Any]:
@@ -345,6 +426,7 @@ def sql(
     param_style: Annotated[
         str, option("--param-style", "NAME", "How the code is written: named, pyformat, qmark or numeric.")
     ] = "named",
+    probes: Annotated[bool, flag("--probes", "Look up a list of codes, in its order, instead of a ball.")] = False,
 ) -> None:
     """Print SQL statements that search codes in your own database.
 
@@ -352,14 +434,20 @@ def sql(
     (:code; $code in DuckDB). Names are quoted if necessary. No extension is needed. Codes are packed integers; those of
     64 bits are stored as signed integers with the same bits. MySQL has no IF NOT EXISTS for indexes.
 
+    With --probes the second line finds the first 100 items of a list of codes, in its order: those that EAPH.probes
+    gives, or that search --probes --json calls looked_up. Its parameter (:codes) is an array in PostgreSQL and DuckDB,
+    and a JSON list in SQLite and MySQL.
+
     \b
     Examples:
       shorthash sql --bits 12 --radius 2
       shorthash sql --bits 12 --table shop.products --code-column hash --param-style pyformat
       shorthash sql --bits 8 --dialect sqlite | sqlite3 items.db -cmd '.param set :code 5'
+      shorthash sql --bits 12 --probes
     """
-    from shorthash.store.example_sql import example_sql
+    from shorthash.store.example_sql import example_sql, probe_sql
 
     names = {"code_column": code_column, "id_column": id_column, "param_style": param_style}
-    for line in example_sql(bits, radius, dialect, table, **names):
+    lines = probe_sql(bits, dialect, table, **names) if probes else example_sql(bits, radius, dialect, table, **names)
+    for line in lines:
         output.say(line)

@@ -66,21 +66,67 @@ def example_sql(
     """
     n_bits = check_n_bits(n_bits, "example_sql")
     radius = min(check_count(radius, "radius", "example_sql", low=0), n_bits)
-    check_choice(dialect, "dialect", "example_sql", tuple(PARAMETERS))
-    check_choice(param_style, "param_style", f"example_sql('{dialect}')", tuple(PARAMETERS[dialect]))
+    parameter, place, code, item, name = _parts(dialect, table, code_column, id_column, param_style, "example_sql")
+    query = {"postgresql": _postgresql, "sqlite": _sqlite, "duckdb": _duckdb, "mysql": _mysql}[dialect](
+        _masks(n_bits, radius), n_bits, parameter, place, code, item, name
+    )
+    return _create(dialect, name, place, code, item), f"{query} ORDER BY distance, {item} LIMIT {LIMIT};"
+
+
+def probe_sql(
+    n_bits: int,
+    dialect: str = "postgresql",
+    table: str = "items",
+    *,
+    code_column: str = "code",
+    id_column: str = "id",
+    param_style: str = "named",
+) -> tuple[str, str]:
+    """The statement that makes the B-tree, and the query for the first 100 items of a list of codes, in its order.
+
+    Parameters are those of ``example_sql``; the list, the only parameter of the query, is an array in PostgreSQL and
+    DuckDB, and JSON in SQLite and MySQL.
+
+    Examples
+    --------
+    >>> index, query = probe_sql(12)
+    >>> query.partition(" JOIN")[0]
+    'SELECT id FROM unnest(:codes::smallint[]) WITH ORDINALITY AS probe(cell, probe_no)'
+    """
+    n_bits = check_n_bits(n_bits, "probe_sql")
+    parameter, place, code, item, name = _parts(dialect, table, code_column, id_column, param_style, "probe_sql")
+    given = parameter.replace("code", "codes")
+    joined = {
+        "postgresql": f"unnest({given}::{integer_type(n_bits)}[]) WITH ORDINALITY AS probe(cell, probe_no)"
+        f" JOIN {place}",
+        "sqlite": f"(SELECT value AS cell, key AS probe_no FROM json_each({given})) AS probe CROSS JOIN {place}"
+        f" INDEXED BY {name}",
+        "duckdb": f"(SELECT unnest(cells) AS cell, generate_subscripts(cells, 1) AS probe_no FROM"
+        f" (SELECT {given}::BIGINT[] AS cells)) AS probe JOIN {place}",
+        "mysql": f"JSON_TABLE({given}, '$[*]' COLUMNS (probe_no FOR ORDINALITY, cell BIGINT PATH '$')) AS probe"
+        f" STRAIGHT_JOIN {place}",
+    }[dialect]
+    query = f"SELECT {item} FROM {joined} ON {code} = cell ORDER BY probe_no, {item} LIMIT {LIMIT};"
+    return _create(dialect, name, place, code, item), query
+
+
+def _parts(
+    dialect: str, table: str, code_column: str, id_column: str, param_style: str, owner: str
+) -> tuple[str, str, str, str, str]:
+    """The parameter, and the names of the table, its columns and its B-tree as they stand in a statement."""
+    check_choice(dialect, "dialect", owner, tuple(PARAMETERS))
+    check_choice(param_style, "param_style", f"{owner}('{dialect}')", tuple(PARAMETERS[dialect]))
     code, item = (
         _quoted(name, dialect, what) for name, what in ((code_column, "code column"), (id_column, "id column"))
     )
     place = ".".join(_quoted(part, dialect, "table") for part in table.split("."))
     name = _quoted(f"{table.split('.')[-1]}_{code_column}", dialect, "index")
+    return PARAMETERS[dialect][param_style], place, code, item, name
+
+
+def _create(dialect: str, name: str, place: str, code: str, item: str) -> str:
     once = "" if dialect == "mysql" else "IF NOT EXISTS "  # MySQL has no such clause for indexes
-    query = {"postgresql": _postgresql, "sqlite": _sqlite, "duckdb": _duckdb, "mysql": _mysql}[dialect](
-        _masks(n_bits, radius), n_bits, PARAMETERS[dialect][param_style], place, code, item, name
-    )
-    return (
-        f"CREATE INDEX {once}{name} ON {place} ({code}, {item});",
-        f"{query} ORDER BY distance, {item} LIMIT {LIMIT};",
-    )
+    return f"CREATE INDEX {once}{name} ON {place} ({code}, {item});"
 
 
 def _masks(n_bits: int, radius: int) -> list[tuple[int, int]]:
