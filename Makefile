@@ -11,7 +11,7 @@ READY_CNN := $(VENV)/.ready-cnn
 # tests run side by side, each on one thread: many small matrices gain nothing from more
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help install cnn demo test numerics lowest faults lint docs bench records reproduce smoke wheel sdist lock clean
+.PHONY: help install cnn demo test numerics lowest faults attack lint docs bench records reproduce smoke wheel sdist lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,9 @@ lowest:  ## run the whole test suite with the lowest versions that pyproject.tom
 
 faults: $(READY)  ## kill saves and writes at 50 random moments each, and look at what is left
 	SHORTHASH_FAULTS=50 $(BIN)/python -m pytest -m faults
+
+attack: $(READY)  ## read 2 000 damaged and as many crafted files of every format; servers beside a writer for a minute
+	SHORTHASH_ATTACKS=2000 $(ONE_THREAD) $(BIN)/python -m pytest -m attack -n auto -rA
 
 lint: $(READY)  ## ruff, mypy, spelling, workflows, generated pages
 	$(BIN)/ruff check .

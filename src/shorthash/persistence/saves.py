@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from shorthash.errors import DamagedFile, PersistenceError, ShorthashError
 from shorthash.index.memory import MemoryIndex
 from shorthash.persistence.files import check_arrays, read_meta, read_save, write_file, write_folder
 from shorthash.persistence.values import ESTIMATORS, INDEXES, Decoder, Encoder, registered_name
 
+TRIED = 1 << 20  # columns of a row that a loaded model encodes to show that it can
 NOT_SAVED = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
 
 
@@ -85,13 +89,33 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
 def _decoded(place: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any], *, thorough: bool) -> Any:
     """The object that a save describes."""
     try:
-        return Decoder(arrays, thorough=thorough).decode(meta["value"])
+        loaded = Decoder(arrays, thorough=thorough).decode(meta["value"])
+        _check_use(loaded, meta)
+        return loaded
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError) as error:
         kind = "" if isinstance(error, ShorthashError) else f"{type(error).__name__}: "
         raise DamagedFile(
             f"{place} cannot be read back: {kind}{str(error).rstrip('.')}; it was written by shorthash "
             f"{meta['shorthash_version']}, so try that version, or build and save it again."
         ) from error
+
+
+def _check_use(loaded: Any, meta: Mapping[str, Any]) -> None:
+    """Raise unless an object is of the class that its description names, and a model encodes one row."""
+    registry = INDEXES if meta["kind"] == "index" else ESTIMATORS
+    if registered_name(loaded, registry) != meta["class"]:
+        raise TypeError(f"it is a {type(loaded).__name__}, not a {meta['class']}")
+    n_features = meta["summary"].get("n_features_in")
+    if meta["kind"] == "index" or n_features is None or n_features > TRIED or not hasattr(loaded, "transform"):
+        return
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            loaded.transform(np.zeros((1, n_features)))
+    except ShorthashError:
+        raise
+    except Exception as error:  # whatever its parts make of each other
+        raise ValueError(f"it cannot encode a row ({type(error).__name__}: {error})") from error
 
 
 def _check(place: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

@@ -137,13 +137,13 @@ def to_signed(codes: NDArray[Any]) -> NDArray[np.int64]:
 
 def from_signed(values: Sequence[int] | NDArray[np.int64], n_bits: int) -> PackedCodes:
     """Codes as they were before ``to_signed``."""
-    with _damage_explained("code"):
+    with damage_explained("code"):
         return np.asarray(values, dtype=np.int64).view(np.uint64).astype(packed_dtype(n_bits))
 
 
 def distances_of(rows: Sequence[Row], query: int) -> NDArray[np.uint8]:
     """Distance of every item from a signed query."""
-    with _damage_explained("code"):
+    with damage_explained("code"):
         codes = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
     distances: NDArray[np.uint8] = np.bitwise_count((codes ^ query).view(np.uint64))
     return distances
@@ -183,6 +183,8 @@ def as_posteriors(values: ArrayLike, n: int, owner: str) -> NDArray[np.uint8]:
 
 def read_posteriors(values: Sequence[Any]) -> NDArray[np.uint8] | None:
     """Compact posteriors from a database, (n, n_bytes), 0 in rows without one; None if there is none."""
+    if not all(isinstance(value, bytes | memoryview | None) for value in values):
+        raise DamagedFile("The store is damaged: it holds a posterior that is none; restore it from a copy.")
     sizes = {len(value) for value in values if value is not None}
     if len(sizes) > 1:
         raise InvalidInput(
@@ -215,12 +217,12 @@ def as_ids_array(ids: Sequence[Any], kind: str = "i") -> AnyIds:
     """Ids from a database as an array; ``kind``, "i" or "U", is used only where there are none."""
     if len(ids):
         kind = "U" if isinstance(ids[0], str) else "i"
-    with _damage_explained("id"):
+    with damage_explained("id"):
         return np.array(ids, dtype=np.int64 if kind == "i" else np.str_)
 
 
 @contextmanager
-def _damage_explained(what: str) -> Iterator[None]:
+def damage_explained(what: str) -> Iterator[None]:
     """Turn the errors of values that a database should not hold into DamagedFile."""
     try:
         yield

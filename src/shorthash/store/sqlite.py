@@ -23,7 +23,7 @@ from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_f
 from shorthash.store.base import Store
 from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name
-from shorthash.store.items import Scalar, as_json_list, probe_columns
+from shorthash.store.items import Scalar, as_json_list, damage_explained, probe_columns
 from shorthash.store.sql import CATALOGUE, Clause, CollectionInfo, Session, Version, check_free
 
 BUSY_SECONDS = 30  # how long to wait for another process that writes
@@ -314,7 +314,9 @@ class SQLiteSession(Session):
 
     def read_vectors(self, values: Sequence[Any]) -> NDArray[np.float32]:
         """Vectors from slots, (n, dimension), nan where the slot is None."""
-        return self.read_slots(np.array([-1 if value is None else value for value in values], dtype=np.int64))
+        with damage_explained("slot"):
+            slots = np.array([-1 if value is None else value for value in values], dtype=np.int64)
+        return self.read_slots(slots)
 
     def read_slots(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Vectors by slot, (n, dimension); nan for -1."""

@@ -1,0 +1,64 @@
+"""Thousands of damaged and crafted files of every format: no signal, no other exception than ours, bounded memory.
+
+``SHORTHASH_ATTACKS=2000`` is the number of mutations of every format; without it, a few of some formats.
+"""
+
+import collections
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attacks.mutations import CRAFTED, KINDS
+
+ATTACKS = os.environ.get("SHORTHASH_ATTACKS")
+N = int(ATTACKS or 15)
+SCRIPT = Path(__file__).with_name("mutations.py")
+TESTED = (
+    [*KINDS, *(f"{kind}+" for kind in CRAFTED)] if ATTACKS else ["index-mmap", "index-mmap+", "store", "model-meta+"]
+)
+MEMORY = 200 << 20
+
+# Formats in which a changed byte may give another answer without an error, and why.
+UNNOTICED = {
+    "index-mmap": "ids and vectors are not read when an index is opened with mmap=True; verify() finds it",
+    "store": "SQLite has no checksums; verify() finds what is not well-formed",
+    "store-packed": "vectors are read without their checksum; verify() finds it",
+    "image": "a decoder makes pixels of what it gets",
+}
+
+
+def run(kind, folder):
+    """Outcome -> how often, and the bytes of memory that reading took beyond that of the sound file."""
+    outcomes, first, memory = collections.Counter(), 0, 0
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(SCRIPT.parents[1]), *sys.path])
+    while first < N:
+        place = folder / f"from{first}"
+        place.mkdir()
+        words = [sys.executable, SCRIPT, kind, place, str(first), str(N)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=3000)
+        lines = done.stdout.splitlines()
+        for line in lines:
+            number, _, outcome = line.partition(" ")
+            if number == "memory":
+                memory = int(outcome.split()[0]) - 2 * int(outcome.split()[1])
+            else:
+                outcomes[outcome.strip() or f"ended with status {done.returncode}"] += 1
+                first = int(number) + 1
+        assert lines, done.stderr
+        if done.returncode == 0:
+            break
+    return outcomes, memory
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("kind", TESTED)
+def test_no_file_breaks_its_reader(kind, tmp_path):
+    outcomes, memory = run(kind, tmp_path)
+    sys.stdout.write(f"{kind}: {dict(outcomes)}, {memory >> 20} MiB\n")  # make attack shows it
+    assert not set(outcomes) - {"refused", "same", "different"}, outcomes
+    assert memory < MEMORY
+    if not kind.endswith("+") and kind not in UNNOTICED and not kind.startswith("image"):
+        assert not outcomes["different"]
