@@ -97,6 +97,7 @@ records: $(READY_CNN)  ## measure again what README and docs quote (needs SHORTH
 	$(BIN)/python benchmarks/search.py --record
 	$(BIN)/python benchmarks/store.py --record
 	$(BIN)/python benchmarks/images.py --record
+	$(BIN)/python benchmarks/frontier.py --record
 	$(BIN)/python benchmarks/serve.py --record
 	$(MAKE) docs
 

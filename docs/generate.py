@@ -59,11 +59,12 @@ def quoted(path: str, language: str = "") -> Callable[[], str]:
 
 
 def first_part(path: str) -> Callable[[], str]:
-    """The first part of an example of the gallery, without its title."""
+    """The first part of an example of the gallery, without its title, and what it prints."""
 
     def call() -> str:
-        code = (ROOT / path).read_text().split('"""\n', 2)[2].split("# %%")[0]
-        return f"```python\n{code.strip()}\n```"
+        code = (ROOT / path).read_text().split('"""\n', 2)[2].split("# %%")[0].strip()
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        return f"```python\n{code}\n```\n\n```\n{done.stdout.rstrip()}\n```"
 
     return call
 
@@ -71,7 +72,7 @@ def first_part(path: str) -> Callable[[], str]:
 # page, block, and what fills it
 BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("README.md", "quick_start", first_part("examples/quick_start.py")),
-    ("README.md", "demo", quoted("docs/data/demo.txt")),
+    ("docs/start.md", "demo", quoted("docs/data/demo.txt")),
     ("docs/paper/rslh.md", "rslh_facts", printed("examples/rslh_facts.py")),
     ("docs/paper/rslh.md", "cifar10", results("boosting")),
     ("docs/guide/fit.md", "fit", rendered("benchmarks/fit.py")),
@@ -82,6 +83,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/guide/methods.md", "own_method", quoted("examples/own_method.py", "python")),
     ("docs/guide/methods-results.md", "methods_results", results("methods")),
     ("docs/guide/eaph.md", "semantic_key", quoted("examples/semantic_key.py", "python")),
+    ("docs/guide/eaph.md", "frontier", rendered("benchmarks/frontier.py")),
     ("docs/guide/methods-results.md", "classifier_penalty", results("penalty")),
     ("docs/paper/eaph.md", "ablation", results("steps")),
     ("docs/paper/eaph.md", "beyond", results("eaph")),
