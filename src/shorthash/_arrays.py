@@ -52,6 +52,11 @@ def like(values: NDArray[Any], X: Any) -> Any:
     return values if not is_foreign(X) else namespace(X).asarray(values, device=X.device)
 
 
+def returned(values: Any, X: Any) -> Any:
+    """Results as arrays of the package of the rows ``X``, also where they were computed by NumPy."""
+    return values if is_foreign(values) else like(values, X)
+
+
 class DeviceCopies:
     """Arrays that are copied once to every device where they are used.
 

@@ -17,6 +17,7 @@
     └── ShorthashWarning
         ├── CollisionWarning   fewer codes than classes: some classes must share one
         ├── AnchorWarning      n_anchors is larger than the number of rows
+        ├── CodesChangedWarning  learning on changed the codes of rows that were learned from before
         ├── GuardWarning       the one-pass solver could not prove its codes; the message says what it did instead
         └── TieOrderWarning    ties are broken by database order, and that order follows the labels
 
@@ -76,6 +77,10 @@ class CollisionWarning(ShorthashWarning):
 
 class AnchorWarning(ShorthashWarning):
     """``n_anchors`` is larger than the number of rows."""
+
+
+class CodesChangedWarning(ShorthashWarning):
+    """``partial_fit`` changed the codes of rows that were learned from before."""
 
 
 class GuardWarning(ShorthashWarning):

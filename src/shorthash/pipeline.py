@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import is_foreign, namespace, to_numpy
+from shorthash._arrays import is_foreign, namespace, returned, to_numpy
 from shorthash._labels import group_labels, label_rows
 from shorthash._rounding import UNIT, Rounded, Scored, by_itself, norms, product, settled
 from shorthash._types import Codes, Floats
@@ -97,7 +97,8 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         if not hasattr(learner, "statistics_"):
             kernel.mean_ = np.zeros(len(kernel.anchors_))
             return self._learn_from(kernel, learner, more.statistics, more)
-        return self._learn_from(kernel, learner, learner.statistics_.merge(more.centred(kernel.mean_).statistics), more)
+        merged = learner.statistics_.merge(more.centred(kernel.mean_).statistics)
+        return self._learn_from(kernel, learner, merged, more, added=True)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take back rows learned before."""
@@ -131,10 +132,10 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         if stream is not None:
             return stream.mapped(self.project, self._learner.n_bits, np.float64)  # type: ignore[no-any-return]
         if len(self.steps) == 1:
-            return learner.project(X)
+            return returned(learner.project(X), X)  # type: ignore[no-any-return]
         if type(learner).project is not BaseHasher.project:
             parts = [learner.project(self._mapped(batch, exact=False).values) for batch in self._batches(X)]
-            return namespace(parts[0]).concat(parts)  # type: ignore[no-any-return]
+            return returned(namespace(parts[0]).concat(parts), X)  # type: ignore[no-any-return]
         return self._settled(X, learner._scores)  # type: ignore[no-any-return]
 
     def _settled(self, X: ArrayLike, first: Callable[..., Scored]) -> Any:
@@ -146,7 +147,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
         batches = self._batches(X, at_once=fused is not None)
         parts = [settled(batch, self._scores_of, fused or fast) for batch in batches]
-        return namespace(parts[0]).concat(parts)
+        return returned(namespace(parts[0]).concat(parts), X)
 
     def transform(self, X: ArrayLike) -> Codes:
         """Codes, (n_samples, n_bits), int8, -1 or +1, computed batch by batch."""
@@ -258,14 +259,23 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         return self._adopt(kernel, learner)
 
     def _learn_from(
-        self, kernel: AnchorRBF, learner: SumHasher, statistics: GroupStatistics, change: Summed | None = None
+        self,
+        kernel: AnchorRBF,
+        learner: SumHasher,
+        statistics: GroupStatistics,
+        change: Summed | None = None,
+        *,
+        added: bool = False,
     ) -> Self:
         """Solve from other sums over features centred by the kernel, whose mean moves with the rows."""
         if kernel.center:
             moved = statistics.mean()
             kernel.mean_ = kernel.mean_ + moved
             statistics = statistics.centred(moved)
-        learner.learn_from(statistics, change)
+        if added and change is not None:
+            learner.learn_more(statistics, change, stacklevel=4)
+        else:
+            learner.learn_from(statistics, change)
         return self._adopt(kernel, learner)
 
     def _adopt(self, *fitted: BaseEstimator) -> Self:

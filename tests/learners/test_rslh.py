@@ -1,6 +1,7 @@
 """RSLH as an estimator: what it learns, adds, takes back, refuses."""
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import LabelBinarizer
 
 from shorthash import RSLH, AnchorRBF
-from shorthash.errors import InvalidInput
+from shorthash.errors import CodesChangedWarning, InvalidInput
 
 
 def same(one, two, tolerance=1e-8):
@@ -317,3 +318,43 @@ def test_dropping_unlabelled_rows_copies_nothing_of_the_size_of_the_data(tmp_pat
     tracemalloc.stop()
     assert hasher.n_dropped_ == 1
     assert peak < 0.9 * X.nbytes
+
+
+def test_partial_fit_says_once_that_codes_changed(blobs):
+    X, y = blobs
+    hasher = RSLH(n_bits=4, random_state=0).partial_fit(X[:60], y[:60])
+    assert hasher.codes_changed_ == 0
+    before, counts = hasher.codewords_.copy(), np.bincount(y[:60])
+    with pytest.warns(CodesChangedWarning, match="gave other codewords to the classes of .* % of the rows"):
+        hasher.partial_fit(X[60:200], y[60:200])
+    changed = (before != hasher.codewords_).any(axis=1)
+    assert hasher.codes_changed_ == pytest.approx(counts[changed].sum() / 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CodesChangedWarning)
+        hasher.partial_fit(X[200:], y[200:])
+
+
+def test_frozen_codewords_keep_the_meaning_of_codes(blobs):
+    X, y = blobs
+    hasher = RSLH(n_bits=4, random_state=0, freeze_codewords=True).partial_fit(X[:60], y[:60], classes=np.unique(y))
+    before = hasher.codewords_.copy()
+    hasher.partial_fit(X[60:], y[60:])
+    assert np.array_equal(hasher.codewords_, before)
+    assert hasher.codes_changed_ == 0
+    assert hasher.n_samples_seen_ == len(X)
+    E = np.eye(len(before))[y]
+    expected = np.linalg.solve(X.T @ X + hasher.ridge * np.eye(X.shape[1]), X.T @ E @ before)
+    varied = (before != before[0]).any(axis=0)
+    np.testing.assert_allclose(hasher.projection_[:, varied], expected[:, varied], atol=1e-8)
+    hasher.forget(X[:30], y[:30])
+    assert np.array_equal(hasher.codewords_, before)
+
+
+def test_frozen_codewords_need_every_class_at_first(blobs):
+    X, y = blobs
+    some = y < 2
+    hasher = RSLH(n_bits=4, random_state=0, freeze_codewords=True)
+    hasher.partial_fit(X[some], y[some], classes=np.unique(y))
+    with pytest.raises(InvalidInput, match="has no codeword for the labels 2, which no row had before"):
+        hasher.partial_fit(X, y)
+    assert hasher.n_samples_seen_ == some.sum()

@@ -10,6 +10,7 @@ from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.sdh import SDH
 from shorthash.learners.sums import GroupStatistics
+from shorthash.methods import make_hasher, recipes
 from shorthash.scale import ArrayStream, BatchStream
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -120,3 +121,15 @@ def test_without_the_standard_there_is_a_way_out(monkeypatch):
     with pytest.raises(MissingExtra, match="or pass NumPy arrays"):
         _arrays.namespace(XT)
     assert _arrays.namespace(X) is np
+
+
+@pytest.mark.parametrize("name", recipes())
+@pytest.mark.filterwarnings("ignore::shorthash.errors.AnchorWarning", "ignore::sklearn.exceptions.ConvergenceWarning")
+def test_every_method_returns_tensors_for_tensors(name):
+    labels = np.arange(90) % 3
+    values = np.random.default_rng(0).normal(size=(90, 6)) + 5 * np.eye(6)[labels]
+    model = make_hasher(name, 2, random_state=0).fit(values, labels)
+    for method in (model.transform, model.project):
+        found = method(torch.asarray(values))
+        assert isinstance(found, torch.Tensor)
+        np.testing.assert_allclose(found.numpy(), method(values), rtol=1e-6, atol=1e-9)

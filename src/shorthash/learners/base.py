@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import namespace
+from shorthash._arrays import namespace, returned
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._rounding import Rounded, Scored, linear, settled
 from shorthash._types import Codes, Floats, Labels
@@ -77,7 +77,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             settled(batch, self._scores_of, lambda rows: first(Rounded(rows), exact=False))
             for _, batch in Rows(values, type(self).__name__)
         ]
-        return namespace(parts[0]).concat(parts)
+        return returned(namespace(parts[0]).concat(parts), X)
 
     @property
     def _is_linear(self) -> bool:
@@ -101,7 +101,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._scores(X, exact=exact)
 
     def transform(self, X: ArrayLike, *, scores: Floats | None = None) -> Codes:
-        """Codes, (n_samples, n_bits), int8, -1 or +1: on the device of ``X``, or a Dask array for a Dask collection.
+        """Codes, (n_samples, n_bits), int8, -1 or +1: a tensor on the device of ``X`` if that is one, or a Dask array.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if stream is not None:
             return stream.mapped(self.transform, self._n_features_out, np.int8)  # type: ignore[no-any-return]
         if type(self).project is not BaseHasher.project:  # a learner that computes its scores in its own way
-            return sign(self.project(X))
+            return returned(sign(self.project(X)), X)  # type: ignore[no-any-return]
         return sign(self._settled(X, self._signs))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:

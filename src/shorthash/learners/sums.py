@@ -5,6 +5,7 @@ Sums can be added, merged, subtracted and streamed, and so can such a learner: `
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Codes, Floats, Labels
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import Block, Stream, known_stream
-from shorthash.errors import InvalidInput
+from shorthash.errors import CodesChangedWarning, InvalidInput
 from shorthash.learners.base import SupervisedHasher
 
 ROUNDED_UP = 1 + 1e-5  # a norm summed in float32 stays an upper bound
@@ -316,7 +317,7 @@ class SumHasher(SupervisedHasher):
         values = validated(self, X, reset=not hasattr(self, "statistics_"), keep_device=True)
         more = self.sum_up_more(Rows(values, self._name), y, classes)
         first = not hasattr(self, "statistics_")
-        return self.learn_from(more.statistics if first else self.statistics_.merge(more.statistics), more)
+        return self.learn_more(more.statistics if first else self.statistics_.merge(more.statistics), more)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Remove rows learned before; the result is that of ``fit`` on the remaining rows."""
@@ -409,6 +410,28 @@ class SumHasher(SupervisedHasher):
             self.n_dropped_ = change.n_dropped
         self.statistics_ = statistics
         return self._learn()
+
+    def learn_more(self, statistics: GroupStatistics, change: Summed, stacklevel: int = 3) -> Self:
+        """``learn_from`` after rows were added; sets ``codes_changed_``, and warns the first time that codes change."""
+        before = None if not hasattr(self, "codewords_") else (self.label_sets_, self.codewords_, self.statistics_)
+        self.learn_from(statistics, change)
+        self.codes_changed_ = 0.0 if before is None else self._changed_share(*before)
+        if self.codes_changed_ and not getattr(self, "_told_of_change", False):
+            self._told_of_change = True
+            warnings.warn(
+                f"partial_fit of {self._name} gave other codewords to the classes of {100 * self.codes_changed_:.0f} % "
+                "of the rows learned from before; encode stored rows again (codes_changed_ has the share after every "
+                "call), or use RSLH with freeze_codewords=True.",
+                CodesChangedWarning,
+                stacklevel=stacklevel,
+            )
+        return self
+
+    def _changed_share(self, sets: NDArray[np.uint8], codewords: Codes, before: GroupStatistics) -> float:
+        """Share of the rows before whose label set has another codeword now."""
+        now = {row.tobytes(): word.tobytes() for row, word in zip(self.label_sets_, self.codewords_, strict=True)}
+        same = [now.get(row.tobytes()) == word.tobytes() for row, word in zip(sets, codewords, strict=True)]
+        return 1.0 - float(before.counts[np.array(same)].sum() / before.counts.sum())
 
     def block_sums(self, features: Callable[[Any], Any] | None, classes: ArrayLike | None = None) -> BlockSums:
         """The function that computes the statistics of one block of a stream."""

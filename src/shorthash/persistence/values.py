@@ -3,8 +3,9 @@
 Numbers, strings, None and lists are written as they are. Everything else is a node: an object whose key ``"$"`` names
 its kind. Arrays go to the array file under a name; their node keeps name, type and shape.
 
-A saved file can name only the classes listed here, and learners of methods that installed packages register by entry
-points. Any other name is an error, so loading never runs code that came with a file.
+A saved file can name only the classes listed here (ours, and some of scikit-learn), and learners of methods that
+installed packages register by entry points. Any other name is an error, so loading never runs code that came with a
+file.
 """
 
 from __future__ import annotations
@@ -29,6 +30,22 @@ MT_WORDS = 624  # words in the state of a Mersenne Twister
 SHORT_LIST = 4096  # string arrays up to this size are readable in meta.json; longer ones go to the array file
 
 
+SKLEARN = {
+    "decomposition": "IncrementalPCA PCA TruncatedSVD",
+    "discriminant_analysis": "LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis",
+    "feature_selection": "VarianceThreshold",
+    "frozen": "FrozenEstimator",
+    "impute": "SimpleImputer",
+    "kernel_approximation": "Nystroem RBFSampler",
+    "linear_model": "LogisticRegression",
+    "naive_bayes": "GaussianNB",
+    "pipeline": "Pipeline",
+    "preprocessing": "Binarizer KernelCenterer MaxAbsScaler MinMaxScaler Normalizer PolynomialFeatures "
+    "PowerTransformer QuantileTransformer RobustScaler StandardScaler",
+    "random_projection": "GaussianRandomProjection",
+}
+"""Classes of scikit-learn whose fitted attributes are plain values and arrays, by module."""
+
 ESTIMATORS = {
     path.rpartition(":")[2]: path
     for path in (
@@ -37,7 +54,7 @@ ESTIMATORS = {
         "shorthash.learners.boosting:BitBoost",
         "shorthash.learners.encoders:CodewordHasher",
         "shorthash.pipeline:HasherPipeline",
-        "sklearn.linear_model:LogisticRegression",
+        *(f"sklearn.{module}:{name}" for module, names in SKLEARN.items() for name in names.split()),
     )
 }
 """Estimators and pipelines: saved as parameters and fitted attributes."""
@@ -52,6 +69,8 @@ DATACLASSES = {
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.encoders:LogPosterior",
     "Memberships": "shorthash.learners.eaph.neighbours:Memberships",
+    "OnnxModel": "shorthash.learners.posteriors.prefit:OnnxModel",
+    "Prefit": "shorthash.learners.posteriors.prefit:Prefit",
     "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
     "RidgeScores": "shorthash.learners.encoders:RidgeScores",
 }
@@ -124,7 +143,9 @@ class Encoder:
     def _registered(self, value: Any, where: str) -> Any:
         if name := registered_name(value, ESTIMATORS):
             params = value.get_params(deep=False)
-            state = {k: v for k, v in vars(value).items() if k not in params and k not in self._leave_out}
+            ours = not ESTIMATORS.get(name, "").startswith("sklearn.")
+            left_out = self._leave_out if ours else frozenset()  # an imputer has statistics_, too
+            state = {k: v for k, v in vars(value).items() if k not in params and k not in left_out}
             return {
                 "$": "estimator",
                 "class": name,
@@ -137,10 +158,13 @@ class Encoder:
         if name := registered_name(value, INDEXES):
             state = self._map(value.export_state(), where)
             return {"$": "index", "class": name, "n_bits": value.n_bits, "state": state}
+        if isinstance(value, np.dtype) and value.name in TYPES.values():
+            return {"$": "dtype", "name": value.name}
         kind = type(value)
         raise PersistenceError(
             f"Cannot save {where}: {kind.__module__}.{kind.__qualname__} is not among the classes that shorthash saves "
-            f"({', '.join(sorted([*ESTIMATORS, *INDEXES]))}, and plain values inside them); replace it or leave it out."
+            f"(its own, and of scikit-learn {' '.join(SKLEARN.values())}, with plain values inside); apply this step "
+            "before the pipeline and save the rest, or use another."
         )
 
     def _map(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -210,6 +234,7 @@ class Decoder:
             "strings": self._strings,
             "objects": self._objects,
             "random_state": self._random_state,
+            "dtype": self._dtype,
             "dataclass": self._dataclass,
             "estimator": self._estimator,
             "index": self._index,
@@ -261,6 +286,11 @@ class Decoder:
         state = {"bit_generator": "MT19937", "state": {"key": key, "pos": pos}}
         generator.set_state({**state, "has_gauss": int(node["has_gauss"]), "gauss": float(node["gauss"])})
         return generator
+
+    def _dtype(self, node: Mapping[str, Any]) -> np.dtype[Any]:
+        if node["name"] not in TYPES.values():
+            raise ValueError(f"{node['name']} is not a type of arrays")
+        return np.dtype(str(node["name"]))
 
     def _dataclass(self, node: Mapping[str, Any]) -> Any:
         return import_class(DATACLASSES[node["class"]])(**self._map(node["fields"]))

@@ -46,6 +46,7 @@ from shorthash.learners.posteriors.folds import (
     with_lone_rows,
 )
 from shorthash.learners.posteriors.models import POSTERIORS, Classified, fit_posteriors
+from shorthash.learners.posteriors.prefit import PRECOMPUTED, Prefit, fit_prefit, is_prefit
 from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
@@ -84,14 +85,17 @@ class EAPH(SupervisedHasher):
         Code length, 1 to 64. Up to 16 bits (less with few rows: no more cells than 4 per row) all codes compete;
         longer codes repeat bits of the shorter one, or leave them constant, whichever retrieves better out of fold, so
         a longer code is never worse than its prefix there.
-    posterior : {"auto", "combo", "logistic", "ridge", "prototypes"} or classifier, default="auto"
+    posterior : {"auto", "combo", "logistic", "ridge", "prototypes", "precomputed"} or classifier, default="auto"
         - "auto": "combo"; "logistic" with more than 20 000 rows or 128 label sets; "prototypes" where new classes are
           expected;
         - "logistic": log-linear model over label sets, learned towards their means;
         - "ridge": kernel ridge regression on 1 000 anchors;
         - "combo": the product of both, with powers, where the second takes away 1 % of the log-loss;
         - "prototypes": cosine to the mean of every label set, directions that vary within label sets counting less;
-        - any scikit-learn classifier with ``predict_proba``; single-label only.
+        - any scikit-learn classifier with ``predict_proba``; single-label only;
+        - a model that was fitted before, on other rows than those given here, or the expected mAP is too high:
+          "precomputed" (X are its probabilities, a column per class in sorted order), a ``FrozenEstimator`` of
+          scikit-learn, a torch module, or the path of an .onnx file (probabilities or logits); single-label only.
 
         Penalties, powers and temperature are chosen by out-of-fold log-loss.
     codebook : {"annealed", "balanced", "binary", "random", "separated"}, default="annealed"
@@ -434,6 +438,9 @@ class EAPH(SupervisedHasher):
         """Posteriors to choose from, the same for every code length."""
         kind = self._posterior(len(X), len(groups.rows))
         weaker = WEAKER[self.database]
+        if is_prefit(kind):
+            fitted = fit_prefit(kind, X, groups, folds)
+            return [Candidate("prefit", fitted, fitted.oof)]
         ids, found = groups.ids[folds.rows], []
         for name, fitted in fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker):
             known = replace(fitted, oof=with_lone_rows(fitted.oof, ids))
@@ -551,14 +558,16 @@ class EAPH(SupervisedHasher):
 
     @property
     def _on_device(self) -> bool:
-        return not isinstance(self.posterior_, Classified)
+        return not isinstance(self.posterior_, Classified | Prefit)
 
     def _codebook(self) -> Codes:
         return unpack(self.cells_, self.n_features_out_)
 
     def _check_params(self) -> None:
-        if isinstance(self.posterior, str):
-            check_choice(self.posterior, "posterior", "EAPH", ["auto", *POSTERIORS])
+        if is_prefit(self.posterior):
+            pass
+        elif isinstance(self.posterior, str):
+            check_choice(self.posterior, "posterior", "EAPH", ["auto", *POSTERIORS, PRECOMPUTED])
         elif not hasattr(self.posterior, "predict_proba"):
             raise InvalidInput(
                 f"The 'posterior' parameter of EAPH must be one of 'auto', {', '.join(map(repr, POSTERIORS))} or a "

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from shorthash._labels import LabelGroups
 from shorthash._types import Codes
 from shorthash.data.rows import Rows
-from shorthash.errors import GuardWarning
+from shorthash.errors import GuardWarning, InvalidInput
 from shorthash.learners.boosting import select_bits
 from shorthash.learners.rslh.onepass import solve_one_pass
 from shorthash.learners.rslh.persample import solve_per_sample
 from shorthash.learners.rslh.steps import Convergence, Problem, Run
 from shorthash.learners.solvers import Ridge
-from shorthash.learners.sums import SumHasher
+from shorthash.learners.sums import GroupStatistics, SumHasher, Summed
 
 
 @dataclass(eq=False, repr=False)
@@ -103,6 +103,9 @@ class RSLH(SumHasher):
         or "unknown" also drops the rows that have it as their label.
     random_state : int, RandomState instance or None, default=None
         Seeds the random starts and the clustering.
+    freeze_codewords : bool, default=False
+        Whether ``partial_fit``, ``forget`` and ``merge`` keep the codewords of the first call and learn only the hash
+        function, so that codes that are stored keep their meaning.
 
     Attributes
     ----------
@@ -119,6 +122,7 @@ class RSLH(SumHasher):
     n_iter_ : int, iterations of the longest run
     n_samples_seen_ : int, rows learned from and not forgotten
     n_dropped_ : int, rows without label in the last call
+    codes_changed_ : float, share of the rows before the last ``partial_fit`` whose label set got another codeword
 
     References
     ----------
@@ -151,6 +155,26 @@ class RSLH(SumHasher):
     solver: Literal["one-pass", "per-sample"] = "one-pass"
     drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
+    freeze_codewords: bool = False
+
+    def learn_from(self, statistics: GroupStatistics, change: Summed | None = None) -> Self:
+        """Solve from new sums; with ``freeze_codewords``, only for the hash function."""
+        if not self.freeze_codewords or not hasattr(self, "codewords_"):
+            return super().learn_from(statistics, change)
+        self._check_params()
+        places = {row.tobytes(): place for place, row in enumerate(self.label_sets_)}
+        unknown = [row for row in statistics.rows if row.tobytes() not in places]
+        if unknown:
+            names = ", ".join(repr(name) for name in self.classes_[unknown[0].astype(bool)].tolist())
+            raise InvalidInput(
+                f"RSLH with freeze_codewords=True has no codeword for the labels {names}, which no row had before; let "
+                "the first batch have rows of every class, or learn with freeze_codewords=False."
+            )
+        C = self.codewords_[[places[row.tobytes()] for row in statistics.rows]]
+        self.n_dropped_ = self.n_dropped_ if change is None else change.n_dropped
+        self.statistics_ = statistics
+        self._keep(Ridge(statistics.gram, self.ridge).solve(statistics.sums @ C), C, None)
+        return self
 
     def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:
         """Solve from the statistics (and the rows, if they are available) and set every fitted attribute."""
