@@ -14,7 +14,7 @@ from typing import Any
 SECTIONS = {"Parameters", "Other Parameters", "Attributes", "Returns", "Yields"}
 WORDS = (
     "int float bool str bytes dict list tuple set callable iterable sequence array array-like ndarray None Path "
-    "ints floats strs of or and instance estimator"
+    "ints floats strs of or and object instance estimator"
 ).replace(" ", "|")
 TYPE = re.compile(rf"(?:.*,? default=.*|\{{.*\}}.*|(?:(?:{WORDS}|[A-Z]\w+)[ ,]*)+|.*\boptional)$")
 SHAPE = re.compile(r"(\([^()]*\))[,:]?\s+(.*)", re.S)
@@ -22,12 +22,18 @@ SPELLED = {"ArrayLike": "array-like", "Any": "object", "NDArray": "ndarray", "Fl
 
 
 def split_entries(lines: list[str], member: Any) -> list[str]:
-    """A docstring whose entries all have a description below their type."""
+    """A docstring whose entries all have a description below their type, and which names what is returned."""
     result: list[str] = []
+    titles = []
     for section, body in sections(lines):
+        titles.append(section)
         if section in SECTIONS:
             body = [line for entry in entries(body) for line in split_entry([plain(text) for text in entry], member)]
         result += body
+    returned = annotated("return", member) if inspect.isfunction(member) and any(titles) else ""
+    if returned not in ("", "None") and not {"Returns", "Yields"} & set(titles):
+        at = next((i for i, line in enumerate(result) if line in ("Examples", "References", "Notes")), len(result))
+        result[at:at] = ["", "Returns", "-------", returned, ""]
     return result
 
 
@@ -82,6 +88,7 @@ def annotated(names: str, member: Any) -> str:
     notes = dict(getattr(member, "__annotations__", {}))
     if inspect.isclass(member):
         notes = {k: v for cls in reversed(member.__mro__) for k, v in vars(cls).get("__annotations__", {}).items()}
+        notes |= getattr(member.__init__, "__annotations__", {})
     note = notes.get(name, "")
     text = note if isinstance(note, str) else getattr(note, "__name__", str(note))
     text = re.sub(r"Literal\[(.*?)\]", lambda m: "{" + m.group(1) + "}", text.replace(" | ", " or "))

@@ -267,7 +267,13 @@ RECIPES: dict[str, Recipe] = {
 
 
 def recipes() -> dict[str, Recipe]:
-    """Every method by name: ours, and those that installed packages register under ``shorthash.methods``."""
+    """Every method by name: ours, and those that installed packages register under ``shorthash.methods``.
+
+    Examples
+    --------
+    >>> "rslh" in recipes()
+    True
+    """
     found = dict(RECIPES)
     for point in sorted(entry_points(group="shorthash.methods"), key=lambda point: point.name):
         if point.name in RECIPES:
@@ -286,6 +292,10 @@ def recipes() -> dict[str, Recipe]:
 
 def method_facts(name: str) -> dict[str, Any]:
     """Facts about a method as plain values, for listings.
+
+    Parameters
+    ----------
+    name : a name from ``recipes()``
 
     Examples
     --------
@@ -329,7 +339,7 @@ def make_hasher(
     method : a key of ``recipes()``; "auto" is the recommended one
     n_bits : code length, 1 to 64
     preset : "paper", or one of the presets of the recipe, such as "authors-code": the settings of the authors' released
-    code
+        code
     kernel : parameters of the kernel as a mapping, for instance ``{"n_anchors": 500}``
     random_state : passed to kernel and learner
     **params : parameters of the learner by name, and of the kernel with the prefix ``kernel__``

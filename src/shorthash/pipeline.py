@@ -40,6 +40,22 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
 
     Rows may be an array, a memory map, an array of torch or CuPy on a GPU (all work on rows is done there), a
     ``Stream``, or a Dask collection (done by its workers); codes come back likewise.
+
+    Parameters
+    ----------
+    steps : list of tuple
+        Names and estimators, the hasher last.
+    transform_input, memory, verbose : object
+        As in :class:`sklearn.pipeline.Pipeline`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shorthash import RSLH, AnchorRBF, HasherPipeline
+    >>> X, y = load_iris(return_X_y=True)
+    >>> steps = [("kernel", AnchorRBF(n_anchors=20, random_state=0)), ("hasher", RSLH(n_bits=4, random_state=0))]
+    >>> HasherPipeline(steps).fit(X, y).transform(X).shape
+    (150, 4)
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:

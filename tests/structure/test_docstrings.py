@@ -4,8 +4,15 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sys
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import pytest
 
 import shorthash
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def public_members():
@@ -57,3 +64,73 @@ def test_documented_parameters_exist_and_stated_defaults_are_true():
             elif stated and not is_default(stated.group(1), parameter.default):
                 wrong.append(f"{full_name}: {name} is {parameter.default!r} by default, not {stated.group(1)}")
     assert not wrong, "\n".join(wrong)
+
+
+IGNORED = {  # checks of numpydoc that are not ours, and why
+    "ES01": "one sentence may be enough",
+    "GL08": "without a docstring: test_everything_public_is_documented",
+    "PR03": "one entry may describe several parameters",
+    "PR08": "entries are phrases",
+    "PR09": "entries are phrases",
+    "RT02": "entries are phrases",
+    "RT03": "the summary says what is returned",
+    "RT04": "entries are phrases",
+    "RT05": "entries are phrases",
+    "SA01": "the reference lists related names together",
+    "SS05": "takes nouns for verbs",
+}
+NO_EXAMPLE = {  # functions and classes for whose example one needs more than a few lines, and where it is
+    "data.datasets.fetch": "downloads",
+    "fit_images": "docs/guide/images.md",
+    "images.backup_collection": "docs/guide/serve.md",
+    "images.restore_collection": "docs/guide/serve.md",
+    "lab.compare.write_comparison": "docs/guide/compare.md",
+    "lab.maps.draw_bucket_map": "writes a figure",
+    "lab.maps.draw_code_map": "writes a figure",
+    "lab.running.run_experiments": "docs/guide/bench.md",
+    "lab.spec.read_experiment": "docs/guide/bench.md",
+    "learners.BaseHasher": "examples/own_method.py",
+    "learners.SumHasher": "a base class",
+    "learners.SupervisedHasher": "a base class",
+    "learners.UnsupervisedHasher": "a base class",
+    "persistence.import_index": "docs/guide/search.md",
+    "retrieval.score_posteriors": "what a Searcher calls",
+    "scale.TableStream": "docs/guide/scale.md",
+    "store.PostgresStore": "needs a server",
+    "web.create_app": "docs/guide/serve.md",
+}
+
+
+def made_by_users(member):
+    """Whether a class is one that users make, rather than a result, an error or an abstract class."""
+    is_result = is_dataclass(member) and not hasattr(member, "fit")
+    is_base = inspect.isabstract(member) or member.__name__ == "Store"
+    return not (is_result or is_base or issubclass(member, tuple | Exception))
+
+
+def test_the_api_reference_is_valid_numpydoc(monkeypatch):
+    """As it is shown: the entries taken apart by docs/site_docstrings.py."""
+    pytest.importorskip("numpydoc")
+    from numpydoc.docscrape import get_doc_object
+    from numpydoc.validate import Validator, validate
+
+    monkeypatch.syspath_prepend(str(DOCS))
+    for name in ("site_pages", "site_docstrings"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    pages, docstrings = importlib.import_module("site_pages"), importlib.import_module("site_docstrings")
+    names = [name for listed in pages.public_names().values() for name in listed]
+    assert len(names) > 150
+    wrong, without = [], set()
+    for name in names:
+        member = Validator._load_obj(name)
+        if not inspect.isclass(member) and not inspect.isfunction(member):
+            continue
+        text = "\n".join(docstrings.split_entries((inspect.getdoc(member) or "").splitlines(), member))
+        errors = dict(validate(get_doc_object(member, doc=text))["errors"])
+        made = not inspect.isclass(member) or made_by_users(member)
+        without |= {name.removeprefix("shorthash.")} if "EX01" in errors and made else set()
+        kept = {code for code in errors if code not in IGNORED and code != "EX01"}
+        wrong += [f"{name}: {code} {errors[code]}" for code in sorted(kept) if made or code != "PR01"]
+    assert not wrong, "\n".join(wrong)
+    lacking = sorted(without - set(NO_EXAMPLE))
+    assert not lacking, f"public names without an example, or a reason in NO_EXAMPLE: {', '.join(lacking)}"

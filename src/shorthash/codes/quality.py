@@ -72,6 +72,11 @@ def code_quality(codes: ArrayLike, y: ArrayLike | None = None) -> CodeQuality:
 
     Rows without a label count for all but the collisions and the purity.
 
+    Parameters
+    ----------
+    codes : (n, n_bits) signs
+    y : (n,) classes, for purity and collisions
+
     Examples
     --------
     >>> quality = code_quality([[1, 1], [1, -1], [-1, 1], [-1, -1]], y=["a", "a", "b", "b"])
@@ -132,6 +137,7 @@ def occupancy(codes: ArrayLike, labels: ArrayLike, n_bits: int | None = None) ->
     ----------
     codes : (n, n_bits) signs, or (n,) integers, which need ``n_bits``
     labels : (n,) class labels, or an (n, n_classes) indicator matrix
+    n_bits : code length; needed for integers
 
     Examples
     --------

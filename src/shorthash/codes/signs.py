@@ -27,6 +27,10 @@ def sign(scores: NDArray[Any]) -> Codes:
 
     Paper: ``sgn`` is left undefined at 0, and MATLAB's ``sign(0)`` is 0, which is no bit. Here 0 is +1, always.
 
+    Parameters
+    ----------
+    scores : (..., n_bits) real scores; 0 counts as positive
+
     Examples
     --------
     >>> sign(np.array([-2.0, 0.0, 3.0])).tolist()
@@ -42,6 +46,10 @@ def sign(scores: NDArray[Any]) -> Codes:
 def from_bool(bits: NDArray[np.bool_]) -> Codes:
     """True becomes +1, False -1.
 
+    Parameters
+    ----------
+    bits : array of any shape; True becomes +1
+
     Examples
     --------
     >>> from_bool(np.array([True, False])).tolist()
@@ -56,6 +64,10 @@ def from_bool(bits: NDArray[np.bool_]) -> Codes:
 def to_bool(codes: NDArray[Any]) -> NDArray[np.bool_]:
     """+1 becomes True, -1 False.
 
+    Parameters
+    ----------
+    codes : array of -1 and +1
+
     Examples
     --------
     >>> to_bool(np.array([1, -1])).tolist()
@@ -67,6 +79,10 @@ def to_bool(codes: NDArray[Any]) -> NDArray[np.bool_]:
 @lru_cache(maxsize=MAX_BITS)
 def packed_dtype(n_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
     """The smallest unsigned type that holds ``n_bits`` bits.
+
+    Parameters
+    ----------
+    n_bits : code length, 1 to 64
 
     Examples
     --------
@@ -80,6 +96,10 @@ def packed_dtype(n_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
 def pack(codes: ArrayLike) -> PackedCodes:
     """Turn +-1 codes, (n, n_bits), into integers, (n,).
 
+    Parameters
+    ----------
+    codes : (n, n_bits) signs
+
     Examples
     --------
     >>> pack([[1, -1, -1, 1], [-1, -1, -1, -1]])
@@ -90,6 +110,11 @@ def pack(codes: ArrayLike) -> PackedCodes:
 
 def unpack(packed: ArrayLike, n_bits: int) -> Codes:
     """Turn integers, (n,), into +-1 codes, (n, n_bits).
+
+    Parameters
+    ----------
+    packed : (n,) integers
+    n_bits : code length
 
     Examples
     --------
@@ -104,6 +129,11 @@ def unpack(packed: ArrayLike, n_bits: int) -> Codes:
 
 def as_codes(codes: ArrayLike, n_bits: int | None = None) -> Codes:
     """Codes as int8 signs of shape (n, n_bits); raises if they are anything else.
+
+    Parameters
+    ----------
+    codes : (n, n_bits) signs, or (n,) integers
+    n_bits : code length; needed for integers
 
     Examples
     --------
@@ -125,6 +155,11 @@ def as_codes(codes: ArrayLike, n_bits: int | None = None) -> Codes:
 
 def as_packed(codes: ArrayLike, n_bits: int) -> PackedCodes:
     """Codes given as signs (2-d) or as integers (1-d), as integers of the smallest unsigned type.
+
+    Parameters
+    ----------
+    codes : (n, n_bits) signs, or (n,) integers
+    n_bits : code length
 
     Examples
     --------
@@ -180,6 +215,11 @@ def hamming_distances(codes: ArrayLike, others: ArrayLike, n_bits: int | None = 
 def ball_size(n_bits: int, radius: int) -> int:
     """Count the codes within ``radius`` of any code of ``n_bits`` bits.
 
+    Parameters
+    ----------
+    n_bits : code length
+    radius : largest distance
+
     Examples
     --------
     >>> [ball_size(n, 2) for n in (4, 8, 12, 16)]
@@ -190,6 +230,11 @@ def ball_size(n_bits: int, radius: int) -> int:
 
 def ring_masks(n_bits: int, distance: int) -> PackedCodes:
     """All masks with exactly ``distance`` set bits, ascending.
+
+    Parameters
+    ----------
+    n_bits : code length
+    distance : number of bits that differ
 
     Examples
     --------
@@ -214,6 +259,11 @@ def ring_masks(n_bits: int, distance: int) -> PackedCodes:
 
 def ball_masks(n_bits: int, radius: int) -> tuple[PackedCodes, NDArray[np.intp]]:
     """All masks within ``radius`` in order of distance, and where each distance starts.
+
+    Parameters
+    ----------
+    n_bits : code length
+    radius : largest distance
 
     Returns
     -------
@@ -240,6 +290,12 @@ def ball_masks(n_bits: int, radius: int) -> tuple[PackedCodes, NDArray[np.intp]]
 
 def codes_within(code: int, n_bits: int, radius: int) -> tuple[PackedCodes, Distances]:
     """All codes within ``radius`` of a packed code, nearest first, with their distances.
+
+    Parameters
+    ----------
+    code : the centre, packed
+    n_bits : code length
+    radius : largest distance
 
     Examples
     --------

@@ -347,6 +347,11 @@ def read_dataset(name: str, data_dir: str | Path | None = None) -> Dataset:
 def dataset_facts(name: str, data_dir: str | Path | None = None) -> dict[str, Any]:
     """An entry of the catalogue as plain values for listings; "place" is where it was found, "" if nowhere.
 
+    Parameters
+    ----------
+    name : a name of the catalogue
+    data_dir : folder with data files, besides SHORTHASH_DATA
+
     Examples
     --------
     >>> dataset_facts("digits")["rows"]

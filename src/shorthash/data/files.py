@@ -112,6 +112,13 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     ----------
     path : a .npy, .npz, .csv or .parquet file, for instance from :func:`write_codes`
     n_bits : length of packed codes; a .npz file from :func:`write_codes` holds it
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = write_codes(tempfile.mkdtemp() + "/codes.npz", [[1, -1], [1, 1]])
+    >>> read_codes(path).tolist()
+    [[1, -1], [1, 1]]
     """
     file, key = _locate(path)
     ending = file.suffix.lower()

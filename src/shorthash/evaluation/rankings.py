@@ -151,7 +151,8 @@ def evaluate_reranked(
     query_codes, database_codes : (n, n_bits) signs, or (n,) integers, which need ``n_bits``
     query_vectors, database_vectors : (n, dimension) real numbers
     metric : "cosine", "dot" or "euclidean"
-    query_labels, database_labels, convention, ties, radius, k, without_relevant, gain : as in :func:`evaluate`
+    query_labels, database_labels, n_bits, convention, ties, radius, k, without_relevant, gain : as in
+        :func:`evaluate`
 
     Examples
     --------

@@ -275,6 +275,12 @@ class Encoder(Protocol):
 def map_scorer(estimator: Encoder, X: ArrayLike, y: ArrayLike) -> float:
     """Tie-aware mAP where every row of ``X`` is a query: a scorer for ``GridSearchCV(scoring=...)``.
 
+    Parameters
+    ----------
+    estimator : a fitted hasher
+    X : (n, n_features) rows
+    y : labels of the rows
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -307,7 +313,7 @@ def evaluate_hasher(
     X_database, y_database : database; with learned codes ``X_database`` is not read and may be None
     database_codes : "encoded" by the hash function (symmetric), or "learned" while fitting (asymmetric; the database
         is then the training rows, in their order, and the score mostly measures classification accuracy)
-    options : passed on to :func:`evaluate`
+    **options : passed on to :func:`evaluate`
 
     Examples
     --------
@@ -336,7 +342,20 @@ def evaluate_hasher(
 
 
 def learned_codes(hasher: Any) -> Codes:
-    """The codes that were learned for the training rows; the hash function may encode the same rows differently."""
+    """The codes that were learned for the training rows; the hash function may encode the same rows differently.
+
+    Parameters
+    ----------
+    hasher : a fitted hasher, or a pipeline that ends in one
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shorthash import RSLH
+    >>> X, y = load_iris(return_X_y=True)
+    >>> learned_codes(RSLH(n_bits=4, random_state=0).fit(X, y)).shape
+    (150, 4)
+    """
     learner = hasher[-1] if hasattr(hasher, "steps") else hasher
     if not hasattr(learner, "codes_"):
         raise InvalidInput(

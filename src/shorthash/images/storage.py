@@ -56,7 +56,18 @@ NAME, CONTENT, CHECK = (f"json_extract(metadata, '$.{field}')" for field in ("na
 
 
 def is_collection(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder looks like a collection."""
+    """Whether a folder looks like a collection.
+
+    Parameters
+    ----------
+    path : any path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> is_collection(tempfile.mkdtemp())
+    False
+    """
     try:
         return str(_parsed(Path(path) / META).get("format")) == FORMAT
     except (OSError, ValueError, RecursionError):

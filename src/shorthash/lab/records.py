@@ -37,6 +37,12 @@ def read_records(folder: str | Path) -> dict[str, dict[str, Any]]:
     Parameters
     ----------
     folder : of the records
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> read_records(tempfile.mkdtemp())
+    {}
     """
     place = Path(folder)
     records: dict[str, dict[str, Any]] = {}

@@ -77,6 +77,15 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Any:
     mmap : leave the arrays on disk and read them when they are needed; changes are kept in memory. The table of
         contents is checked, and of an index what keeps a search inside its arrays (one pass over the bucket table, 4 or
         8 bytes per item). Ids, vectors and checksums are not: ``verify`` checks every byte
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash import BucketIndex, load, save
+    >>> path = tempfile.mkdtemp() + "/index"
+    >>> _ = save(BucketIndex(n_bits=3).add([1, 2]), path)
+    >>> len(load(path))
+    2
     """
     place = Path(path)
     meta, arrays = read_save(place, mmap=mmap)
@@ -127,10 +136,23 @@ def _check(place: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> N
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a save holds, without reading its arrays.
 
+    Parameters
+    ----------
+    path : the folder or file
+
     Returns
     -------
     description : kind ("index", "model" or "pipeline"), class, shorthash_version, format_version, statistics (whether
         it can be trained further), bytes, params, and n_bits, n_items, n_features_in, n_samples_seen where they apply
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash import BucketIndex, save
+    >>> path = tempfile.mkdtemp() + "/index"
+    >>> _ = save(BucketIndex(n_bits=3).add([1, 2]), path)
+    >>> describe(path)["kind"]
+    'index'
     """
     place = Path(path)
     meta = read_meta(place)
@@ -145,7 +167,20 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def verify(path: str | os.PathLike[str]) -> None:
-    """Raise DamagedFile unless every byte of a save is as it was written, and its parts fit each other."""
+    """Raise DamagedFile unless every byte of a save is as it was written, and its parts fit each other.
+
+    Parameters
+    ----------
+    path : the folder or file
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash import BucketIndex, save
+    >>> path = tempfile.mkdtemp() + "/index"
+    >>> _ = save(BucketIndex(n_bits=3).add([1, 2]), path)
+    >>> verify(path)
+    """
     place = Path(path)
     meta, arrays = read_save(place, mmap=False)
     if "value" in meta:  # other files of arrays, such as packed vectors, have none

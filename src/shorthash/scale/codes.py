@@ -46,6 +46,11 @@ def encoded(hasher: Any, source: Any, *, progress: Progress | None = None) -> It
     source : a stream, or anything that ``as_stream`` accepts
     progress : called with (what is being done, rows done, rows in all or 0)
 
+    Yields
+    ------
+    ndarray
+        The codes of a block.
+
     Examples
     --------
     >>> from shorthash import RSLH

@@ -210,6 +210,11 @@ def collect(
 def fit_collected(hasher: Hasher, collected: Collected) -> Hasher:
     """Fit a hasher from sums; any number of bits, and any learner of sums, can be fitted from the same sums.
 
+    Parameters
+    ----------
+    hasher : a learner of sums, or a pipeline of a kernel and one
+    collected : sums, as :func:`collect` gives
+
     Examples
     --------
     >>> from shorthash import RSLH
@@ -235,6 +240,11 @@ def fit_collected(hasher: Hasher, collected: Collected) -> Hasher:
 
 def save_collected(collected: Collected, path: str | Path) -> Path:
     """Write sums and kernel to one file; an existing file is replaced in one step.
+
+    Parameters
+    ----------
+    collected : sums, as :func:`collect` gives
+    path : the file
 
     Examples
     --------
@@ -266,7 +276,19 @@ def save_collected(collected: Collected, path: str | Path) -> Path:
 
 
 def load_collected(path: str | Path) -> Collected:
-    """Read what :func:`save_collected` wrote."""
+    """Read what :func:`save_collected` wrote.
+
+    Parameters
+    ----------
+    path : the file
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = save_collected(collect([(np.eye(3), ["a", "b", "c"])]), Path(tempfile.mkdtemp()) / "three.sums")
+    >>> load_collected(path).n_rows
+    3
+    """
     file = Path(path)
     if not file.exists():
         raise PersistenceError(f"There is no file {file}; check the path.")
