@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from shorthash.images.results import BitExplanation, Bucket, Found, Item, Label,
 from shorthash.images.storage import THUMBNAILS, ItemIndex, ItemState, ItemStore, ItemTable, read_thumbnail
 from shorthash.images.workers import Workers
 from shorthash.index.items import AnyIds, as_ids
+from shorthash.retrieval import Searcher
 
 RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
 EXPLAINED = 5000  # items that explain_bits examines
@@ -48,6 +50,11 @@ class Reader:
     def takes_images(self) -> bool:
         """Whether there is a recipe for features of images."""
         return self._features is not None or self._meta.get("features") is not None
+
+    @property
+    def has_posteriors(self) -> bool:
+        """Whether the encoder knows which cells hold relevant items, so that they can be searched by probes."""
+        return Searcher(self.hasher, posterior_bytes=0).has_posteriors
 
     @property
     def features(self) -> ImageFeatures:
@@ -118,6 +125,7 @@ class Reader:
         k: int | None = 10,
         radius: int | None = None,
         rerank: bool = False,
+        probes: int | str | None = None,
         max_pixels: int = MAX_PIXELS,
     ) -> Found:
         """Find the neighbours of one query, given as exactly one of ``vector``, ``id``, ``image`` and ``code``.
@@ -131,6 +139,8 @@ class Reader:
         k : number of neighbours; None finds all within ``radius``
         radius : largest Hamming distance; None: no limit (2 if re-ranked)
         rerank : order by cosine between vectors instead: the best k of all items within ``radius``
+        probes : look up so many cells, those with the largest expected share of relevant items, instead of Hamming
+            rings; "auto": as many as needed. A model with posteriors is needed, and a query with a vector
         max_pixels : a larger image is refused
         """
         given = {"vector": vector, "id": id, "image": image, "code": code}
@@ -139,14 +149,7 @@ class Reader:
             raise InvalidInput(
                 f"A search takes exactly one of vector, id, image and code. Got {', '.join(names) or 'none'} instead."
             )
-        if k is None and radius is None:
-            raise InvalidInput("A search needs k, or radius, or both. Got neither.")
-        if k is not None:
-            check_count(k, "k", "search")
-        if radius is not None:
-            check_count(radius, "radius", "search", low=0)
-        if rerank and code is not None:
-            raise InvalidInput("Re-ranking compares vectors, and a code has none; search by vector, id or image.")
+        _check_policy(k, radius, rerank, probes, by_code=code is not None)
         if image is not None:
             vector = self.image_vector(image, max_pixels=max_pixels)
         if id is not None:
@@ -155,8 +158,11 @@ class Reader:
             query = self._packed(code)
         else:
             query = as_packed(self.encode(self._one_row(vector)), self.n_bits)
-        if rerank:
+        if rerank or probes is not None:
             row = self._item_vector(id) if id is not None else self._one_row(vector)
+        if probes is not None and k is not None:
+            return self._probed(query, row, k, probes, rerank, id)
+        if rerank:
             return self._reranked(query, row, k, RERANK_RADIUS if radius is None else radius, id)
         return self._as_found(query, *self._state.nearest(query, k, radius, id))
 
@@ -283,6 +289,29 @@ class Reader:
         distances = hamming_distances(query, items.codes, self.n_bits)[0]
         return self._as_found(query, items, distances, found.scores[kept][:k])
 
+    def _probed(
+        self,
+        query: PackedCodes,
+        vector: NDArray[np.float32],
+        k: int,
+        probes: int | str,
+        rerank: bool,
+        exclude: int | str | None,
+    ) -> Found:
+        """The best k of the cells with the largest expected shares of relevant items."""
+        table, holder = self._state.table, self._store if rerank else self._state.index
+        searcher = Searcher(self.hasher, holder, posterior_bytes=0)
+        found = searcher.search(vector, k + 1, probes=probes, rerank="cosine" if rerank else None)
+        rows = table.find(found.ids)
+        kept = (rows >= 0) & (found.ids != exclude)  # the database may be ahead of this state
+        items = table.take(rows[kept][:k])
+        distances = hamming_distances(query, items.codes, self.n_bits)[0]
+        expected = None if np.isnan(found.precision[0]) else round(float(found.precision[0]), 4)
+        looked_up = tuple(found.looked_up(0).tolist())
+        return replace(
+            self._as_found(query, items, distances, found.scores[kept][:k]), looked_up=looked_up, expected=expected
+        )
+
     def _as_found(
         self,
         query: PackedCodes,
@@ -311,3 +340,17 @@ class Reader:
         if len(packed) != 1:
             raise InvalidInput(f"One code is needed here. Got {len(packed)} instead.")
         return packed
+
+
+def _check_policy(k: int | None, radius: int | None, rerank: bool, probes: int | str | None, *, by_code: bool) -> None:
+    """Raise if the parts of a search do not fit each other."""
+    if k is None and radius is None:
+        raise InvalidInput("A search needs k, or radius, or both. Got neither.")
+    if k is not None:
+        check_count(k, "k", "search")
+    if radius is not None:
+        check_count(radius, "radius", "search", low=0)
+    if probes is not None and (radius is not None or by_code or k is None):
+        raise InvalidInput("A search by probes takes k, and a vector, id or image; leave out radius and code.")
+    if rerank and by_code:
+        raise InvalidInput("Re-ranking compares vectors, and a code has none; search by vector, id or image.")

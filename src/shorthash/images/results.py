@@ -71,7 +71,10 @@ class Found:
     labels : n classes
     names : n names
     contents : n content hashes, "" for items that are not images
-    scores : (n,) float32 cosines between vectors, if re-ranked; else None
+    scores : (n,) float32 cosines between vectors, if re-ranked; expected shares of relevant items, if cells were looked
+        up; else None
+    looked_up : codes of the cells that were looked up, in order; none if Hamming rings were searched
+    expected : expected share of relevant items among the neighbours, if cells were looked up; else None
     """
 
     code: int
@@ -83,6 +86,8 @@ class Found:
     names: list[str]
     contents: list[str]
     scores: NDArray[np.float32] | None = None
+    looked_up: tuple[int, ...] = ()
+    expected: float | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

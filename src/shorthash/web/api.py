@@ -127,13 +127,20 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
             query = await read_json(request, models.search, row + LONGEST)
             vector = None if query.vector is None else np.array(query.vector, dtype=np.float32)
             found = await service.search(
-                query.k, query.radius, query.rerank, vector=vector, item=query.id, code=query.code
+                query.k,
+                query.radius,
+                query.rerank,
+                vector=vector,
+                item=query.id,
+                code=query.code,
+                probes=query.probes,
             )
             return Json(found)
         [(_, image)], texts = await read_form(request, list(models.options.model_fields), 1)
         given = {name: text for name, text in texts.items() if text.lower() not in ("", "null")}
         options = models.options.model_validate_strings(given)
-        return Json(await service.search(options.k, options.radius, options.rerank, image=image))
+        how = options.k, options.radius, options.rerank
+        return Json(await service.search(*how, image=image, probes=options.probes))
 
     @router.post(
         "/items",

@@ -86,7 +86,9 @@ def _short_forms(name: str) -> list[str]:
     return [*numbered, letters[:3]] + [letters[:1] + "".join(pair) for pair in combinations(letters[1:12], 2)]
 
 
-def map_view(collection: Collection, root: str = "", code: int | None = None, chosen: str = "") -> dict[str, Any]:
+def map_view(
+    collection: Collection, root: str = "", code: int | None = None, chosen: str = "", looked: Sequence[int] = ()
+) -> dict[str, Any]:
     """Every bucket as a mark: its class by colour, shape and letters, its load by size.
 
     Parameters
@@ -95,6 +97,7 @@ def map_view(collection: Collection, root: str = "", code: int | None = None, ch
     root : prefix of all addresses
     code : the bucket that is open
     chosen : a class; buckets without it are pale
+    looked : codes of the cells that a search has looked up, in order; they are framed
     """
     n_bits, buckets, classes = collection.n_bits, collection.buckets(), collection.classes
     marks = marks_of(list(classes))
@@ -107,8 +110,18 @@ def map_view(collection: Collection, root: str = "", code: int | None = None, ch
     for rank, bucket in enumerate(shown):
         row, column = place_of(bucket.code, n_bits) if whole else _snake(rank, n_columns)
         pale = bool(chosen) and all(str(name) != chosen for name in bucket.classes)
-        cell = {"row": row, "column": column, "open": bucket.code == code, "pale": pale}
-        cells.append({**cell, **_mark_view(bucket, n_bits, most, marks, root)})
+        cell: dict[str, Any] = {
+            "row": row,
+            "column": column,
+            "open": bucket.code == code,
+            "pale": pale,
+            "looked": False,
+        }
+        cell |= _mark_view(bucket, n_bits, most, marks, root)
+        if bucket.code in looked:
+            cell["looked"] = True
+            cell["description"] += f"; looked up as number {looked.index(bucket.code) + 1}"
+        cells.append(cell)
     margin = 16 + LETTER * ((n_bits + 1) // 2) if whole else 4.0
     return {
         "cells": sorted(cells, key=lambda cell: (cell["row"], cell["column"])),
@@ -132,6 +145,7 @@ def map_view(collection: Collection, root: str = "", code: int | None = None, ch
             for name, mark in marks.items()
         ],
         "chosen": chosen,
+        "looked": f"Framed: {counted(len(looked), 'cell')} that the search has looked up." if looked else "",
     }
 
 

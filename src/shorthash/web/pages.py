@@ -18,6 +18,7 @@ from shorthash.web.service import Service, parse_id
 from shorthash.web.views import (
     K_DEFAULT,
     K_MAX,
+    MOST_LOOKED,
     PageQuery,
     cards,
     default_radius,
@@ -32,7 +33,7 @@ FOLDER = Path(__file__).parent
 SAMPLES = 48
 PER_SIDE = 8
 NO_VECTOR = (
-    "Re-ranking compares pictures, and a code has none: these are the nearest codes. Search by a picture to re-rank."
+    "Re-ranking and probes take a picture, and a code has none: these are the nearest codes. Search by a picture."
 )
 
 router = APIRouter(include_in_schema=False)
@@ -74,8 +75,8 @@ async def upload_page(request: Request) -> HTMLResponse:
         [(_, octets)], _ = await read_form(request, [], 1)
         code, vector = await service.decode(lambda: service.image_code(octets))
         collection = request.state.collection = await service.current()
-        search = (collection, code, query.k, query.radius, query.rerank)
-        found = await service.run(lambda: service.find(*search, vector=vector))
+        search = (collection, code, query.k, *_how(query))
+        found = await service.run(lambda: service.find(*search, vector=vector, probes=_probes(query)))
         results = results_view(collection, found, query, _root(request))
         return _render_search(request, query, {"results": results, "uploaded": True})
     except HTTPException as error:
@@ -85,12 +86,13 @@ async def upload_page(request: Request) -> HTMLResponse:
 
 
 @router.get("/map", response_class=HTMLResponse)
-def map_page(request: Request, code: str = "") -> HTMLResponse:
-    """All buckets in Gray order; one of them may be open."""
+def map_page(request: Request, code: str = "", looked: str = "") -> HTMLResponse:
+    """All buckets in Gray order; one of them may be open, and those that a search looked up are framed."""
     collection, root = _collection(request), _root(request)
     values: dict[str, Any] = {"bucket": None, "problem": ""}
-    opened, status = None, 200
+    opened, status, cells = None, 200, []
     try:
+        cells = [read_code(text, collection.n_bits) for text in looked.split(".")[:MOST_LOOKED] if text]
         if code:
             opened = read_code(code, collection.n_bits)
             values["bucket"] = bucket_view(collection, opened, root, PageQuery.read({}, collection.n_bits))
@@ -98,7 +100,7 @@ def map_page(request: Request, code: str = "") -> HTMLResponse:
         values["problem"], status = str(error), 422
     if "part" in request.query_params:
         return _render(request, "bucket.html", values, status)
-    values["map"] = map_view(collection, root, opened, request.query_params.get("class", ""))
+    values["map"] = map_view(collection, root, opened, request.query_params.get("class", ""), cells)
     return _render(request, "map.html", values, status)
 
 
@@ -148,16 +150,25 @@ def _search(request: Request, query: PageQuery) -> dict[str, Any]:
     service, collection, root = _service(request), _collection(request), _root(request)
     if query.id:
         [item] = collection.items([parse_id(query.id, collection.ids)])
-        found = service.find(collection, item.code, query.k, query.radius, query.rerank, item.id)
+        found = service.find(collection, item.code, query.k, *_how(query), item.id, probes=_probes(query))
         [tile] = cards(collection, [item.id], query, root)
         return {"results": results_view(collection, found, query, root, item), "item": tile}
     if query.code:
         found = service.find(collection, read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
         results = results_view(collection, found, query, root)
-        return {"results": results, "note": NO_VECTOR if query.rerank else ""}
+        return {"results": results, "note": NO_VECTOR if query.rerank or query.probes else ""}
     samples = cards(collection, sample_ids(collection, SAMPLES, query.sample), query, root)
     more = f"{root}/{query.to(sample=query.sample + 1)}" if len(collection) > SAMPLES else ""
     return {"samples": samples, "more": more}
+
+
+def _probes(query: PageQuery) -> str | None:
+    return "auto" if query.probes else None
+
+
+def _how(query: PageQuery) -> tuple[int | None, bool]:
+    """Radius and re-ranking; with probes there is no radius."""
+    return None if query.probes else query.radius, query.rerank
 
 
 def _render_search(request: Request, query: PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:
@@ -188,6 +199,7 @@ def _render(request: Request, template: str, values: dict[str, Any], status: int
         "n_items": len(collection),
         "n_bits": collection.n_bits,
         "takes_images": collection.takes_images,
+        "has_posteriors": collection.has_posteriors,
     }
     html = environment.get_template(template).render({**common, **values})
     return HTMLResponse(html, status_code=status, headers={"Cache-Control": "no-store"})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import orjson
 from fastapi import HTTPException, Request
@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 QUERIES = ("vector", "id", "code")
 K = 20  # neighbours, if a request does not say how many
+MOST_PROBES = 10_000  # cells that one search may look up
 LARGEST = 1e15  # of a feature; its square still fits float32 many times over
 INT64 = 1 << 63
 LONGEST_NAME = 120  # characters of a file name that are kept
@@ -94,6 +95,8 @@ class SearchAnswer(_Exact):
     n_bits: int = Field(ge=1, le=64)
     count: int = Field(ge=0, description="Items in all groups.")
     groups: list[Ring] = Field(description="By increasing distance.")
+    looked_up: list[int] = Field(description="Codes of the cells that were looked up by probes, in order.")
+    expected_precision: float | None = Field(description="Expected share of relevant items, if searched by probes.")
     ring_sizes: list[int] = Field(description="Number of items of the collection at distance 0, 1, ..., n_bits.")
     seconds: float = Field(ge=0, description="Duration of the search on the server.")
 
@@ -222,6 +225,15 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
             None, ge=0, le=n_bits, description="Largest Hamming distance; null: no limit, or 2 if re-ranked."
         )
         rerank: StrictBool = Field(False, description="Order by cosine: the best k of all items within the radius.")
+        probes: Annotated[StrictInt, Field(ge=1, le=MOST_PROBES)] | Literal["auto"] | None = Field(
+            None, description="Look up so many cells, those with the most relevant items expected, instead of a radius."
+        )
+
+        @model_validator(mode="after")
+        def _check_probes(self) -> Self:
+            if self.probes is not None and self.radius is not None:
+                raise ValueError("A search takes probes or a radius. Got both; leave one out")
+            return self
 
     class Search(Options):
         vector: Annotated[list[Number], features] | Nothing = None
@@ -240,6 +252,8 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
                 raise ValueError(
                     f"A search by JSON takes exactly one of vector, id and code. Got {got}; send images as multipart"
                 )
+            if self.code is not None and self.probes is not None:
+                raise ValueError("Probes are chosen by features, and a code has none; search by vector, id or image")
             if self.code is not None and self.rerank:
                 raise ValueError("Re-ranking compares vectors, and a code has none; search by vector, id or image")
             return self

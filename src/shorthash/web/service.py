@@ -120,6 +120,7 @@ class Service:
         item: int | str | None = None,
         code: int | None = None,
         image: bytes | None = None,
+        probes: int | str | None = None,
     ) -> dict[str, Any]:
         """The neighbours of one query, as a value that orjson takes.
 
@@ -137,13 +138,13 @@ class Service:
                 raise _unknown(item)
             code = int(collection.codes_of([item])[0])
         assert code is not None
-        key = None if item is not None or rerank else (code, k, radius)
+        key = None if item is not None or rerank or probes is not None else (code, k, radius)
         answer = cache.get(key)
         if answer is not None:
             self.metrics.cached.inc()
         else:
-            find = partial(self._timed_find, collection, code, k, radius, rerank, item, vector)
-            quick = not rerank and collection.n_bits <= QUICK_BITS
+            find = partial(self._timed_find, collection, code, k, radius, rerank, item, vector, probes)
+            quick = not rerank and probes is None and collection.n_bits <= QUICK_BITS
             answer = search_value(*(find() if quick else await self.run(find)))
             cache.put(key, answer)
         seconds = round(time.perf_counter() - start, 6)
@@ -164,9 +165,13 @@ class Service:
         rerank: bool,
         item: int | str | None = None,
         vector: Vector | None = None,
+        probes: int | str | None = None,
     ) -> Found:
-        """The neighbours of a code; of an item, if given, without itself; ``rerank`` needs an item or a vector."""
-        if rerank:
+        """The neighbours of a code; of an item, if given, without itself.
+
+        ``rerank`` and ``probes`` need an item or a vector.
+        """
+        if rerank and probes is None:
             reach = RERANK_RADIUS if radius is None else radius
             n = int(collection.ring_sizes(code)[: reach + 1].sum())
             if n > self.settings.max_rerank:
@@ -174,10 +179,10 @@ class Service:
                     f"Re-ranking within radius {reach} compares {n} vectors, and at most {self.settings.max_rerank} "
                     "are allowed; use a smaller radius."
                 )
-        query: dict[str, Any] = {"vector": vector} if rerank else {"code": code}
+        query: dict[str, Any] = {"vector": vector} if rerank or probes is not None else {"code": code}
         if item is not None:
             query = {"id": item}
-        return collection.search(**query, k=k, radius=radius, rerank=rerank)
+        return collection.search(**query, k=k, radius=radius, rerank=rerank, probes=probes)
 
     def image_code(self, octets: bytes) -> tuple[int, Vector]:
         """Code and vector of an image; InvalidInput if it cannot be used."""
@@ -343,6 +348,8 @@ def search_value(found: Found, ring_sizes: NDArray[np.int64]) -> dict[str, Any]:
         "query": {"code": found.code, "bits": as_bits(found.code, found.n_bits)},
         "n_bits": found.n_bits,
         "count": len(found),
+        "looked_up": list(found.looked_up),
+        "expected_precision": found.expected,
         "ring_sizes": ring_sizes.tolist(),
         "groups": orjson.dumps(groups),
     }

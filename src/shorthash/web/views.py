@@ -19,6 +19,7 @@ from shorthash.web.service import as_bits
 
 K_DEFAULT, K_MAX = 60, 200  # items that fit a page
 SAMPLED = 2000  # items among which samples of all classes are chosen
+MOST_LOOKED = 200  # cells that the address of a map names
 LONGEST_CODE = 200  # characters of a wrong code that an error repeats
 
 GOOD, FAIR, POOR = "good", "fair", "poor"
@@ -44,6 +45,7 @@ class PageQuery:
     code : a code as zeros and ones; "" for none
     k, radius : how many items, and how far
     rerank : whether to order by cosine
+    probes : whether to look up the cells where relevant items are expected, instead of Hamming rings
     sample : which page of samples, if nothing is searched
     """
 
@@ -53,6 +55,7 @@ class PageQuery:
     k: int = K_DEFAULT
     radius: int = 0
     rerank: bool = False
+    probes: bool = False
     sample: int = 0
 
     @classmethod
@@ -62,7 +65,7 @@ class PageQuery:
         Examples
         --------
         >>> PageQuery.read({"id": "7", "k": "1000000", "radius": "many", "rerank": "1"}, 8)
-        PageQuery(n_bits=8, id='7', code='', k=200, radius=2, rerank=True, sample=0)
+        PageQuery(n_bits=8, id='7', code='', k=200, radius=2, rerank=True, probes=False, sample=0)
         """
         return cls(
             n_bits,
@@ -71,6 +74,7 @@ class PageQuery:
             k=_number(params.get("k", ""), K_DEFAULT, 1, K_MAX),
             radius=_number(params.get("radius", ""), default_radius(n_bits), 0, n_bits),
             rerank=params.get("rerank", "") in {"1", "on", "true"},
+            probes=params.get("probes", "") in {"1", "on", "true"},
             sample=_number(params.get("sample", ""), 0, 0, 10**6),
         )
 
@@ -79,8 +83,9 @@ class PageQuery:
         """The query string of the address, without default values."""
         defaults = {"id": "", "code": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
         params: dict[str, Any] = {name: v for name, v in vars(self).items() if name in defaults and v != defaults[name]}
-        if self.rerank:
-            params["rerank"] = 1
+        for switch in ("rerank", "probes"):
+            if getattr(self, switch):
+                params[switch] = 1
         return "?" + urlencode(params)
 
     def to(self, **changes: Any) -> str:
@@ -216,10 +221,31 @@ def results_view(
         "rings": rings,
         "row": tiles if found.scores is not None else [],
         "ranked": found.scores is not None,
+        "ranked_by": _ranked_by(query),
+        "looked": _looked(found, root),
         "bars": _bars(totals.tolist(), query),
         "empty": _why_empty(totals.tolist(), query) if not len(found) else "",
         "summary": _summary(found, [tile["same"] for tile in tiles], item),
     }
+
+
+def _ranked_by(query: PageQuery) -> str:
+    """By what the items of one row are ordered, and among which."""
+    if not query.probes:
+        return "by cosine, of all items within the radius"
+    order = "by cosine" if query.rerank else "by the expected share of relevant items in their cell"
+    return f"{order}, of all items in the cells looked up"
+
+
+def _looked(found: Found, root: str) -> dict[str, str] | None:
+    """The cells that were looked up: in words, and where they are on the map."""
+    if not found.looked_up:
+        return None
+    codes = ".".join(as_bits(code, found.n_bits) for code in found.looked_up[:MOST_LOOKED])
+    text = f"{counted(len(found.looked_up), 'cell')} looked up"
+    if found.expected is not None:
+        text += f"; {100 * found.expected:.0f} % of the items are expected to be relevant"
+    return {"text": text, "url": f"{root}/map?looked={codes}"}
 
 
 def _buckets(
@@ -290,7 +316,7 @@ def _summary(found: Found, same: Sequence[bool | None], item: Item | None) -> st
         return "Nothing found."
     text = f"{counted(len(found), 'neighbour')} at {counted(len(np.unique(found.distances)), 'distance')}"
     if found.scores is not None:
-        text += ", best cosine first"
+        text += ", best first" if found.looked_up else ", best cosine first"
     known = [s for s in same if s is not None]
     if known and item is not None:
         which = "share a class with it" if len(item.labels) > 1 else f"are {item.label}"

@@ -15,24 +15,26 @@ showNumbers();
 /** The address for the values of the form. */
 function address() {
   const params = new URLSearchParams();
-  const { id, code, k, radius, rerank } = ask.elements;
+  const { id, code, k, radius, rerank, probes } = ask.elements;
   if (picture === null && id.value.trim()) params.set("id", id.value.trim());
   else if (code.value) params.set("code", code.value);
   if (k.value !== k.dataset.default) params.set("k", k.value);
   if (radius.value !== radius.dataset.default) params.set("radius", radius.value);
   if (rerank.checked) params.set("rerank", "1");
+  if (probes?.checked) params.set("probes", "1");
   return `${ask.getAttribute("action")}?${params}`;
 }
 
 /** Fill in the form from an address. */
 function readAddress(url) {
   const params = new URL(url, location.href).searchParams;
-  const { id, code, k, radius, rerank } = ask.elements;
+  const { id, code, k, radius, rerank, probes } = ask.elements;
   id.value = params.get("id") ?? "";
   code.value = params.get("code") ?? "";
   k.value = params.get("k") ?? k.dataset.default;
   radius.value = params.get("radius") ?? radius.dataset.default;
   rerank.checked = params.has("rerank");
+  if (probes) probes.checked = params.has("probes");
   showNumbers();
 }
 
@@ -116,7 +118,7 @@ function refreshLinks() {
   for (const link of results.querySelectorAll("a[data-search]")) {
     const target = new URL(link.href);
     const now = new URL(address(), location.href).searchParams;
-    for (const name of ["k", "radius", "rerank"]) {
+    for (const name of ["k", "radius", "rerank", "probes"]) {
       if (now.has(name)) target.searchParams.set(name, now.get(name));
       else target.searchParams.delete(name);
     }

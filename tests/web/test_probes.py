@@ -1,0 +1,79 @@
+"""Search by learned probes through the JSON API and on the page."""
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from sklearn.datasets import make_blobs
+
+from shorthash import EAPH, Collection
+from shorthash.web import create_app
+
+X, y = make_blobs(300, n_features=5, centers=6, cluster_std=3.0, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory):
+    """A collection with posteriors, and a client of it."""
+    hasher = EAPH(n_bits=5, n_iter=4, n_starts=1, random_state=0).fit(X[:200], y[:200])
+    with Collection.create(tmp_path_factory.mktemp("probed") / "blobs", hasher) as collection:
+        collection.add_vectors(X, labels=y.tolist())
+        with TestClient(create_app(collection), base_url="http://localhost") as client:
+            yield client, collection, hasher
+
+
+def test_the_api_looks_up_cells(probed):
+    client, _, hasher = probed
+    answer = client.post("/search", json={"vector": X[0].tolist(), "k": 7, "probes": 3}).json()
+    assert answer["looked_up"] == hasher.probes(X[:1], 3)[0].tolist()
+    assert 0 < answer["expected_precision"] <= 1
+    items = [item for group in answer["groups"] for item in group["items"]]
+    assert len(items) == 7
+    assert {item["code"] for item in items} <= set(answer["looked_up"])
+    by_id = client.post("/search", json={"id": 0, "k": 7, "probes": "auto", "rerank": True}).json()
+    found = [item for group in by_id["groups"] for item in group["items"]]
+    assert 0 not in {item["id"] for item in found}
+    assert all(-1 <= item["score"] <= 1 for item in found)
+    rings = client.post("/search", json={"id": 0, "k": 7}).json()
+    assert (rings["looked_up"], rings["expected_precision"]) == ([], None)
+
+
+def test_a_collection_finds_what_a_searcher_finds(probed):
+    _, collection, hasher = probed
+    for rerank in (False, True):
+        found = collection.search(vector=X[5], k=12, probes=2, rerank=rerank)
+        cells = set(hasher.probes(X[5:6], 2)[0].tolist())
+        assert set(found.looked_up) == cells
+        inside = [i for i in range(300) if collection.items([i])[0].code in cells]
+        assert set(found.ids.tolist()) <= set(inside)
+        if rerank:
+            cosines = (X @ X[5]) / np.linalg.norm(X, axis=1) / np.linalg.norm(X[5])
+            assert found.ids.tolist() == sorted(inside, key=lambda i: -cosines[i])[:12]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"id": 0, "probes": 2, "radius": 1}, "takes probes or a radius. Got both"),
+        ({"code": 0, "probes": 2}, "Probes are chosen by features, and a code has none"),
+        ({"id": 0, "probes": 0}, "probes must"),
+        ({"id": 0, "probes": "many"}, "probes must"),
+    ],
+)
+def test_wrong_requests_are_422(probed, body, message):
+    answer = probed[0].post("/search", json=body)
+    assert answer.status_code == 422
+    assert message in answer.json()["detail"]
+
+
+def test_the_page_has_a_switch_and_the_map_shows_the_cells(probed):
+    client, _, hasher = probed
+    assert 'id="probes"' in client.get("/").text
+    html = client.get("/?id=0&probes=1").text
+    assert "looked up" in html
+    link = html.split('href="/map?looked=')[1].split('"')[0]
+    cells = [int(code, 2) for code in link.split(".")]
+    assert cells == hasher.probes(X[:1], len(cells))[0].tolist()
+    drawn = client.get(f"/map?looked={link}").text
+    assert 0 < drawn.count(' looked"') <= len(cells)
+    assert "looked up as number 1" in drawn
+    assert client.get("/map?looked=hello").status_code == 422
