@@ -94,6 +94,8 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/guide/evaluation.md", "which_map", results("ties")),
     ("docs/guide/evaluation.md", "evaluate", rendered("benchmarks/evaluate.py")),
     ("docs/guide/search.md", "search", rendered("benchmarks/search.py")),
+    ("docs/guide/semantic-search.md", "semantic", rendered("benchmarks/semantic.py")),
+    ("docs/guide/semantic-search.md", "posterior_sizes", rendered("benchmarks/semantic.py", "render_sizes")),
     ("docs/guide/datasets.md", "datasets", rendered("docs/datasets_reference.py")),
     ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
     *(
