@@ -68,9 +68,9 @@ def fit(
     """Learn codes from features, with or without labels, and save the model.
 
     LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. If
-    FEATURES is a table, its columns are named by --label, --id (not learned from) and --features. Rows without a label
-    (an empty cell) are an error; --set drop_unlabelled=true drops them, and --set drop_unlabelled=-1 also those with
-    the label -1.
+    FEATURES is a table, its columns are named by --label, --id (not learned from) and --features. auto learns from
+    rows without a label (an empty cell), too; to other methods they are an error. --set drop_unlabelled=true drops
+    them, and --set drop_unlabelled=-1 also those with the label -1.
 
     Without any labels, rows near each other get codes alike: with auto, for which --set metric=euclidean changes what
     near means, and with the unsupervised methods.

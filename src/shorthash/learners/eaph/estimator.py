@@ -36,6 +36,7 @@ from shorthash.learners.eaph.choosing import Candidate, Choice
 from shorthash.learners.eaph.encoding import extend, extension, likeliest_words, profiles
 from shorthash.learners.eaph.neighbours import MOST_ROWS, fit_neighbours
 from shorthash.learners.eaph.refinement import Design, best_rows
+from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import (
     FOLDED_ROWS,
@@ -119,8 +120,8 @@ class EAPH(SupervisedHasher):
     n_neighbors : int, default=100
         How many of the nearest training rows are relevant to a row, where there are no labels; at most a twentieth.
     drop_unlabelled : bool, int or str, default=False
-        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of raising; a value such as -1
-        or "unknown" also drops the rows that have it as their label.
+        Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of learning from them where a
+        class is missing, and of raising otherwise; a value such as -1 also drops the rows that have it as label.
     random_state : int, RandomState instance or None, default=None
         Seeds folds, anchors, annealing and damping.
 
@@ -205,13 +206,17 @@ class EAPH(SupervisedHasher):
         ----------
         X : (n_samples, n_features) features as they are; no kernel is needed
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1; without labels,
-            codes are learned by which rows are near each other
+            codes are learned by which rows are near each other. Class labels may be missing (None, NaN, NA): labels
+            spread to those rows from their neighbours, if that recovers hidden labels better than a model does
         """
         self._check_params()
         stream = known_stream(X, y)
         if stream is not None:
             return self.fit_stream(stream)
         values = validated(self, X, reset=True, min_samples=2, keep_device=True)
+        missing = missing_in(y) if self.drop_unlabelled is False else None
+        if missing is not None and y is not None:
+            return self._fit_few(to_numpy(values), y, missing)
         if y is not None and len(values) > FOLDED_ROWS and self._streams():
             labels: Any = y if is_foreign(y) else label_rows(y)
             check_same_length(len(values), len(labels), "EAPH")
@@ -297,9 +302,20 @@ class EAPH(SupervisedHasher):
         rng: np.random.RandomState = check_random_state(self.random_state)
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self.classes_, self.label_sets_ = classes, label_sets
-        for name in ("kept_rows_", "relevance_", "near_map_", "wide_map_"):
+        for name in ("kept_rows_", "relevance_", "near_map_", "wide_map_", "n_unlabelled_"):
             self.__dict__.pop(name, None)
         return rng
+
+    def _fit_few(self, X: NDArray[Any], y: ArrayLike, missing: NDArray[np.bool_]) -> Self:
+        """Learn from labelled rows and, where that helps, from unlabelled ones."""
+        check_same_length(len(X), len(missing), "EAPH")
+        check_finite(X, "EAPH")
+        rng = np.random.RandomState(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        rows, labels, spread = spread_labels(np.asarray(X, dtype=np.float32), y, missing, self.metric, rng)
+        self.fit(X[rows], labels)
+        self.n_unlabelled_ = int(missing[rows].sum()) if spread else 0
+        self.n_dropped_ = len(X) - len(rows)
+        return self
 
     def _fit_neighbours(self, X: NDArray[Any], n_rows: int) -> Self:
         """Learn without labels, from all rows or a sample of ``n_rows``."""
