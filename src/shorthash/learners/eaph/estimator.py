@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -34,7 +35,8 @@ from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.choosing import Candidate, Choice
 from shorthash.learners.eaph.encoding import extend, extension, likeliest_words, profiles
-from shorthash.learners.eaph.neighbours import MOST_ROWS, fit_neighbours
+from shorthash.learners.eaph.neighbours import MOST_ROWS, OF_LABELS, fit_neighbours
+from shorthash.learners.eaph.neighbours import TABLE_SIZE as CLUSTER_TABLE_SIZE
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.kept_rows import KeptRows
@@ -55,11 +57,6 @@ TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
 WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched
 KEPT_ROWS = 20_000  # what partial_fit remembers
-CLUSTER_TABLE_SIZE = 1 << 21  # codes times clusters, where there are no labels
-OF_LABELS = (  # what is known only with labels
-    *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
-    *("searched_map_", "kept_rows_", "n_dropped_", "_path", "_rows", "_seed"),
-)
 
 
 class EAPH(SupervisedHasher):
@@ -222,10 +219,10 @@ class EAPH(SupervisedHasher):
             check_same_length(len(values), len(labels), "EAPH")
             return self.fit_stream(ArrayStream(values, labels))
         values = to_numpy(values)
-        Rows(values, "EAPH").check_varied()
-        check_finite(values, "EAPH")
         if y is None:
             return self._fit_neighbours(values, len(values))
+        Rows(values, "EAPH").check_varied()
+        check_finite(values, "EAPH")
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
         if not isinstance(self.posterior, str) and not groups.single:
             raise InvalidInput(
@@ -258,8 +255,6 @@ class EAPH(SupervisedHasher):
             rng = check_random_state(self.random_state)
             numbers = np.sort(rng.permutation(len(stream))[:MOST_ROWS])
             X = to_numpy(validated(self, stream.take(numbers), reset=True, min_samples=2))
-            Rows(X, "EAPH").check_varied()
-            check_finite(X, "EAPH")
             return self._fit_neighbours(X, len(stream))
         if len(stream) <= FOLDED_ROWS or next(iter(stream.blocks())).y is None:
             blocks = [(to_numpy(block.X), None if block.y is None else to_numpy(block.y)) for block in stream.blocks()]
@@ -319,20 +314,16 @@ class EAPH(SupervisedHasher):
 
     def _fit_neighbours(self, X: NDArray[Any], n_rows: int) -> Self:
         """Learn without labels, from all rows or a sample of ``n_rows``."""
+        Rows(X, "EAPH").check_varied()
+        check_finite(X, "EAPH")
         rng: np.random.RandomState = check_random_state(self.random_state)
         if len(X) > MOST_ROWS:
             X = X[np.sort(rng.permutation(len(X))[:MOST_ROWS])]
         with threadpool_limits(limits=1):
-            found = fit_neighbours(
-                np.asarray(X, dtype=np.float32),
-                n_rows,
-                self.n_bits,
-                rng,
-                metric=self.metric,
-                n_neighbors=self.n_neighbors,
-                table_bits=lambda n, u: self._table_bits(n, u, CLUSTER_TABLE_SIZE),
-                n_iter=self.n_iter,
-            )
+            table_bits = partial(self._table_bits, size=CLUSTER_TABLE_SIZE)
+            options: dict[str, Any] = {"metric": self.metric, "n_neighbors": self.n_neighbors, "n_iter": self.n_iter}
+            rows = np.asarray(X, dtype=np.float32)
+            found = fit_neighbours(rows, n_rows, self.n_bits, rng, table_bits=table_bits, **options)
         for name in OF_LABELS:
             self.__dict__.pop(name, None)
         self.posterior_, self.relevance_ = found.model, found.relevance

@@ -42,6 +42,11 @@ from shorthash.learners.eaph.refinement import Design, best_rows, refine_table
 from shorthash.learners.itq import PCAITQ
 from shorthash.learners.posteriors.folds import PosteriorModel, Posteriors, softmax
 
+TABLE_SIZE = 1 << 21  # codes times clusters
+OF_LABELS = (  # attributes of EAPH that exist only with labels
+    *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
+    *("searched_map_", "kept_rows_", "n_dropped_", "_path", "_rows", "_seed"),
+)
 MOST_ROWS = 60_000  # a sample that is clustered, of more rows
 DESIGN_ROWS = 16_384  # of these, the database for which codes are designed
 LISTS = 3_000  # rows whose neighbours are looked up
@@ -130,7 +135,7 @@ def fit_neighbours(
     *,
     metric: str,
     n_neighbors: int,
-    table_bits: Callable[[int, int], int],
+    table_bits: Callable[..., int],
     n_iter: int,
 ) -> NeighbourCodes:
     """Memberships and codes of the largest mAP by neighbours of rows that were held out.
