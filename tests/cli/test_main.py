@@ -12,7 +12,7 @@ from shorthash.cli.main import app, main
 from shorthash.methods import RECIPES
 
 COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "advise", "compare", "index", "sql"]
-COMMANDS += ["images", "serve", "sums", "datasets", "bench", "report"]
+COMMANDS += ["images", "serve", "fsck", "backup", "restore", "sums", "datasets", "bench", "report"]
 GROUPS = {
     "index": ["build", "add", "upsert", "remove", "search", "stats", "export"],
     "sums": ["collect", "merge", "subtract", "show", "fit"],

@@ -321,7 +321,7 @@ def _yes(fact: bool) -> str:
 
 def _supervised(facts: Mapping[str, Any]) -> str:
     """Whether labels are needed."""
-    return "labels optional" if facts["labels_optional"] else _yes(facts["supervised"])
+    return "optional" if facts["labels_optional"] else _yes(facts["supervised"])
 
 
 def _several_labels(facts: Mapping[str, Any]) -> str:
