@@ -1,5 +1,7 @@
 """What stores keep beside codes: classes, metadata, vectors; upsert, filters, and input that is refused."""
 
+import datetime as dt
+
 import numpy as np
 import pytest
 from stores import every_store
@@ -231,3 +233,40 @@ def test_vectors_go_along_into_an_index():
     assert np.isnan(store.vectors).tolist() == [[False] * 2] * 3 + [[True] * 2]
     with pytest.raises(InvalidInput, match="Items with and without vectors cannot be merged"):
         BucketIndex(4).merge(store)
+
+
+FRAME = {
+    "price": np.array([1.5, 2.5, 3.0], dtype=np.float32),
+    "size": [1, 2, 3],
+    "day": [dt.datetime(2024, 2, 1), dt.datetime(2024, 2, 2, 3, 4), None],
+    "name": ["a", None, "c"],
+}
+ROWS = [
+    {"price": 1.5, "size": 1, "day": "2024-02-01T00:00:00", "name": "a"},
+    {"price": 2.5, "size": 2, "day": "2024-02-02T03:04:00", "name": None},
+    {"price": 3.0, "size": 3, "day": None, "name": "c"},
+]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "dictionaries"])
+def test_metadata_of_a_data_frame(kind):
+    if kind == "dictionaries":
+        frame = [{key: values[i] for key, values in FRAME.items()} for i in range(3)]
+    else:
+        module = pytest.importorskip(kind)
+        frame = module.table(FRAME) if kind == "pyarrow" else module.DataFrame(FRAME)
+    with SQLiteStore(":memory:", 4) as store:
+        store.add([1, 2, 3], ids=["x", "y", "z"], classes=["k", None, "l"], metadata=frame)
+        assert store.items(["x", "y", "z"]).metadata == ROWS
+        assert store.search([[1, -1, -1, -1]], k=3, where={"price": 2.5}).ids.tolist() == [["y"]]
+        found = store.items(["z", "x"]).to_frame()
+    assert found.columns.tolist() == ["id", "code", "class", "price", "size", "day", "name"]
+    assert found["id"].tolist() == ["z", "x"]
+    assert found["code"].tolist() == [3, 1]
+    assert found["price"].tolist() == [3.0, 1.5]
+
+
+def test_a_frame_of_another_length_is_refused():
+    pandas = pytest.importorskip("pandas")
+    with SQLiteStore(":memory:", 4) as store, pytest.raises(InvalidInput, match=r"'metadata' of .* Got 1 for 2 codes"):
+        store.add([1, 2], metadata=pandas.DataFrame({"a": [1]}))

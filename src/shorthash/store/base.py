@@ -148,7 +148,7 @@ class Store(HammingIndex):
         ids: ArrayLike | None = None,
         *,
         classes: Sequence[Any] | NDArray[Any] | None = None,
-        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        metadata: Any = None,
         vectors: ArrayLike | None = None,
         posteriors: ArrayLike | None = None,
         batch: str | None = None,
@@ -161,7 +161,7 @@ class Store(HammingIndex):
             which must name the opened version
         ids : (n,) integers or strings not yet in the collection; None numbers the items
         classes : (n,) integers, strings or None
-        metadata : n dictionaries (or None) that JSON can hold
+        metadata : n dictionaries (or None) that JSON can hold, or a data frame of pandas, polars or Arrow
         vectors : (n, dimension) numbers, kept as float32 for ranking by scores
         posteriors : (n, n_bytes) uint8, compact posteriors as ``Searcher.compact`` gives them
         batch : a name of your choice; a batch of that name is added once, however often the call is repeated, so that
@@ -183,7 +183,7 @@ class Store(HammingIndex):
         ids: ArrayLike,
         *,
         classes: Sequence[Any] | NDArray[Any] | None = None,
-        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        metadata: Any = None,
         vectors: ArrayLike | None = None,
         posteriors: ArrayLike | None = None,
     ) -> Self:

@@ -7,18 +7,23 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import PackedCodes
+from shorthash._validation import require_extra
 from shorthash.codes import packed_dtype, ring_masks
 from shorthash.errors import DamagedFile, InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.items import AnyIds, Where, as_vectors
 from shorthash.index.results import Probes, SearchResult
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Class = int | str | None
 Scalar = str | int | float | bool | None
@@ -55,6 +60,14 @@ class Items:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per item: id, code, class, and a column for every field of the metadata."""
+        pandas = require_extra("pandas", "tables", "Items.to_frame")
+        fields = list(dict.fromkeys(name for row in self.metadata for name in row or {}))
+        columns = {"id": self.ids, "code": self.codes, "class": self.classes}
+        columns |= {name: [(row or {}).get(name) for row in self.metadata] for name in fields if name not in columns}
+        return cast("pd.DataFrame", pandas.DataFrame(columns))
 
     def take(self, order: list[int]) -> Items:
         """Some of the items, in another order."""
@@ -100,11 +113,12 @@ def in_order(found: Items, ids: AnyIds) -> Items:
 def item_columns(
     ids: AnyIds,
     classes: Sequence[Any] | NDArray[Any] | None,
-    metadata: Sequence[Mapping[str, Any] | None] | None,
+    metadata: Any,
     owner: str,
 ) -> dict[str, Iterable[Any]]:
     """Checked items as columns of a table: ids, classes (integers, strings or None) and metadata (JSON or None)."""
     n = len(ids)
+    metadata = as_records(metadata)
     for name, values in [("classes", classes), ("metadata", metadata)]:
         if values is not None and len(values) != n:
             raise InvalidInput(
@@ -122,6 +136,45 @@ def item_columns(
         "class": [None] * n if classes is None else _as_classes(classes, owner),
         "metadata": [None] * n if metadata is None else [_as_json(value, owner) for value in metadata],
     }
+
+
+def as_records(metadata: Any) -> Any:
+    """Metadata as dictionaries: rows of a data frame of pandas, polars or Arrow, with missing cells as None.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> as_records(pd.DataFrame({"price": [1.5, None], "day": pd.to_datetime(["2024-02-01", None])}))
+    [{'price': 1.5, 'day': '2024-02-01T00:00:00'}, {'price': None, 'day': None}]
+    """
+    if hasattr(metadata, "to_pylist"):  # a table of Arrow
+        return [{key: _plain(value) for key, value in row.items()} for row in metadata.to_pylist()]
+    if hasattr(metadata, "iter_rows") and hasattr(metadata, "columns"):  # polars
+        return [{key: _plain(value) for key, value in row.items()} for row in metadata.iter_rows(named=True)]
+    if hasattr(metadata, "iloc") and hasattr(metadata, "columns"):  # pandas
+        names = [str(name) for name in metadata.columns]
+        columns = [metadata[name].tolist() for name in metadata.columns]
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in zip(*columns, strict=True)]
+    return metadata
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON holds it: NumPy's numbers as Python's, times in the form of ISO 8601, missing values as None."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value.tolist()]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def to_signed(codes: NDArray[Any]) -> NDArray[np.int64]:
@@ -264,13 +317,20 @@ def _as_json(value: Any, owner: str) -> str | None:
     if "class" in value:
         raise InvalidInput(f"The 'metadata' of {owner} may not have a field 'class'; pass classes=[...] instead.")
     try:
-        text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+        text = json.dumps({key: _scalar(item) for key, item in value.items()}, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"The 'metadata' of {owner} must be JSON, but an entry is not: {error}.") from error
     if "\\u0000" in text:
         raise InvalidInput(f"The 'metadata' of {owner} may not hold NUL characters. Got {text}.")
     return text
+
+
+def _scalar(value: Any) -> Any:
+    """NumPy's scalars and times as JSON holds them; anything else as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def check_field(name: Any, owner: str) -> str:
