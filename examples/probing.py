@@ -51,5 +51,6 @@ for (read, share), radius in zip(ball, range(5), strict=True):
     ax.annotate(f"{radius}", (read, share), (4, -10), textcoords="offset points", fontsize=8)
 
 # %%
-# In a database this is ``WHERE code = ANY(...)``:
+# In a database this is ``WHERE code = ANY(...)``; ``Searcher`` does it for an index or a store, see
+# :doc:`/guide/semantic-search`.
 print(f"a {y_query[0]} looks into {order[0, :4].tolist()}")
