@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 from sklearn.datasets import make_blobs
 
 from shorthash import EAPH, Collection
-from shorthash.web import create_app
+from shorthash.web import Settings, create_app
 
 X, y = make_blobs(300, n_features=5, centers=6, cluster_std=3.0, random_state=0)
 
@@ -63,6 +63,14 @@ def test_wrong_requests_are_422(probed, body, message):
     answer = probed[0].post("/search", json=body)
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
+
+
+def test_reranking_is_bounded(probed):
+    with TestClient(create_app(probed[1], Settings(max_rerank=10)), base_url="http://localhost") as client:
+        answer = client.post("/search", json={"id": 0, "rerank": True, "probes": 32})
+        assert answer.status_code == 422
+        assert "in the cells looked up compares 300 vectors, and at most 10 are allowed; use fewer" in answer.text
+        assert client.post("/search", json={"id": 0, "probes": 32}).status_code == 200
 
 
 def test_the_page_has_a_switch_and_the_map_shows_the_cells(probed):

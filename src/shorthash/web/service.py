@@ -171,17 +171,22 @@ class Service:
 
         ``rerank`` and ``probes`` need an item or a vector.
         """
-        if rerank and probes is None:
-            reach = RERANK_RADIUS if radius is None else radius
-            n = int(collection.ring_sizes(code)[: reach + 1].sum())
-            if n > self.settings.max_rerank:
-                raise InvalidInput(
-                    f"Re-ranking within radius {reach} compares {n} vectors, and at most {self.settings.max_rerank} "
-                    "are allowed; use a smaller radius."
-                )
         query: dict[str, Any] = {"vector": vector} if rerank or probes is not None else {"code": code}
         if item is not None:
             query = {"id": item}
+        if rerank:
+            reach = RERANK_RADIUS if radius is None else radius
+            where = f"within radius {reach}" if probes is None else "in the cells looked up"
+            if probes is None:
+                n = int(collection.ring_sizes(code)[: reach + 1].sum())
+            else:
+                loads = {bucket.code: bucket.load for bucket in collection.buckets()}
+                n = sum(loads.get(cell, 0) for cell in collection.search(**query, k=1, probes=probes).looked_up)
+            if n > self.settings.max_rerank:
+                raise InvalidInput(
+                    f"Re-ranking {where} compares {n} vectors, and at most {self.settings.max_rerank} are allowed; use "
+                    f"{'a smaller radius' if probes is None else 'fewer probes'}."
+                )
         return collection.search(**query, k=k, radius=radius, rerank=rerank, probes=probes)
 
     def image_code(self, octets: bytes) -> tuple[int, Vector]:
