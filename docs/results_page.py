@@ -7,6 +7,7 @@ record says *not run*.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import sys
 from collections.abc import Mapping
@@ -220,6 +221,29 @@ def penalty() -> str:
         for dataset in grid.datasets
     ]
     return to_markdown(Table(columns, tuple(rows)))
+
+
+def neighbours() -> str:
+    """Codes without labels: neighbours found by Hamming distance, by learned probes, and by k-means cells."""
+    (part,) = parts("neighbours")
+    head = (
+        f"Relevant: the 100 nearest rows by cosine; 1 000 queries, {len(part.seeds)} seed; training set and database "
+        "are all other rows. *class mAP*: by labels that training never saw. *recall*: share of the 100 nearest found "
+        "in 1 % of the database, read by Hamming distance; *probed*: in the order of `relevance`; *IVF*: as many "
+        "k-means cells as there are codes, in the order of their centres. "
+        "`shorthash bench run experiments/neighbours.toml`.\n\n"
+    )
+    shown = ("neighbour_map", "class_map", "recall_0.01", "probed_0.01", "ivf_0.01")
+    columns = (Column("data set", text=True), Column("bits"), Column("method", text=True))
+    columns += tuple(Column(title, 3) for title in ("mAP", "class mAP", "recall", "probed", "IVF"))
+    rows = []
+    for data, bits, row in itertools.product(part.datasets, (8, 12), part.methods):
+        found = [_means(record) for record in _records(part, data.name, row.name, bits)]
+        values = [
+            float(np.mean([one[name] for one in found])) if found and name in found[0] else None for name in shown
+        ]
+        rows.append((data.title, bits, row.name, *values))
+    return head + to_markdown(Table(columns, tuple(rows)))
 
 
 def _records(

@@ -325,3 +325,11 @@ def test_costs_are_measured_in_processes_of_their_own(tmp_path):
 def test_workers_must_be_counted(many, tmp_path):
     with pytest.raises(InvalidInput, match="'workers' parameter of run_experiments must be an int >= 1"):
         run_experiments([read_experiment(many)], tmp_path, workers=0)
+
+
+def test_a_record_of_neighbours(record):
+    scores = record("neighbours", method="auto", n_bits=4)[0]["scores"]
+    itq = record("neighbours", method="pcaitq", n_bits=4)[0]["scores"]
+    assert scores["neighbour_map"]["mean"] > itq["neighbour_map"]["mean"]
+    assert {"class_map", "recall_0.01", "probed_0.01", "ivf_0.01"} <= set(scores)
+    assert "probed_0.01" not in itq
