@@ -323,3 +323,65 @@ def test_24_classes_of_photographs(data_folder, tmp_path, opened, keep):
             assert box["width"] >= 16
             size = page.locator(".cell text").first.evaluate("t => t.getBoundingClientRect().height")
             assert size >= 8
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory):
+    """The source of axe-core, installed for the test: its licence is not ours, so it is not part of the project."""
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm here to install axe-core with")
+    folder = tmp_path_factory.mktemp("axe")
+    words = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, "axe-core@4"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode:
+        pytest.skip(f"npm cannot install axe-core: {done.stderr[:200]}")
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+def test_no_page_has_a_serious_accessibility_problem(address, opened, axe, look):
+    found = []
+    for path in ("/", "/?id=3", "/?q=rings", "/?code=0101", "/map", "/bits", "/model"):
+        page = opened(address + path, **LOOKS[look])
+        page.evaluate(axe)
+        problems = page.evaluate("axe.run()")["violations"]
+        found += [
+            f"{path}: {each['id']}: {each['nodes'][0]['html'][:150]}"
+            for each in problems
+            if each["impact"] in ("serious", "critical")
+        ]
+    assert not found, "\n".join(found)
+
+
+def test_titles_text_search_and_more(address, opened, keep):
+    page = opened(f"{address}/?q=rings")
+    assert page.title().startswith("“rings” · ")
+    assert page.locator(".start .tile").count() == 10
+    keep(page, "text-search")
+    page.locator(".start .tile").first.click()
+    page.wait_for_selector(".query")
+    settled(page)
+    assert page.title().startswith("Near rings")
+    page = opened(f"{address}/?id=3&k=5&radius=4")
+    before = page.locator(".ring .tile").count()
+    page.locator(".more a").first.click()
+    page.wait_for_url(lambda url: "k=10" in url)
+    settled(page)
+    assert page.locator(".ring .tile").count() > before
+
+
+def test_on_a_phone_results_come_first(address, opened, keep):
+    page = opened(f"{address}/?id=3", **LOOKS["phone"])
+    page.wait_for_selector("html.js")
+    assert page.locator(".query").bounding_box()["y"] < 400
+    page.locator(".sheet > summary").click()
+    assert page.locator("#radius").is_visible()
+    keep(page, "phone-sheet")
+
+
+def test_errors_are_pages_for_people(address, opened):
+    page = opened(address)
+    answer = page.goto(f"{address}/nowhere")
+    assert answer.status == 404
+    assert page.locator("h1").text_content() == "Not Found"
+    opened.console.clear()  # the browser says itself that the page is missing

@@ -238,3 +238,21 @@ def test_every_class_is_in_the_legend(client):
     html = client.get("/map").text
     for name in CLASSES:
         assert f"<span>{name}</span>" in html
+
+
+def test_errors_are_pages_for_people_and_json_for_programs(api):
+    browser = {"accept": "text/html,application/xhtml+xml"}
+    page = api.get("/nowhere<script>", headers=browser)
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "<script>" not in page.text
+    assert api.get("/nowhere").json()["detail"].startswith("There is nothing at this address")
+    assert api.get("/items/999", headers=browser).headers["content-type"].startswith("text/html")
+
+
+def test_items_are_found_by_class_and_name(api):
+    found = api.get("/?q=RINGS")
+    assert "8 items found" in found.text
+    assert "<title>“RINGS” ·" in found.text
+    assert "1 item found" in api.get("/?q=rings/3.png").text
+    assert "0 items found" in api.get("/", params={"q": "<b>none</b>"}).text
+    assert "<b>none" not in api.get("/", params={"q": "<b>none</b>"}).text

@@ -16,7 +16,7 @@ from shorthash.codes import as_packed, hamming_distances
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.decoding import MAX_PIXELS, Place, extract
 from shorthash.images.features import ImageFeatures, make_features
-from shorthash.images.results import BitExplanation, Bucket, Found, Item, Label, explain_bits
+from shorthash.images.results import BitExplanation, Bucket, Found, Item, Label, explain_bits, split_label
 from shorthash.images.storage import THUMBNAILS, ItemIndex, ItemState, ItemStore, ItemTable, read_thumbnail
 from shorthash.images.workers import Workers
 from shorthash.index.items import AnyIds, as_ids
@@ -187,6 +187,16 @@ class Reader:
             Item(item, code, label, name, content, self.thumbnail(content))
             for item, code, label, name, content in zip(*columns, strict=True)
         ]
+
+    def find_text(self, text: str) -> AnyIds:
+        """Ids of the items of a class with this name, then of those whose name or label contains the text, by id."""
+        table, wanted = self._state.table, text.strip().casefold()
+        words = {label: [str(part).casefold() for part in split_label(label)] for label in set(table.labels.tolist())}
+        exact = np.fromiter((wanted in words[label] for label in table.labels.tolist()), np.bool_, len(table))
+        inside = {label: any(wanted in word for word in found) for label, found in words.items()}
+        pairs = zip(table.labels.tolist(), table.names.tolist(), strict=True)
+        near = np.fromiter((inside[label] or wanted in name.casefold() for label, name in pairs), np.bool_, len(table))
+        return np.concatenate([table.ids[exact], table.ids[near & ~exact]])
 
     def codes_of(self, ids: ArrayLike) -> PackedCodes:
         """Packed codes of some items."""

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
@@ -22,7 +23,7 @@ from shorthash._validation import check_count
 from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
 from shorthash.images import Collection
 from shorthash.web.api import Json, api_router
-from shorthash.web.limits import Limits, Metrics, Settings, log
+from shorthash.web.limits import Limits, Metrics, Settings, log, problem_page, wants_page
 from shorthash.web.pages import router as page_router
 from shorthash.web.schema import broken_rule, keep_in_memory
 from shorthash.web.service import Service
@@ -80,8 +81,8 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
     return app
 
 
-async def _refused(request: Request, error: Any) -> Json:
-    """An HTTP error as one sentence."""
+async def _refused(request: Request, error: Any) -> Response:
+    """An HTTP error as one sentence: a page for people, JSON for programs."""
     headers = dict(error.headers or {})
     detail = error.detail
     if error.status_code == 405:
@@ -89,6 +90,9 @@ async def _refused(request: Request, error: Any) -> Json:
         detail = f"{request.url.path[:60]} takes {headers['Allow']} only; see /openapi.json."
     elif error.status_code == 404 and detail == "Not Found":
         detail = "There is nothing at this address; see /openapi.json."
+    if wants_page(request.scope):
+        root = str(request.scope.get("root_path", "")).rstrip("/")
+        return HTMLResponse(problem_page(error.status_code, detail, root), error.status_code, headers)
     return Json({"detail": detail}, error.status_code, headers)
 
 

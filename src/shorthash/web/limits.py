@@ -7,6 +7,7 @@ does not say what to do.
 from __future__ import annotations
 
 import asyncio
+import html
 import ipaddress
 import logging
 import math
@@ -15,13 +16,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shorthash._validation import check_count, check_weight
@@ -197,7 +199,7 @@ class Limits:
         method = scope["method"]
         if method == "HEAD":  # the answer to GET, without its body
             scope = {**scope, "method": "GET"}
-        answer = _Answer(send, with_body=method != "HEAD")
+        answer = _Answer(send, with_body=method != "HEAD", as_page=wants_page(scope))
         try:
             await self._answer(scope, receive, answer)
         finally:
@@ -251,8 +253,8 @@ class Limits:
 class _Answer:
     """Sends an answer: adds headers, and leaves out the body of answers to HEAD."""
 
-    def __init__(self, send: Send, *, with_body: bool) -> None:
-        self._send, self._with_body = send, with_body
+    def __init__(self, send: Send, *, with_body: bool, as_page: bool = False) -> None:
+        self._send, self._with_body, self._as_page = send, with_body, as_page
         self.status = 0
 
     async def send(self, message: Message) -> None:
@@ -270,7 +272,9 @@ class _Answer:
         """Answer with one sentence, unless an answer has begun."""
         if self.status:
             return
-        response = JSONResponse({"detail": detail}, status, headers)
+        response: Response = JSONResponse({"detail": detail}, status, headers)
+        if self._as_page:
+            response = HTMLResponse(problem_page(status, detail), status, headers)
         await self.send({"type": "http.response.start", "status": status, "headers": response.raw_headers})
         await self.send({"type": "http.response.body", "body": response.body})
 
@@ -310,7 +314,26 @@ class Body:
 
 
 def _too_large(largest: int) -> HTTPException:
-    return HTTPException(413, f"The body of a request may have {largest} bytes at most; send less at once.", CLOSE)
+    size = f"{largest / MIB:.3g} MB" if largest >= MIB else f"{largest} bytes"
+    return HTTPException(413, f"A request may have {size} at most; send less at once.", CLOSE)
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether a request comes from a person's browser: it asks for HTML, which programs do not."""
+    return scope["method"] == "GET" and any(n == b"accept" and b"text/html" in v for n, v in scope["headers"])
+
+
+def problem_page(status: int, detail: Any, root: str = "") -> bytes:
+    """One sentence about what went wrong, as a page for people."""
+    title = HTTPStatus(status).phrase
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<title>{title}</title><link rel="stylesheet" href="{html.escape(root)}/static/page.css"></head><body>'
+        f'<main class="problem-page"><h1>{title}</h1><p class="problem">{html.escape(str(detail))}</p>'
+        f'<p><a href="{html.escape(root)}/">Back to the search</a></p></main></body></html>'
+    ).encode()
 
 
 class RateLimit:

@@ -21,6 +21,7 @@ from shorthash.web.views import (
     MOST_LOOKED,
     PageQuery,
     cards,
+    counted,
     default_radius,
     explanation_views,
     model_view,
@@ -157,6 +158,10 @@ def _search(request: Request, query: PageQuery) -> dict[str, Any]:
         found = service.find(collection, read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
         results = results_view(collection, found, query, root)
         return {"results": results, "note": NO_VECTOR if query.rerank or query.probes else ""}
+    if query.q:
+        ids = collection.find_text(query.q)
+        shown = cards(collection, ids[:K_MAX], query, root)
+        return {"matches": {"items": shown, "summary": counted(len(ids), "item") + " found", "n": len(ids)}}
     samples = cards(collection, sample_ids(collection, SAMPLES, query.sample), query, root)
     more = f"{root}/{query.to(sample=query.sample + 1)}" if len(collection) > SAMPLES else ""
     return {"samples": samples, "more": more}
@@ -177,6 +182,7 @@ def _render_search(request: Request, query: PageQuery, values: dict[str, Any], s
         "results": None,
         "item": None,
         "samples": [],
+        "matches": None,
         "more": "",
         "problem": "",
         "note": "",
@@ -186,8 +192,22 @@ def _render_search(request: Request, query: PageQuery, values: dict[str, Any], s
         "k_default": K_DEFAULT,
         "radius_default": default_radius(query.n_bits),
     }
+    defaults["title"] = _title(query, values)
     template = "results.html" if "part" in request.query_params else "search.html"
     return _render(request, template, {**defaults, **values}, status)
+
+
+def _title(query: PageQuery, values: dict[str, Any]) -> str:
+    """What the page shows, for the title of the window."""
+    if values.get("problem"):
+        return "Not found"
+    if values.get("item"):
+        return f"Near {values['item']['alt']}"
+    if values.get("uploaded"):
+        return "Near your picture"
+    if query.code:
+        return f"Near code {query.code}"
+    return f"“{query.q}”" if query.q else "Search"
 
 
 def _render(request: Request, template: str, values: dict[str, Any], status: int = 200) -> HTMLResponse:

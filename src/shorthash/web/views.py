@@ -43,6 +43,7 @@ class PageQuery:
     n_bits : length of the codes
     id : an item as text; "" for none
     code : a code as zeros and ones; "" for none
+    q : text to look for in classes and names; "" for none
     k, radius : how many items, and how far
     rerank : whether to order by cosine
     probes : whether to look up the cells where relevant items are expected, instead of Hamming rings
@@ -52,6 +53,7 @@ class PageQuery:
     n_bits: int
     id: str = ""
     code: str = ""
+    q: str = ""
     k: int = K_DEFAULT
     radius: int = 0
     rerank: bool = False
@@ -65,12 +67,13 @@ class PageQuery:
         Examples
         --------
         >>> PageQuery.read({"id": "7", "k": "1000000", "radius": "many", "rerank": "1"}, 8)
-        PageQuery(n_bits=8, id='7', code='', k=200, radius=2, rerank=True, probes=False, sample=0)
+        PageQuery(n_bits=8, id='7', code='', q='', k=200, radius=2, rerank=True, probes=False, sample=0)
         """
         return cls(
             n_bits,
             id=params.get("id", "").strip(),
             code=params.get("code", "").strip(),
+            q=params.get("q", "").strip()[:LONGEST_CODE],
             k=_number(params.get("k", ""), K_DEFAULT, 1, K_MAX),
             radius=_number(params.get("radius", ""), default_radius(n_bits), 0, n_bits),
             rerank=params.get("rerank", "") in {"1", "on", "true"},
@@ -81,7 +84,7 @@ class PageQuery:
     @property
     def url(self) -> str:
         """The query string of the address, without default values."""
-        defaults = {"id": "", "code": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
+        defaults = {"id": "", "code": "", "q": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
         params: dict[str, Any] = {name: v for name, v in vars(self).items() if name in defaults and v != defaults[name]}
         for switch in ("rerank", "probes"):
             if getattr(self, switch):
@@ -152,6 +155,7 @@ def counted(n: int, thing: str, things: str | None = None) -> str:
 
 def card(item: Item, query: PageQuery, root: str = "", **more: Any) -> dict[str, Any]:
     """An item as a tile to click on."""
+    query = replace(query, q="")
     label = ", ".join(map(str, item.labels))
     name = item.name or f"item {item.id}"
     return {
@@ -214,7 +218,9 @@ def results_view(
     if found.scores is None:
         for distance, rows in found.groups():
             buckets = _buckets(collection, found, rows.tolist(), tiles, root, item)
-            rings.append(_ring(distance, found.n_bits, int(totals[distance]), len(rows), buckets))
+            total = int(totals[distance])
+            more = f"{root}/{query.to(k=min(K_MAX, 2 * query.k))}" if len(rows) < total and query.k < K_MAX else ""
+            rings.append({**_ring(distance, found.n_bits, total, len(rows), buckets), "more": more})
     return {
         "query": bits_view(found.code, found.n_bits),
         "bucket_url": f"{root}/map?code={as_bits(found.code, found.n_bits)}",

@@ -9,8 +9,12 @@ const upload = document.getElementById("upload");
 const pictures = new Map(); // number -> { file, preview }; history entries hold the number
 let picture = null; // number of the picture that is searched now
 
+const sheet = document.querySelector(".sheet");
+const narrow = matchMedia("(max-width: 40rem)");
+
 document.documentElement.classList.add("js");
 showNumbers();
+if (narrow.matches && results.querySelector(".query")) sheet.open = false;
 
 /** The address for the values of the form. */
 function address() {
@@ -59,6 +63,9 @@ async function search(url, how) {
   if (kept) settlePicture(kept, how);
   const summary = results.querySelector("[data-summary]");
   status.textContent = summary?.dataset.summary ?? "";
+  const title = results.querySelector("[data-title]")?.dataset.title;
+  if (title) document.title = `${title} · ${document.querySelector(".brand span").textContent}`;
+  if (narrow.matches) sheet.open = false; // results first
   if (how === "push") {
     results.focus({ preventScroll: true });
     const top = results.getBoundingClientRect().top - 80;
