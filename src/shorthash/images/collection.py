@@ -85,6 +85,7 @@ class Collection(Reader):
         self.path, self.readonly, self._features = Path(path), readonly, features
         self._meta = read_meta(self.path)
         self._writing = threading.RLock()
+        self._view: Self | None = None  # the last snapshot
         with ExitStack() as resources:
             if not readonly:
                 resources.enter_context(locked(self.path, LOCKED.format(self.path)))
@@ -179,8 +180,11 @@ class Collection(Reader):
 
     def snapshot(self) -> Self:
         """The collection as it is now, for several calls that must agree; shares files and memory."""
-        view = copy.copy(self)
-        view._items, view.readonly = copy.copy(self._items), True
+        view = self._view
+        if view is None or view._items.state is not self._items.state:
+            view = copy.copy(self)
+            view._items, view.readonly, view._view = copy.copy(self._items), True, None
+            self._view = view
         return view
 
     def __enter__(self) -> Self:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from shorthash import __version__
 from shorthash._types import Distances, PackedCodes
@@ -230,7 +230,23 @@ class ItemStore(SQLiteStore):
     def items_of(self, ids: AnyIds) -> Items:
         """Those of some items that the database has, in any order."""
         with self._opened() as session:
-            return session.items(ids)
+            return self._checked(session.items(ids))
+
+    def items(self, ids: ArrayLike) -> Items:
+        """Items by id, in the order of ``ids``; DamagedFile if a vector is not as it was written."""
+        return self._checked(super().items(ids))
+
+    def _checked(self, items: Items) -> Items:
+        if items.vectors is not None:
+            for item, entry, vector in zip(items.ids.tolist(), items.metadata, items.vectors, strict=True):
+                self._check_vector(item, (entry or {}).get("check"), vector)
+        return items
+
+    def _check_vector(self, item: Any, check: Any, vector: NDArray[np.float32]) -> None:
+        if check is not None and str(check)[8:] != (
+            "" if np.isnan(vector[0]) else _crc(vector.astype("<f4").tobytes())
+        ):
+            raise DamagedFile(f"{self.path} is damaged: the vector of item {item!r} differs; {ADVICE}")
 
     def table(self) -> ItemTable:
         """All items, without their vectors and sources; DamagedFile if one is not as it was written."""
@@ -266,8 +282,7 @@ class ItemStore(SQLiteStore):
             while block := cursor.fetchmany(VECTORS_AT_ONCE):
                 vectors = session.read_vectors([slot for _, slot, _ in block])
                 for (item, _, check), vector in zip(block, vectors, strict=True):
-                    if check is not None and str(check)[8:] != _crc(vector.astype("<f4").tobytes()):
-                        raise DamagedFile(f"{self.path} is damaged: the vector of item {item!r} differs; {ADVICE}")
+                    self._check_vector(item, check, vector)
 
 
 def row_check(item: Any, code: int, label: Any, name: str | None, content: str | None) -> str:

@@ -41,6 +41,7 @@ from shorthash.store.items import (
     ball_codes,
     check_field,
     check_values,
+    damage_explained,
     distances_of,
     from_signed,
     read_posteriors,
@@ -543,7 +544,8 @@ def _as_metadata(value: Any) -> dict[str, Any] | None:
 def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:
     """Items at equal distance in the order of ``ties``."""
     if ties == "id":
-        return sorted(rows)
+        with damage_explained("id"):
+            return sorted(rows)
     if ties == "insertion":
         return sorted(rows, key=lambda row: row[2])
     if ties == "shuffle":

@@ -178,8 +178,14 @@ class SQLiteConnection(Connection):
 
     def generation(self) -> Any:
         """A value that changes whenever another connection has changed the file; takes microseconds."""
-        with self.statements() as run:
-            return self.file_state() if self.immutable else run("PRAGMA data_version")[0][0]
+        if self.immutable:
+            return self.file_state()
+        try:
+            with self.lock:
+                return self.raw.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            with self.explained():
+                raise
 
     def file_state(self) -> tuple[int, ...]:
         """What a change of the file changes: time, size, and the size of the log if there is one."""
