@@ -103,7 +103,7 @@ def list_parts(specs: Specs, results: Results = None, as_json: AsJson = False) -
     titles = ["part", "task", "data sets", "bits", "methods", "points", "seeds", "runs", "stored"]
     table = output.table(titles, rows, text=titles[:4])
     data = {"results": str(folder), "parts": output.records(table), "runs": runs}
-    notes = [f"\n{len({run['run'] for run in runs})} different runs; records in {folder}"]
+    notes = ["", f"{len({run['run'] for run in runs})} different runs; records in {folder}"]
     output.show(data, {}, [table], notes, as_json=as_json)
 
 
@@ -190,7 +190,7 @@ def list_datasets(
     titles = ["name", "data set", "rows", "features", "classes", "found"]
     table = output.table(titles, rows, text=["name", "data set", "found"])
     folders = ", ".join(str(folder) for folder in data_folders(data_dir))
-    notes = [f"\nLooked in: {folders}", "For details: shorthash datasets list NAME"]
+    notes = ["", f"Looked in: {folders}", "For details: shorthash datasets list NAME"]
     output.show(facts, {}, [table], notes, as_json=as_json)
 
 

@@ -293,7 +293,7 @@ def methods(
     ]
     titles = ["method", "name", "year", "supervised", "several labels", "presets"]
     table = output.table(titles, rows, text=set(titles) - {"year"})
-    output.show(facts, {}, [table], ["\nFor settings and reference: shorthash methods METHOD"], as_json=as_json)
+    output.show(facts, {}, [table], ["", "For settings and reference: shorthash methods METHOD"], as_json=as_json)
 
 
 def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
