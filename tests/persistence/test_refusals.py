@@ -81,6 +81,14 @@ def test_a_file_cannot_point_outside_its_folder(tmp_path):
         load(tmp_path / "model")
 
 
+@pytest.mark.parametrize("entry", [{"file": 7}, {"n_bytes": "many"}, {"n_bytes": None}])
+def test_a_file_with_a_wrong_entry_of_arrays_is_damage(entry, tmp_path):
+    save(fitted(), tmp_path / "model")
+    rewrite(tmp_path / "model", lambda meta: meta["arrays"].update(entry))
+    with pytest.raises(DamagedFile, match=r"model is damaged: its entry of arrays cannot be read"):
+        load(tmp_path / "model")
+
+
 def test_a_newer_format_is_refused(tmp_path):
     save(fitted(), tmp_path / "model")
     rewrite(tmp_path / "model", lambda meta: meta.update(format_version=2, shorthash_version="9.9"))

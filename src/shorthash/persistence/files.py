@@ -516,10 +516,12 @@ def _read_folder_meta(path: Path) -> dict[str, Any]:
 
 
 def _read_array_file(folder: Path, expected: Mapping[str, Any], *, mmap: bool) -> dict[str, Array]:
-    path = folder / Path(expected["file"]).name  # never outside the folder
+    with _damage_explained(folder, "its entry of arrays cannot be read; "):
+        path = folder / Path(expected["file"]).name  # never outside the folder
+        n_bytes, checksum = int(expected["n_bytes"]), expected["sha256"]
     with _opened(path) as file:
-        octets = _read_bytes(path, file, expected["n_bytes"], mmap=mmap)
-    if not mmap and _digest(octets.data) != expected["sha256"]:
+        octets = _read_bytes(path, file, n_bytes, mmap=mmap)
+    if not mmap and _digest(octets.data) != checksum:
         raise DamagedFile(f"{path} is damaged: its checksum differs; {ADVICE}")
     with _damage_explained(path, "its table of contents cannot be read; "):
         length = int.from_bytes(octets[:8].tobytes(), "little")
