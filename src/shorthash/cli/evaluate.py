@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from shorthash.lab.advice import Advice
     from shorthash.lab.tables import Table
 
+REPORT_MODULES = ("matplotlib", "jinja2")  # what a report needs
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
 
 
@@ -321,7 +323,8 @@ def demo(
     """Run a demonstration on handwritten digits and write a report.
 
     Codes of 4, 6, 8 and 10 bits are learned for the digits of scikit-learn; 300 digits are queries, the others are the
-    training set and the database. The report is FOLDER/report.html.
+    training set and the database. The report is FOLDER/report.html; without the extra "report" only the table is
+    printed.
 
     \b
     Example:
@@ -329,21 +332,26 @@ def demo(
     """
     from shorthash.lab.demo import demo_table, run_demo, write_demo
 
-    check_report("shorthash demo", out)
+    missing = [module for module in REPORT_MODULES if find_spec(module) is None]
+    if not missing:
+        check_report("shorthash demo", out)
+    path = None
     with output.progress() as step:
         result = run_demo(progress=step)
-        step("writing the report", len(result.runs), len(result.runs) + 1)
-        path = write_demo(result, out)
+        if not missing:
+            step("writing the report", len(result.runs), len(result.runs) + 1)
+            path = write_demo(result, out)
     table = demo_table(result)
-    data = {"report": str(path), "rows": output.records(table)}
-    output.show(data, {}, [table], [f"report: {path}"], as_json=as_json)
+    data = {"report": None if path is None else str(path), "rows": output.records(table)}
+    needs = f"report: not written, it needs {' and '.join(missing)}: pip install 'shorthash[report]'"
+    output.show(data, {}, [table], [needs if path is None else f"report: {path}"], as_json=as_json)
 
 
 def check_report(command: str, folder: Path) -> None:
     """Check what a report needs, before the work and not after it."""
     from shorthash._validation import require_extra
 
-    for module in ("matplotlib", "jinja2"):
+    for module in REPORT_MODULES:
         require_extra(module, "report", command)
     if folder.exists() and not folder.is_dir():
         raise typer.BadParameter(f"{folder} is a file; give a folder", param_hint="--out")
