@@ -109,7 +109,7 @@ def test_rows_without_label_are_refused_or_dropped(method, tagged):
     X, Y = tagged
     bare = Y.copy()
     bare[[3, 8]] = 0
-    with pytest.raises(ValueError, match=r"2 all-zero rows \(first: 3\).*drop_unlabelled=True"):
+    with pytest.raises(ValueError, match=r"2 of 300 samples .* no label \(first: 3;.*drop_unlabelled=True"):
         method(4).fit(X, bare)
     dropped = method(4, drop_unlabelled=True, random_state=0).fit(X, bare)
     rest = np.delete(np.arange(300), [3, 8])

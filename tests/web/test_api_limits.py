@@ -303,7 +303,7 @@ def refusing(kind):
     ids=["OSError", "PersistenceError", "ValueError"],
 )
 def test_faults_are_a_plain_sentence(pictures, monkeypatch, caplog, fault):
-    for name in ("search", "items", "add_images", "remove", "buckets"):
+    for name in ("search", "items", "add_extracted", "remove", "buckets"):
         monkeypatch.setattr(pictures, name, fault)
     with client_of(pictures) as client:
         answers = [

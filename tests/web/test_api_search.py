@@ -184,10 +184,13 @@ def test_unknown_ids_are_404(vector_api, named_api):
 
 
 def test_invalid_json_is_400(vector_api):
-    for body in (b"", b"{", b'{"id": NaN}', b"\xff\xfe", b'{"id": "\\ud800"}', b"[" * 100_000):
+    for body in (b"", b"{", b'{"id": NaN}', b"\xff\xfe", b'{"id": "\\ud800"}', b"[" * 1000):
         answer = vector_api.post("/search", content=body, headers=JSON)
         assert answer.status_code == 400, body[:20]
         assert "must be JSON" in answer.json()["detail"]
+    answer = vector_api.post("/search", content=b"[" * 100_000, headers=JSON)
+    assert answer.status_code == 413
+    assert "values, which this request cannot use; send less" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
