@@ -1,0 +1,166 @@
+"""Choices inside EAPH and RSLH, each changed alone, scored on training rows: no query is read.
+
+Run ``SHORTHASH_DATA=/path/to/data python experiments/constants.py``; it measures what docs/data/constants.json lacks.
+From the training rows of every data set (seed 0 of its protocol) some are drawn; codes are learned on two thirds of
+them and scored by the mAP of the other third, its rows searched among each other. Every row is once in that third.
+Beside constants of EAPH: the order in which EAPH looks up cells, and the estimate of confusion behind the annealed
+start of RSLH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RECORD = Path(__file__).resolve().parents[1] / "docs" / "data" / "constants.json"
+LEARNERS = "shorthash.learners"
+# constant, and values around the one in use
+CONSTANTS: dict[str, tuple[float, ...]] = {
+    "eaph.refinement.BACKGROUND": (0.001, 0.01, 0.1),
+    "eaph.refinement.ROWS_PER_CLASS": (5, 20, 80),
+    "eaph.codebook.HEAT": (0.001, 0.004, 0.016),
+    "eaph.codebook.PER_GROUP": (50, 200, 800),
+    "posteriors.models.LEAST_GAIN": (0.0, 0.01, 0.03),
+    "posteriors.logistic.BIAS_PENALTY": (0.01, 0.1, 1.0),
+    "posteriors.prototypes.SHRINKAGE": (0.25, 0.5, 0.75),
+}
+DATASETS = {"cifar10": 3000, "imagenet100": 4000, "caltech101-cnn": 3000, "wordnet": 3000}  # rows drawn
+BITS = 8
+FOLDS = 3
+
+
+def main() -> None:
+    """Measure what has no record, and print all."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    from threadpoolctl import threadpool_limits
+
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    with threadpool_limits(1):
+        for dataset, n_rows in DATASETS.items():
+            known = record.setdefault(dataset, {})
+            for name in ["random state", "confusion", "order of cells", *CONSTANTS]:
+                if name not in known:
+                    known[name] = measure(name, *training_rows(dataset, n_rows))
+                    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    print(table(record))
+
+
+def training_rows(dataset: str, n_rows: int) -> tuple[Any, Any]:
+    """Some training rows, and their labels."""
+    from shorthash.data.datasets import default_protocol, read_dataset
+
+    data = read_dataset(dataset)
+    train = default_protocol(dataset).split(data.y, data.test).train
+    rows = np.random.default_rng(0).choice(train, n_rows, replace=False)
+    return data.X[rows], data.y[rows]
+
+
+def measure(name: str, X: Any, y: Any) -> dict[str, float]:
+    """Value -> mAP of one choice."""
+    if name == "confusion":
+        return confusion(X, y)
+    if name == "random state":
+        return {str(seed): score(X, y, random_state=seed) for seed in range(3)}
+    if name == "order of cells":
+        orders = [lookup(*each) for each in thirds(X, y, "auto")]
+        return {key: mean([order[key] for order in orders]) for key in ("Hamming", "relevance")}
+    module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
+    place = importlib.import_module(module)
+    own = getattr(place, constant)
+    scores = {}
+    for value in CONSTANTS[name]:
+        setattr(place, constant, value)
+        scores[str(value)] = score(X, y)
+    setattr(place, constant, own)
+    return scores
+
+
+def score(X: Any, y: Any, method: str = "auto", **settings: Any) -> float:
+    """The mAP of held-out thirds."""
+    from shorthash import evaluate
+
+    held_out = thirds(X, y, method, **settings)
+    return mean([evaluate(hasher.transform(X_out), y_out).map for hasher, X_out, y_out in held_out])
+
+
+def thirds(X: Any, y: Any, method: str, **settings: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """A hasher fitted without a third of the rows, that third and its labels, three times."""
+    from shorthash import make_hasher
+
+    fold = np.random.default_rng(1).permutation(len(X)) % FOLDS
+    for k in range(FOLDS):
+        hasher = make_hasher(method, BITS, **{"random_state": 0, **settings}).fit(X[fold != k], y[fold != k])
+        yield hasher, X[fold == k], y[fold == k]
+
+
+def mean(values: list[float]) -> float:
+    """The mean, rounded."""
+    return round(float(np.mean(values)), 4)
+
+
+def lookup(hasher: Any, X: Any, y: Any) -> dict[str, float]:
+    """The mAP with cells in the order of their Hamming distance, and of their relevance."""
+    from shorthash import evaluate, pack
+    from shorthash.evaluation import evaluate_cells
+
+    learner, codes = hasher[-1], hasher.transform(X)
+    cells = np.searchsorted(learner.cells_, pack(codes))
+    half = len(X) // 2  # a row must not find itself
+    by_distance = evaluate(codes[:half], y[:half], codes[half:], y[half:]).map
+    by_relevance = evaluate_cells(-learner.relevance(X[:half]), y[:half], cells[half:], y[half:]).map
+    return {"Hamming": by_distance, "relevance": by_relevance}
+
+
+def confusion(X: Any, y: Any) -> dict[str, float]:
+    """RSLH with annealed codewords, by the estimate of how often classes are confused."""
+    from shorthash.learners import codebook_starts
+    from shorthash.learners.rslh import steps
+
+    own = steps.expected_confusion
+
+    def in_sample(statistics: Any) -> Any:
+        centred = statistics.centred(statistics.mean())
+        b = centred.counts / centred.counts.sum()
+        joint = np.outer(b, b) + centred.sums.T @ codebook_starts.score_weights(centred)[0] / centred.counts.sum()
+        joint = np.maximum(joint, np.diag(b**2))
+        return joint / joint.sum()
+
+    def none(statistics: Any) -> Any:
+        return np.diag(statistics.counts / statistics.counts.sum())
+
+    scores = {}
+    for name, estimate in (("corrected", own), ("in-sample", in_sample), ("none", none)):
+        steps.expected_confusion = estimate
+        scores[name] = score(X, y, "rslh", init="annealed", boosting=None)
+    steps.expected_confusion = own
+    return scores
+
+
+def table(record: dict[str, dict[str, dict[str, float]]]) -> str:
+    """One row per choice and value; what is in use is bold."""
+    in_use = {"random state": "", "confusion": "corrected", "order of cells": "relevance"}
+    for name in CONSTANTS:
+        module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
+        in_use[name] = str(getattr(importlib.import_module(module), constant))
+    lines = [f"| choice | value | {' | '.join(record)} |", "|---|---:|" + "---:|" * len(record)]
+    for name, own in in_use.items():
+        for value in record[next(iter(record))][name]:
+            measured = (record[data].get(name, {}).get(value) for data in record)
+            scores = " | ".join("not run" if score is None else f"{score:.3f}" for score in measured)
+            lines.append(f"| {name} | {f'**{value}**' if value == own else value} | {scores} |")
+    return "\n".join(lines)
+
+
+def render() -> str:
+    """The record as a table."""
+    return table(json.loads(RECORD.read_text()))
+
+
+if __name__ == "__main__":
+    main()
