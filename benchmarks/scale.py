@@ -9,6 +9,7 @@ encode    codes of a stream written to Parquet, time over that of the two bare m
 evaluate  scores of queries against a database, by its histogram: seconds and memory
 eaph      fit of EAPH from a Parquet file with many classes: seconds [900] and peak memory [3 GiB]
 curves    rows/s against rows, anchors and bits; memory against rows
+growth    CPU seconds of a fit of EAPH against rows, classes and bits, and of encoding
 
 ``--part NAME`` runs one of them; sizes are options, so a small version is quick.
 """
@@ -46,6 +47,8 @@ SIZES = {
     "items": (100_000_000, "codes in the database"),
     "queries": (100_000, "queries"),
     "curve_rows": (200_000, "rows of a point of the curves"),
+    "growth_rows": (16_000, "rows of a point of the growth of EAPH"),
+    "growth_classes": (100, "their classes"),
 }
 
 
@@ -350,6 +353,41 @@ def eaph(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def growth(options: argparse.Namespace) -> dict[str, Any]:
+    """CPU seconds of EAPH, one size after the other."""
+    n, c = options.growth_rows, options.growth_classes
+    sizes = {
+        "rows": [{"growth_rows": rows} for rows in (n // 4, n // 2, n, 2 * n, 4 * n)],
+        "classes": [{"growth_classes": classes} for classes in (c // 10, c, 3 * c, 10 * c)],
+        "bits": [{"bits": bits} for bits in (4, 8, 12, 16)],
+    }
+    points = {
+        name: {str(*size.values()): in_child("growth_point", options, **size) for size in chosen}
+        for name, chosen in sizes.items()
+    }
+    return {**points, "growth_rows": n, "growth_classes": c, "growth_bits": options.bits}
+
+
+def growth_point(options: argparse.Namespace) -> dict[str, Any]:
+    """One fit of EAPH on rows in memory, and the encoding of a block."""
+    from shorthash import make_hasher
+
+    global CLASSES
+    CLASSES = options.growth_classes
+    X, y = make_rows(options.growth_rows, 0)
+    make_hasher("auto", 4, random_state=0).fit(X[:500], y[:500] % 5).transform(X[:10])  # compiles
+    start = time.process_time()
+    hasher = make_hasher("auto", options.bits, random_state=0).fit(X, y)
+    seconds = time.process_time() - start
+    block, _ = make_rows(20_000, 10**9)
+    start = time.process_time()
+    hasher.transform(block)
+    return {
+        "fit_seconds": round(seconds, 2),
+        "encode_microseconds_per_row": round((time.process_time() - start) / len(block) * 1e6, 2),
+    }
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "stream": stream,
     "dask": by_workers,
@@ -357,9 +395,10 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "evaluate": evaluation,
     "eaph": eaph,
     "curves": curves,
+    "growth": growth,
 }
 
 
 if __name__ == "__main__":
-    PARTS["point"] = point
+    PARTS |= {"point": point, "growth_point": growth_point}
     main()

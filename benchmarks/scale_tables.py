@@ -56,6 +56,21 @@ def render() -> str:
     return "\n\n".join([_measurements(record), _curves(record["curves"])])
 
 
+def render_growth() -> str:
+    """CPU seconds of EAPH by rows, classes and bits."""
+    growth = json.loads(RECORD.read_text())["growth"]
+    kept = f"{growth['growth_rows']:,} rows", f"{growth['growth_classes']} classes", f"{growth['growth_bits']} bits"
+    tables = []
+    for number, name in enumerate(("rows", "classes", "bits")):
+        points = growth[name]
+        others = ", ".join(text for place, text in enumerate(kept) if place != number)
+        head = [_row(f"{name} ({others})", *(f"{int(x):,}" for x in points)), "|---|" + "---:|" * len(points)]
+        fit = _row("fit, CPU seconds", *(f"{point['fit_seconds']:.1f}" for point in points.values()))
+        codes = [f"{point['encode_microseconds_per_row']:.1f}" for point in points.values()]
+        tables.append("\n".join([*head, fit, _row("encode, microseconds per row", *codes)]))
+    return "\n\n".join(tables)
+
+
 def render_arithmetic() -> str:
     """The time that 10^9 rows would take, computed from the record."""
     record = json.loads(RECORD.read_text())
