@@ -25,6 +25,7 @@ from shorthash.lab.tables import Cell, Column, ResultGrid, Table, mean_table, to
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 CONVENTION_BITS = 8
+AUTO_BITS = (4, 8, 12, 16)
 HEADLINES = {"map": "mAP", "map_at_k": "mAP@{k}", "map_at_radius": "mAP@H≤2", "pr_area": "PR area"}
 RERANKED = {
     "by_relevance": "cells in the order of `relevance`",
@@ -114,6 +115,33 @@ def _order_table(grid: ResultGrid, title: str) -> Table:
         here = {name: value for name, value in grid.values("mAP", title, bits).items() if name in there}
         rows.append((bits, *(", ".join(sorted(side, key=lambda n, s=side: -s[n])) for side in (there, here))))
     return Table((Column("bits"), Column("in print", text=True), Column("here", text=True)), tuple(rows))
+
+
+def auto() -> str:
+    """The recommended method beside all others: first by how much it leads or trails the best of them, then all."""
+    experiment = parts("auto")
+    grids = [(part, collect_grid(part, records())) for part in experiment]
+    columns = (Column("", text=True), Column("data", text=True), *(Column(f"{b} bits", text=True) for b in AUTO_BITS))
+    leads = [
+        (part.title, dataset, *(_lead(grid, dataset, bits) for bits in AUTO_BITS))
+        for part, grid in grids
+        for dataset in grid.datasets
+    ]
+    lines = [to_markdown(Table(columns, tuple(leads)))]
+    for part, grid in grids:
+        lines += [f"## {part.title}", ""]
+        for dataset in grid.datasets:
+            lines += [f"**{dataset}**", "", to_markdown(mean_table(grid, "mAP", dataset, digits=3))]
+    return "\n".join(lines)
+
+
+def _lead(grid: ResultGrid, dataset: str, bits: int) -> str:
+    """The score of auto, and its lead over the best other method."""
+    values = grid.values("mAP", dataset, bits)
+    if "auto" not in values or len(values) < 2:
+        return "not run"
+    best = max((name for name in values if name != "auto"), key=lambda name: values[name])
+    return f"{values['auto']:.3f} ({values['auto'] - values[best]:+.3f} `{best}`)"
 
 
 def eaph() -> str:
