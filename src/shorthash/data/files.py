@@ -369,9 +369,10 @@ def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
     arrow = require_extra("pyarrow", "tables", "Reading .parquet files")
     try:
         table = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
+        names = table.column_names  # may not be text
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
-    return {name: arrow_values(table.column(name)) for name in table.column_names}
+    return {name: arrow_values(table.column(name)) for name in names}
 
 
 def arrow_values(column: Any) -> NDArray[Any]:

@@ -151,17 +151,18 @@ def _read_parquet(path: Path) -> Contents:
     parquet = require_extra("pyarrow.parquet", "tables", "Importing from Parquet")
     try:
         table = parquet.read_table(path, page_checksum_verification=True)
-    except (arrow.ArrowException, OSError, MemoryError) as error:
+        names = table.column_names  # may not be text
+    except (arrow.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
         raise DataFileError(f"{path} is not a readable .parquet file; write it again.") from error
-    if "code" not in table.column_names:
-        raise DataFileError(f"{path} has the columns {', '.join(table.column_names)}, but none named code; rename one.")
+    if "code" not in names:
+        raise DataFileError(f"{path} has the columns {', '.join(names)}, but none named code; rename one.")
     with _damage_explained(path, ArithmeticError, arrow.ArrowException):
         codes = table.column("code").to_numpy()
         ids = np.arange(len(codes), dtype=np.int64)
-        if "id" in table.column_names:
+        if "id" in names:
             ids = np.array(table.column("id").to_pylist())
         vectors = None
-        if "vector" in table.column_names and len(codes):
+        if "vector" in names and len(codes):
             flat = table.column("vector").combine_chunks().flatten()
             vectors = flat.to_numpy(zero_copy_only=False).reshape(len(codes), -1)
         n_bits = (table.schema.metadata or {}).get(b"shorthash.n_bits")

@@ -38,8 +38,8 @@ def compact_posteriors(P: ArrayLike, n_bytes: int = 8) -> NDArray[np.uint8]:
     >>> rows = compact_posteriors([[0.1, 0.7, 0.2], [0.0, 0.0, 1.0]], 4)
     >>> rows.tolist()
     [[1, 213, 2, 114], [2, 255, 0, 0]]
-    >>> score_posteriors(rows, np.array([0.0, 1.0, 0.0])).round(2).tolist()
-    [0.7, 0.0]
+    >>> [f"{score:.2f}" for score in score_posteriors(rows, np.array([0.0, 1.0, 0.0]))]
+    ['0.70', '0.00']
     """
     posteriors = np.asarray(P)
     n, u = posteriors.shape

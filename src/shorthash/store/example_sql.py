@@ -62,7 +62,7 @@ def example_sql(
     >>> query.partition(", given")[0]
     'WITH masks(mask, distance) AS (VALUES (0,0),(1,1),(2,1),(4,1))'
     >>> example_sql(n_bits=3, radius=1, table="My Items", code_column="key")[0]
-    'CREATE INDEX IF NOT EXISTS "My Items_key" ON "My Items" (key, id);'
+    'CREATE INDEX IF NOT EXISTS "My Items_key" ON "My Items" ("key", id);'
     """
     n_bits = check_n_bits(n_bits, "example_sql")
     radius = min(check_count(radius, "radius", "example_sql", low=0), n_bits)
