@@ -14,7 +14,7 @@ from pathlib import Path
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = [f"tests/{room}" for room in ("codes", "evaluation", "index", "kernels", "learners", "scale")]
+FOLDERS = [f"tests/{room}" for room in ("codes", "evaluation", "index", "kernels", "learners", "retrieval", "scale")]
 CORE_TYPES = {"native": [], "Haswell": ["AVX2", "FMA3"], "Sandybridge": ["AVX"], "Nehalem": ["SSE42"]}
 THREADS = {"native": (2,)}  # 1 and 2 for the others; make test runs native with 1 thread
 
