@@ -232,6 +232,19 @@ def test_items_are_numbered_on_and_numbers_are_not_given_again(make):
 
 
 @every_index
+def test_upsert_is_remove_and_add_in_one_step(make):
+    index = make(4).add([1, 2, 3], ids=[10, 20, 30])
+    with pytest.raises(InvalidInput):
+        index.upsert([5, 6], ids=[20, 20])
+    assert index.ids.tolist() == [10, 20, 30]  # all or none
+    index.upsert([5, 6], ids=[20, 40])
+    slow = make(4).add([1, 2, 3], ids=[10, 20, 30]).remove([20]).add([5, 6], ids=[20, 40])
+    assert sorted(zip(index.ids.tolist(), index.codes.tolist(), strict=True)) == [(10, 1), (20, 5), (30, 3), (40, 6)]
+    assert index.search([5], k=4).ids.tolist() == slow.search([5], k=4).ids.tolist()
+    assert make(4).upsert([7], ids=[1]).ids.tolist() == [1]
+
+
+@every_index
 def test_update_changes_the_code_and_makes_the_item_the_newest(make):
     index = make(4).add(packed([1, 2, 3]), ids=["a", "b", "c"]).update(["a"], packed([15]))
     assert index.ids.tolist() == ["b", "c", "a"]

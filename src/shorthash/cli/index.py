@@ -171,21 +171,13 @@ def upsert(
       shorthash index upsert codes.csv --index items.index
       shorthash index upsert items.csv --model items.model --id sku --index sqlite:///items.db
     """
-    import numpy as np
-
     columns = _columns(index, id_column, label, feature_columns)
     with _open(index, collection, change=True) as items:
         before = len(items)
         codes, given = _read_items(rows, model, bits, ids, vectors, columns, items.n_bits)
         if given["ids"] is None:
             raise typer.BadParameter("replacing needs ids; give them by --ids, or by the column --id of a table")
-        if _is_database(index):
-            items.upsert(codes, **given)
-        else:
-            known = np.intersect1d(given["ids"], items.ids)
-            if len(known):
-                items.remove(known)
-            items.add(codes, **given)
+        items.upsert(codes, **given)
         n_new = len(items) - before
         data = _facts(index, items, n_added=n_new, n_replaced=len(codes) - n_new)
     output.show(data, as_json=as_json)

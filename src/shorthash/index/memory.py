@@ -83,6 +83,29 @@ class MemoryIndex(HammingIndex):
             self._write(NONE, packed, given, rows)
         return self
 
+    def upsert(self, codes: ArrayLike, ids: ArrayLike, *, vectors: ArrayLike | None = None) -> Self:
+        """Add items, and replace those whose ids are in the index, all or none.
+
+        Parameters
+        ----------
+        codes, vectors : as for ``add``
+        ids : (n,) integers or strings
+        """
+        owner = type(self).__name__
+        packed = as_packed(codes, self.n_bits)
+        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{owner}.upsert")
+        given = self._ids_for(packed, ids)
+        if not len(packed):
+            return self
+        with self._writing:
+            self._check_vectors(rows)
+            found = NONE
+            if len(self):
+                check_same_kind(given, self._id_kind, owner)
+                found = self._find(given)
+            self._write(found[found >= 0], packed, given, rows)
+        return self
+
     def update(self, ids: ArrayLike, codes: ArrayLike, *, vectors: ArrayLike | None = None) -> Self:
         """Give items new codes, all or none; in insertion order they become the newest.
 
