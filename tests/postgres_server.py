@@ -78,7 +78,10 @@ def _may_run(program, who):
 
 def _stop(server):
     server.send_signal(subprocess.signal.SIGINT)
-    server.wait()
+    try:
+        server.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        server.kill()
 
 
 def _answers(url):

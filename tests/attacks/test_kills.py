@@ -105,6 +105,8 @@ def keep_adding(url, stop, acknowledged):
             with contextlib.suppress(Exception):
                 store.close()
             store = None
+    if store is not None:
+        store.close()
 
 
 def postmaster(url):
@@ -177,6 +179,6 @@ def test_postgresql_killed_under_a_writer(database, kind):
     tell(f"PostgreSQL {kind}", BATCH * len(acknowledged), max(0, -extra), n % BATCH)
     assert extra in (0, BATCH)  # a batch that was being retried when the test ended
     for process in started:
-        process.terminate()
+        process.send_signal(signal.SIGINT)  # SIGTERM would wait for every client
         with contextlib.suppress(ChildProcessError):
-            process.wait()
+            process.wait(timeout=30)
