@@ -40,6 +40,11 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(line)
 
 
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores: many tests wait for processes that they start."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
+
+
 def pytest_generate_tests(metafunc):
     """Tests that take ``seed`` run with 0; SHORTHASH_SEEDS=20 runs them with 0 to 19."""
     if "seed" in metafunc.fixturenames:

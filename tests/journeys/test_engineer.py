@@ -1,28 +1,17 @@
-"""An engineer with a table of embeddings: from a CSV file to codes in their own database, by commands of the guide.
-
-The installed command is run where there is one (``SHORTHASH_COMMAND``, for instance of a wheel in an environment of its
-own), else the package of this checkout.
-"""
+"""An engineer with a table of embeddings: from a CSV file to codes in their own database, by commands of the guide."""
 
 import csv
-import os
-import shlex
 import sqlite3
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.slow  # ten commands, each a process of its own
-
-COMMAND = shlex.split(os.environ.get("SHORTHASH_COMMAND", f"{sys.executable} -m shorthash"))
 COLUMNS = "--id sku --features 'emb_*'"
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    """A function that runs a command line in a folder with items.csv and new.csv, and fails where it fails."""
+def shell(tmp_path_factory, shell_in):
+    """Command lines in a folder with items.csv and new.csv, a model and the codes of items.csv."""
     folder = tmp_path_factory.mktemp("engineer")
     rng = np.random.default_rng(0)
     kinds = np.arange(240) % 4
@@ -35,20 +24,13 @@ def shell(tmp_path_factory):
                 kind = "" if i % 10 == 9 else ["cup", "hat", "pen", "toy"][kinds[i]]  # some labels are missing
                 writer.writerow([f"s{i}", kind, 1.5 * i, *X[i].round(4)])
 
-    def run(line):
-        done = subprocess.run(
-            [*COMMAND, *shlex.split(line)], cwd=folder, capture_output=True, text=True, check=False, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run.folder = folder
-    return run
+    shell = shell_in(folder)
+    shell(f"fit items.csv {COLUMNS} --label kind --bits 6 --set drop_unlabelled=true -o items.model")
+    shell(f"encode items.model items.csv {COLUMNS} -o codes.csv")
+    return shell
 
 
 def test_the_whole_way(shell):
-    shell(f"fit items.csv {COLUMNS} --label kind --bits 6 --set drop_unlabelled=true -o items.model")
-    shell(f"encode items.model items.csv {COLUMNS} -o codes.csv")
     shell(f"search items.model codes.csv new.csv --database-codes {COLUMNS} -k 3 -o found.csv")
     with (shell.folder / "found.csv").open() as file:
         found = list(csv.DictReader(file))

@@ -1,6 +1,5 @@
 """Runs: what a record holds, by task; and that a campaign survives whatever stops it."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -215,32 +214,12 @@ def outcomes(folder):
 
 
 def test_a_campaign_that_is_killed_continues_where_it_stopped(many, tmp_path):
-    """kill -9 in the middle; nothing is done again, and the outcome is that of a campaign never stopped."""
+    """kill -9 in the middle: workers end; nothing is done again; the outcome is that of a campaign never stopped."""
     folder = tmp_path / "results"
     command = [sys.executable, "-m", "shorthash", "bench", "run", str(many), "--results", str(folder), "-w", "1"]
     process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE)
     try:
         wait_for(lambda: len(read_records(folder)) >= 3 or process.poll() is not None)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    before = read_records(folder)
-    assert 3 <= len(before) < 28
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True, timeout=120)
-    counts = json.loads(again.stdout)
-    assert (counts["planned"], counts["stored"], counts["done"]) == (28, len(before), 28 - len(before))
-    after = read_records(folder)
-    assert {name: after[name] for name in before} == before
-    assert outcomes(folder) == done_at_once(many, tmp_path / "other" / "results")
-    assert [path.name for path in folder.iterdir()] == ["many.jsonl.gz"]
-
-
-def test_workers_end_with_the_process_that_started_them(many, tmp_path):
-    folder = tmp_path / "results"
-    command = [sys.executable, "-m", "shorthash", "bench", "run", str(many), "--results", str(folder), "-w", "1"]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE)
-    try:
-        wait_for(lambda: len(read_records(folder)) >= 1)
         process.kill()
         process.wait()
         wait_for(lambda: not alive(process.pid), seconds=20)
@@ -248,6 +227,14 @@ def test_workers_end_with_the_process_that_started_them(many, tmp_path):
         if alive(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+    before = read_records(folder)
+    assert 3 <= len(before) < 28
+    counts = run_experiments([read_experiment(many)], folder)
+    assert (counts.planned, counts.stored, counts.done) == (28, len(before), 28 - len(before))
+    after = read_records(folder)
+    assert {name: after[name] for name in before} == before
+    assert outcomes(folder) == done_at_once(many, tmp_path / "other" / "results")
+    assert [path.name for path in folder.iterdir()] == ["many.jsonl.gz"]
 
 
 def alive(group):

@@ -95,7 +95,8 @@ def fitting(hasher, n_features, n_classes):
 
 
 # scikit-learn's checks come with as few as two features and two classes (and one feature, where an error may be raised)
-CHECKED = [fitting(estimator, 2, 2) for estimator in ESTIMATORS]
+FIRST = {type(e): e for e in reversed(ESTIMATORS)}  # one hasher of every class
+CHECKED = [fitting(estimator, 2, 2) for estimator in FIRST.values()]
 
 
 # a published number of iterations may leave codes unsettled, which is said, and no breach of contract
@@ -158,7 +159,7 @@ def test_pickling_keeps_the_codes(fitted, blobs):
 def test_any_length(hasher, blobs):
     X, y = blobs
     longest = hasher.max_bits(n_features=12, n_classes=5)
-    for n_bits in (1, 3, 8, 13, 64):
+    for n_bits in (1, 8, 13, 64):
         if n_bits > longest:
             sentence = rf"at most {longest} bits .*: .*\. Got n_bits={n_bits} instead; \w+"
             with pytest.raises(InvalidInput, match=sentence):
@@ -234,7 +235,6 @@ def test_saving_keeps_the_codes(fitted, blobs, tmp_path):
     assert loaded.get_params().keys() == fitted.get_params().keys()
 
 
-FIRST = {type(e): e for e in reversed(ESTIMATORS)}  # one hasher of every class
 QUICK = {"EAPH": {"posterior": LogisticRegression(), "n_starts": 1, "n_iter": 2}}  # settings for many rows
 
 

@@ -126,7 +126,7 @@ def test_reading_while_another_thread_replaces(tmp_path):
         writer.join()
 
 
-FAULTS = int(os.environ.get("SHORTHASH_FAULTS", "5"))
+FAULTS = int(os.environ.get("SHORTHASH_FAULTS", "2"))
 kills = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 KILLER = """

@@ -15,7 +15,7 @@ from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, Persistence
 from shorthash.store import SQLiteStore
 
 SCRIPT = Path(__file__).with_name("killing.py")
-ATTEMPTS = os.environ.get("SHORTHASH_FAULTS", "5")
+ATTEMPTS = os.environ.get("SHORTHASH_FAULTS", "2")
 
 
 def packed(codes):

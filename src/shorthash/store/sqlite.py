@@ -44,7 +44,6 @@ CALL = re.compile(r"(\w+)\s*\(")
 CATALOGUE_TABLES = ("shorthash_collections", "shorthash_versions", "shorthash_batches")
 ALL_BITS = (1 << 64) - 1
 OPENING: dict[str, Any] = {
-    "timeout": BUSY_SECONDS,
     "isolation_level": None,
     "check_same_thread": False,
     "cached_statements": 256,
@@ -154,15 +153,15 @@ class SQLiteConnection(Connection):
 
     def _open(self) -> sqlite3.Connection:
         if not self.readonly:
-            return self._prepared(sqlite3.connect(self.path, **OPENING), SETTINGS)
+            return self._prepared(sqlite3.connect(self.path, timeout=BUSY_SECONDS, **OPENING), SETTINGS)
         place = Path(self.path).resolve().as_uri()
         try:
-            return self._prepared(sqlite3.connect(f"{place}?mode=ro", uri=True, **OPENING))
+            return self._prepared(sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=BUSY_SECONDS, **OPENING))
         except sqlite3.OperationalError:
             if self.file_state()[2:]:  # what another process has written is in its log, which cannot be read
                 raise
             self.immutable = True  # no process writes, and the folder cannot be written to: read the file as it is
-            return self._prepared(sqlite3.connect(f"{place}?immutable=1", uri=True, **OPENING))
+            return self._prepared(sqlite3.connect(f"{place}?immutable=1", uri=True, timeout=BUSY_SECONDS, **OPENING))
 
     @staticmethod
     def _prepared(connection: sqlite3.Connection, settings: Sequence[str] = ()) -> sqlite3.Connection:
