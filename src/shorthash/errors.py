@@ -40,7 +40,16 @@ class DataFileError(ShorthashError, ValueError):
 
 
 class UnreadableImage(DataFileError):
-    """An image cannot be decoded, or is larger than allowed."""
+    """An image cannot be decoded, or is larger than allowed.
+
+    Attributes
+    ----------
+    kind : why, in a word or two: "damaged", "empty", "too large", "not an image", ...
+    """
+
+    def __init__(self, message: str = "", kind: str = "unreadable") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class PersistenceError(ShorthashError, ValueError):

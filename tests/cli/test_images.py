@@ -41,7 +41,8 @@ def test_fit_output(fitted, answers, made):
     shown = re.sub(r"(mAP|seconds) +[\d.]+", r"\1 N", squeezed(answer.out))
     assert shown.splitlines() == [
         f"model {path}",
-        "images 18 of 19, 1 unreadable",
+        "images 18 of 19",
+        "skipped 1 file (damaged 1)",
         "items 18",
         "classes 3",
         "bits 4",
@@ -65,6 +66,33 @@ def test_fit_without_labels(run, made, tmp_path):
     assert (data["method"], data["n_items"], data["evaluation"]) == ("auto", 6, None)
     assert "no labels" in data["reason"]
     assert answer.err == ""
+
+
+def test_albums_and_other_files(run, tmp_path):
+    folder = tmp_path / "photos"
+    for year in (2023, 2024):
+        (folder / str(year)).mkdir(parents=True)
+        for seed in range(year % 2, 40, 2):
+            (folder / str(year) / f"{seed}.png").write_bytes(encoded(picture("rings", seed)))
+    for name in ("a.nef", "b.nef", "c.nef", "d.cr2", "clip.mov"):
+        (folder / name).write_bytes(b"x")
+    fit = ["images", "fit", folder, "--bits", 2, "--cache", tmp_path / "cache", "--workers", 0]
+    answer = run(*fit, "-o", tmp_path / "m")
+    assert answer.status == 0
+    assert "skipped 5 files (RAW 4, video 1)" in squeezed(answer.out)
+    assert "the folders are no classes" in answer.out
+    warning, raw, video = answer.err.splitlines()
+    assert warning.startswith("warning: The folders look like albums, not classes:")
+    assert "--labels-from folder" in warning
+    assert raw == "skipped: RAW: a.nef, b.nef, c.nef and 1 more; export them as JPEG"
+    assert video == "skipped: video: clip.mov"
+    answer = run("images", "add", tmp_path / "m", folder, "--no-cache", "--json")  # albums stay albums
+    assert set(json.loads(answer.out)["skipped"]) == {"RAW", "video"}
+    data = json.loads(run(*fit, "-o", tmp_path / "n", "--labels-from", "folder", "--json").out)
+    assert (data["n_classes"], data["warning"][:30]) == (2, "The labels say little about th")
+    answer = run(*fit, "-o", tmp_path / "o", "--no-labels", "--json")
+    assert json.loads(answer.out)["n_labelled"] == 0
+    assert "warning:" not in answer.err
 
 
 def test_search_by_id_and_by_image(run, fitted, tmp_path):
@@ -93,10 +121,8 @@ def test_add_and_remove(run, fitted, made, tmp_path):
     again = made / "photos" / "rings" / "0.png"
     answer = run("images", "add", path, tmp_path / "more", again, "--no-cache")
     assert (answer.status, answer.err) == (0, "")
-    assert (
-        answer.out
-        == f"model       {path}\nadded       2 (ids 18 to 19)\nduplicates  1\nfailed      0\nitems       20\n"
-    )
+    shown = f"model    {path}\nadded    2 (ids 18 to 19)\nskipped  1 file (duplicate 1)\nitems    20\n"
+    assert answer.out == shown
     with Collection(path, readonly=True) as collection:
         assert collection.labels_of([18, 19]) == ["checks", "rings"]
     assert run("images", "remove", path, 18, 19).out == f"model    {path}\nremoved  2\nitems    18\n"
@@ -141,6 +167,11 @@ def test_info_of_a_collection(run, fitted, command):
         (["add", "model", "x.jpg"], "There is no file or folder x.jpg"),
         (["add", "model", "x.jpg", "--label", "a", "--labels", "b"], "give --label or --labels, not both"),
         (["remove", "model", "3"], "is not a collection of shorthash"),
+        (["fit", ".", "-o", "new", "--labels-from", "exif"], "'exif' is not one of folder, csv, none"),
+        (["fit", ".", "-o", "new", "--labels-from", "csv"], "name the CSV file with --labels"),
+        (["fit", ".", "-o", "new", "--no-labels", "--labels", "b"], "give it or --labels, not both"),
+        (["fit", ".", "-o", "new", "--no-labels", "--labels-from", "folder"], "give --labels-from or --no-labels"),
+        (["add", "model", ".", "--label", "a", "--no-labels"], "give it or --label, not both"),
         (["fit", ".", "-o", "new", "--cache", "c", "--no-cache"], "give --cache or --no-cache, not both"),
     ],
 )

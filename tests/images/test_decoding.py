@@ -3,6 +3,7 @@
 import contextlib
 import io
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -14,7 +15,7 @@ from PIL import Image
 
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.decoding import content_hash, decode, to_jpeg
-from shorthash.images.fitting import image_files
+from shorthash.images.files import image_files
 
 GOOD = encoded(picture("rings", 0), "JPEG")
 
@@ -151,3 +152,30 @@ def test_image_files(tmp_path):
 
 def test_content_hash_is_of_the_bytes():
     assert content_hash(GOOD) == content_hash(bytes(GOOD)) != content_hash(GOOD + b"\0")
+
+
+@pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
+def test_photographs_of_phones(kind):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.register_heif_opener()
+    image = picture("rings", 5)
+    again = np.asarray(decode(encoded(image, kind, quality=95)), dtype=int)
+    assert np.abs(again - np.asarray(image, dtype=int)).mean() < 8
+    with pytest.raises(UnreadableImage, match="pixels, and at most 100") as refused:
+        decode(encoded(image, kind), max_pixels=100)
+    assert refused.value.kind == "too large"
+    with pytest.raises(UnreadableImage) as refused:
+        decode(encoded(image, kind)[:400])
+    assert refused.value.kind in ("damaged", "not an image")
+
+
+def test_heic_without_its_decoder(monkeypatch):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.register_heif_opener()
+    octets = encoded(picture("rings", 5), "HEIF")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(UnreadableImage, match="HEIC image, and pillow-heif is not installed") as refused:
+        decode(octets)
+    assert refused.value.kind == "HEIC"
+    with pytest.raises(UnreadableImage, match="it is not an image"):  # a video has the same container
+        decode(b"\0\0\0\x14ftypqt  \0\0\0\0qt  " + bytes(100))

@@ -10,7 +10,7 @@ from pictures import CLASSES, encoded, picture, write_folder
 from shorthash.errors import DataFileError
 from shorthash.images.decoding import extract
 from shorthash.images.features import CallableFeatures, FeatureCache, GistFeatures, default_cache
-from shorthash.images.fitting import image_files
+from shorthash.images.files import image_files
 
 
 def flat(batches):

@@ -9,7 +9,8 @@ from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.images import Collection, fit_images
-from shorthash.images.fitting import held_out, labels_by_table
+from shorthash.images.files import labels_by_table
+from shorthash.images.fitting import _doubt, held_out
 
 
 def test_a_folder_of_classes(fitted):
@@ -40,6 +41,62 @@ def test_without_labels_codes_are_learned_from_neighbours(tmp_path):
     with pytest.raises(InvalidInput, match="needs labels, and there are none"):
         fit_images(folder, tmp_path / "m2", n_bits=3, features=SMALL, method="rslh")
     assert not (tmp_path / "m2").exists()
+
+
+@pytest.fixture(scope="module")
+def albums(tmp_path_factory):
+    """Two folders that hold the same kinds of pictures."""
+    folder = tmp_path_factory.mktemp("albums")
+    for year in (2023, 2024):
+        (folder / str(year)).mkdir()
+        for kind in CLASSES:
+            for seed in range(year % 2, 20, 2):
+                (folder / str(year) / f"{kind}{seed}.png").write_bytes(encoded(picture(kind, seed)))
+    return folder
+
+
+def test_albums_are_no_classes(tmp_path, albums, photos):
+    with pytest.warns(UserWarning, match=r"look like albums, not classes: .*Codes were learned without labels"):
+        report = fit_images(albums, tmp_path / "m", n_bits=3, features=SMALL)
+    assert report.doubt.startswith("The folders look like albums")
+    assert "no classes" in report.reason
+    assert (report.n_labelled, report.facts["evaluation"], report.facts["n_classes"]) == (0, None, 0)
+    with Collection(tmp_path / "m", readonly=True) as collection:
+        found = collection.search(image=encoded(picture("rings", 90)), k=5).names
+        assert sum("rings" in name for name in found) >= 4
+
+
+def test_requested_labels_are_used_whatever_they_are(tmp_path, albums):
+    with pytest.warns(UserWarning, match=r"labels say little about the images: .*--no-labels"):
+        report = fit_images(albums, tmp_path / "m", n_bits=3, features=SMALL, labels_from="folder")
+    assert (report.n_labelled, report.facts["n_classes"]) == (60, 2)
+    report = fit_images(albums, tmp_path / "lsh", n_bits=3, features=SMALL, method="lsh")  # uses no labels: no warning
+    assert (report.n_labelled, report.doubt) == (60, "")
+
+
+def test_one_bucket_for_nearly_all_is_in_doubt():
+    measured = {"map": 0.99, "chance": 0.9, "error": 0.0, "largest_bucket": 0.95, "n_queries": 50}
+    assert "one bucket holds 95% of the images" in _doubt(measured, "drop")
+    assert _doubt({**measured, "largest_bucket": 0.5}, "drop") == ""
+    assert _doubt({**measured, "n_queries": 4}, "drop") == ""
+
+
+def test_labels_may_be_left_out(tmp_path, photos):
+    report = fit_images(photos, tmp_path / "m", n_bits=3, features=SMALL, labels_from="none")
+    assert (report.n_labelled, report.facts["evaluation"], report.doubt) == (0, None, "")
+    assert "no labels" in report.reason
+
+
+def test_where_labels_come_from_must_fit(tmp_path, photos):
+    for given, says in [
+        ({"labels_from": "exif"}, "must be one of 'folder', 'csv', 'none'"),
+        ({"labels_from": "csv"}, "need that file"),
+        ({"labels_from": "none", "labels": "x.csv"}, "Labels come from one place"),
+    ]:
+        with pytest.raises(InvalidInput, match=says):
+            fit_images(photos, tmp_path / "m", features=SMALL, **given)
+    with pytest.raises(DataFileError, match="no class folders"):
+        fit_images(photos / "rings", tmp_path / "m", features=SMALL, labels_from="folder")
 
 
 def test_labels_from_a_table_may_be_several(tmp_path, photos):
@@ -84,6 +141,9 @@ def test_folders_without_readable_images_are_refused(tmp_path):
     with pytest.raises(DataFileError, match="There is no folder"):
         fit_images(tmp_path / "none", tmp_path / "m")
     with pytest.raises(DataFileError, match="holds no images"):
+        fit_images(tmp_path, tmp_path / "m")
+    (tmp_path / "shoot.nef").write_bytes(b"II*")
+    with pytest.raises(DataFileError, match=r"its 1 files were skipped \(RAW 1\)"):
         fit_images(tmp_path, tmp_path / "m")
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "bad.jpg").write_bytes(b"nonsense")

@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from shorthash.images import AddReport, Collection, FitReport
 
 NAMED = 20  # unreadable images that are listed
+EXAMPLES = 3  # files of a kind that are named
 CORES = os.cpu_count() or 1
 TOKEN = "SHORTHASH_TOKEN"
 SHORT_TOKEN = 16  # characters; fewer can be guessed
 
 CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
 LabelTable = Annotated[Path | None, option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
+LabelsFrom = Annotated[
+    str | None,
+    option("--labels-from", "PLACE", "folder, csv (with --labels) or none.", "--labels; else folders, unless albums"),
+]
+NoLabels = Annotated[bool, flag("--no-labels", "Do without labels, as --labels-from none.")]
 Workers = Annotated[int, option("--workers", "N", "Processes that decode images; 0: none.", "one per core")]
 Cache = Annotated[Path | None, option("--cache", "FILE", "File to cache features in.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, flag("--no-cache", "Do not cache features.")]
@@ -37,15 +43,14 @@ images = group("images", __doc__)
 
 @images.command()
 def fit(
-    folder: Annotated[Path, argument("DIR", "Folder of images; its subfolders are the classes.")],
+    folder: Annotated[Path, argument("DIR", "Folder of images; its subfolders may be the classes.")],
     model: Annotated[Path, option("--output -o", "MODEL", "Folder to write; it must be new or empty.")],
     bits: Bits = 8,
     features: Annotated[str, option("--features", "NAME", "gist, cnn, or an .onnx file.")] = "gist",
     labels: LabelTable = None,
-    method: Annotated[
-        str | None,
-        option("--method", "NAME", "Method; see shorthash methods.", "auto; pcaitq without labels"),
-    ] = None,
+    labels_from: LabelsFrom = None,
+    no_labels: NoLabels = False,
+    method: Annotated[str | None, option("--method", "NAME", "Method; see shorthash methods.", "auto")] = None,
     settings: Settings = None,
     hold_out: Annotated[float, option("--hold-out", "SHARE", "Share of images held out to measure mAP.")] = 0.2,
     seed: Seed = 0,
@@ -56,13 +61,16 @@ def fit(
 ) -> None:
     """Learn codes of images and make a collection of them.
 
-    Labels are the names of the subfolders, or come from --labels; without labels, an unsupervised method is used. The
-    mAP is measured with held-out images as queries; the saved model is then fitted on all images. Images that cannot be
-    read are skipped and listed. Features are cached by content, so that a second or an interrupted run is fast.
+    Labels are the names of the subfolders, or come from --labels; without labels, images that look alike get codes that
+    are alike. The mAP is measured with held-out images as queries; the saved model is then fitted on all images. If it
+    is no better than chance, the subfolders are taken for albums and codes are learned without labels; --labels-from
+    folder prevents that. Files that cannot be read are skipped, counted by kind and listed. Features are cached by
+    content, so that a second or an interrupted run is fast.
 
     \b
     Examples:
       shorthash images fit photos/ -o photos.model
+      shorthash images fit photos/ -o photos.model --no-labels
       shorthash images fit photos/ -o photos.model --bits 10 --features cnn
     """
     from shorthash.images import fit_images
@@ -74,6 +82,7 @@ def fit(
             n_bits=bits,
             features=features,
             labels=labels,
+            labels_from=_labels_from(labels_from, no_labels, labels),
             method=method,
             settings=parse_settings(settings),
             hold_out=hold_out,
@@ -83,7 +92,27 @@ def fit(
             progress=step,
         )
     _show_fit(report, as_json)
-    _name_failures(report.added.failed)
+    _name_skipped(report.added)
+
+
+def _labels_from(labels_from: str | None, no_labels: bool, table: Path | None, label: str | None = None) -> str | None:
+    """Where labels come from, as ``named_images`` takes it."""
+    from shorthash.images.files import LABELS_FROM
+
+    hint = "--no-labels" if no_labels else "--labels-from"
+    if no_labels and labels_from not in (None, "none"):
+        raise typer.BadParameter("give --labels-from or --no-labels, not both", param_hint=hint)
+    place = "none" if no_labels else labels_from
+    if place is None:
+        return None
+    if place not in LABELS_FROM:
+        raise typer.BadParameter(f"{place!r} is not one of {', '.join(LABELS_FROM)}", param_hint=hint)
+    if place == "csv" and table is None:
+        raise typer.BadParameter("name the CSV file with --labels", param_hint=hint)
+    if (place != "csv" and table is not None) or label is not None:
+        given = "--labels" if label is None else "--label"
+        raise typer.BadParameter(f"give it or {given}, not both", param_hint=hint)
+    return place
 
 
 def _show_fit(report: FitReport, as_json: bool) -> None:
@@ -92,16 +121,17 @@ def _show_fit(report: FitReport, as_json: bool) -> None:
         "model": str(report.path),
         **{key: value for key, value in report.facts.items() if key != "name"},
         "reason": report.reason,
+        "warning": report.doubt,
         "n_images": report.n_images,
         "n_labelled": report.n_labelled,
         **_left_out(added),
         "unmatched_labels": report.unmatched,
         "seconds": report.seconds,
     }
-    left_out = [(len(added.duplicates), "duplicates"), (len(added.failed), "unreadable")]
     facts = {
         "model": str(report.path),
-        "images": f"{len(added.added)} of {report.n_images}" + "".join(f", {n} {why}" for n, why in left_out if n),
+        "images": f"{len(added.added)} of {report.n_images}",
+        **_skipped_fact(added),
         **_collection_facts(report.facts),
     }
     if report.reason:
@@ -187,6 +217,8 @@ def add(
     paths: Annotated[list[Path], argument("PATH", "Images, and folders of images.")],
     label: Annotated[str | None, option("--label", "NAME", "Label of all these images.")] = None,
     labels: LabelTable = None,
+    labels_from: LabelsFrom = None,
+    no_labels: NoLabels = False,
     workers: Workers = CORES,
     cache: Cache = None,
     no_cache: NoCache = False,
@@ -195,7 +227,8 @@ def add(
     """Add images; the model is not changed.
 
     Images whose content is already in the collection are skipped. Labels come from --label, --labels, or the names of
-    subfolders. The exit status is 1 if an image could not be read; all others are added.
+    subfolders; a collection without labels gets none from subfolders. The exit status is 1 if an image could not be
+    read; all others are added.
 
     \b
     Examples:
@@ -203,28 +236,33 @@ def add(
       shorthash images add photos.model cat.jpg --label cats
     """
     from shorthash.images import Collection
-    from shorthash.images.fitting import named_images
+    from shorthash.images.files import named_images
 
     if label is not None and labels is not None:
         raise typer.BadParameter("give --label or --labels, not both", param_hint="--label")
-    sources, source_labels, _ = named_images(paths, label, labels)
+    place = _labels_from(labels_from, no_labels, labels, label)
+    found = named_images(paths, label, labels, place)
     with Collection(model) as collection, output.progress() as step:
         cache_file = _cache_file(cache, no_cache)
+        if place is None and label is None and labels is None and len(collection) and not collection.classes:
+            found.labels = [None] * len(found.sources)
         report = collection.add_images(
-            sources, labels=source_labels, cache=cache_file, n_workers=workers, progress=step
+            found.sources, labels=found.labels, cache=cache_file, n_workers=workers, progress=step
         )
         n_items = len(collection)
+    for kind, names in found.skipped.items():
+        report.skipped.setdefault(kind, []).extend(names)
     data = {
         "model": str(model),
         "added": [{"id": item, "name": name} for item, name in zip(report.added, report.names, strict=True)],
         **_left_out(report),
         "n_items": n_items,
     }
-    facts = output.facts_of(data)
+    facts = output.facts_of({"model": str(model), "added": report.added})
     if report.added:
         facts["added"] += f" (ids {report.added[0]} to {report.added[-1]})"
-    output.show(data, facts, as_json=as_json)
-    _name_failures(report.failed)
+    output.show(data, {**facts, **_skipped_fact(report), "items": str(n_items)}, as_json=as_json)
+    _name_skipped(report)
     if report.failed:
         raise typer.Exit(1)
 
@@ -277,12 +315,30 @@ def _cache_file(cache: Path | None, no_cache: bool) -> Path | None:
     return None if no_cache else cache or default_cache()
 
 
-def _name_failures(failed: list[tuple[str, str]]) -> None:
-    """List the images that could not be read, on standard error."""
-    for name, reason in failed[:NAMED]:
+def _skipped_fact(report: AddReport) -> dict[str, str]:
+    """Files that were not added, counted by kind."""
+    from shorthash.images.files import count_kinds
+
+    kinds = {**report.skipped, "duplicate": [name for name, _ in report.duplicates]}
+    counted = {kind: names for kind, names in kinds.items() if names}
+    n_files = sum(map(len, counted.values()))
+    files = "file" if n_files == 1 else "files"
+    return {"skipped": f"{n_files} {files} ({count_kinds(counted)})"} if n_files else {}
+
+
+def _name_skipped(report: AddReport) -> None:
+    """Name the files that were not read, on standard error: images with the reason, other files by kind."""
+    for name, reason in report.failed[:NAMED]:
         output.complain("skipped", f"{name}: {reason}")
-    if len(failed) > NAMED:
-        output.complain("skipped", f"{len(failed) - NAMED} more; --json lists all")
+    if len(report.failed) > NAMED:
+        output.complain("skipped", f"{len(report.failed) - NAMED} more images; --json lists all")
+    failed = {name for name, _ in report.failed}
+    for kind, names in report.skipped.items():
+        others = [name for name in names if name not in failed]
+        if others:
+            more = f" and {len(others) - EXAMPLES} more" if len(others) > EXAMPLES else ""
+            advice = {"RAW": "; export them as JPEG", "other format": "; convert them to JPEG"}.get(kind, "")
+            output.complain("skipped", f"{kind}: {', '.join(others[:EXAMPLES])}{more}{advice}")
 
 
 def _left_out(report: AddReport) -> dict[str, Any]:
@@ -290,6 +346,7 @@ def _left_out(report: AddReport) -> dict[str, Any]:
     return {
         "duplicates": [{"name": name, "id": item} for name, item in report.duplicates],
         "failed": [{"name": name, "reason": reason} for name, reason in report.failed],
+        "skipped": report.skipped,
     }
 
 

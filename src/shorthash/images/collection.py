@@ -19,6 +19,7 @@ from shorthash.codes import as_packed
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
 from shorthash.images.decoding import MAX_PIXELS, Extracted, Source, extract
 from shorthash.images.features import ImageFeatures, make_features
+from shorthash.images.files import as_text
 from shorthash.images.reading import Reader
 from shorthash.images.results import AddReport, Label
 from shorthash.images.storage import (
@@ -306,6 +307,7 @@ class Collection(Reader):
             for image, label in zip(batch, labels, strict=True):
                 if image.row is None:
                     report.failed.append((image.name, image.error))
+                    report.skipped.setdefault(image.kind, []).append(as_text(image.name))
                 elif image.content in holders:
                     report.duplicates.append((image.name, holders[image.content]))
                 else:

@@ -23,14 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._validation import check_count, require_extra
-from shorthash.errors import DataFileError, UnreadableImage
+from shorthash.errors import DataFileError, MissingExtra, UnreadableImage
 from shorthash.images.features import FeatureCache, ImageFeatures
+from shorthash.images.files import NOT_A_FILE, NOT_AN_IMAGE, READ, as_text, kind_by_ending
 from shorthash.images.workers import Workers
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # no format whose decoder runs another program
+AVIF_BRANDS = {b"avif", b"avis"}
+HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 MAX_PIXELS = 80_000_000  # 240 MB as RGB; Pillow itself starts to warn at 89 million
 LONGEST_SIDE = 65_500
 MAX_BYTES = 1 << 28  # of a file; an uncompressed picture of MAX_PIXELS has fewer
@@ -42,6 +45,7 @@ PIXEL_BYTES, LEAST_MEMORY = 16, 1 << 29  # memory of a worker: per pixel, and at
 HASH_DIGITS = 32  # 128 bits, so different contents never share a hash by chance
 BATCH = 32  # images per batch
 ENOUGH_DETAIL = 512  # a JPEG may be decoded at this size; no recipe uses more
+EMPTY, DAMAGED, TOO_LARGE, TOO_HARD = "empty", "damaged", "too large", "not decodable"
 
 T = TypeVar("T")
 
@@ -64,6 +68,7 @@ class Extracted:
     row : (dimension,) float32; None if it failed
     thumbnail : JPEG, if thumbnails were requested
     error : why it failed, in a sentence; "" if it did not
+    kind : the same in a word or two; see ``UnreadableImage``
     """
 
     name: str
@@ -72,6 +77,7 @@ class Extracted:
     row: NDArray[np.float32] | None = None
     thumbnail: bytes | None = None
     error: str = ""
+    kind: str = ""
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -80,17 +86,6 @@ class Extracted:
         if not isinstance(self.place, bytes):
             metadata["source"] = as_text(str(Path(self.place).absolute()))
         return metadata
-
-
-def as_text(name: str) -> str:
-    r"""A name of a file as text: bytes that are not UTF-8 become question marks.
-
-    Examples
-    --------
-    >>> ascii(as_text("m\udcfcll.jpg"))
-    "'m\\ufffdll.jpg'"
-    """
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def decode(source: Place, *, max_pixels: int = MAX_PIXELS, at_least: int | None = None) -> Image:
@@ -119,14 +114,17 @@ def decode(source: Place, *, max_pixels: int = MAX_PIXELS, at_least: int | None 
     pillow: Any = require_extra("PIL.Image", "images", "Reading images")
     octets = read_bytes(source)
     if not octets:
-        raise UnreadableImage("the file is empty; copy it again.")
+        raise UnreadableImage("the file is empty; copy it again.", EMPTY)
     n_scans = octets.count(START_OF_SCAN) if octets.startswith(JPEG_START) else 0
     if n_scans > MOST_SCANS:
-        raise UnreadableImage(f"it is a JPEG of {n_scans} scans, and at most {MOST_SCANS} are decoded; convert it.")
+        raise UnreadableImage(
+            f"it is a JPEG of {n_scans} scans, and at most {MOST_SCANS} are decoded; convert it.", TOO_HARD
+        )
+    formats = (*FORMATS, *_container(octets))
     # Pillow warns about damaged metadata; only errors matter here. Restoring the filters would not be thread-safe.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
-        with pillow.open(io.BytesIO(octets), formats=FORMATS) as image:
+        with pillow.open(io.BytesIO(octets), formats=formats) as image:
             _check_size(image.size, max_pixels, len(octets))
             if at_least is not None and min(image.size) > at_least:
                 image.draft("RGB", (at_least, at_least))
@@ -135,14 +133,41 @@ def decode(source: Place, *, max_pixels: int = MAX_PIXELS, at_least: int | None 
     except UnreadableImage:
         raise
     except MemoryError:
-        raise UnreadableImage("decoding it needs too much memory; shrink it.") from None
+        raise UnreadableImage("decoding it needs too much memory; shrink it.", TOO_LARGE) from None
     except pillow.DecompressionBombError as error:
-        raise UnreadableImage(f"the image has too many pixels ({error}); shrink it.") from error
+        raise UnreadableImage(f"the image has too many pixels ({error}); shrink it.", TOO_LARGE) from error
     except pillow.UnidentifiedImageError as error:
-        raise UnreadableImage(f"it is not an image, or not one of {', '.join(FORMATS)}; convert it.") from error
+        raise UnreadableImage(
+            f"it is not an image, or not one of {', '.join(READ)}; convert it.", NOT_AN_IMAGE
+        ) from error
     except Exception as error:  # decoders raise anything for a damaged file: OSError, struct.error, SyntaxError ...
         reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise UnreadableImage(f"the image is damaged or truncated ({reason}); copy it again.") from error
+        raise UnreadableImage(f"the image is damaged or truncated ({reason}); copy it again.", DAMAGED) from error
+
+
+def _container(octets: bytes) -> tuple[str, ...]:
+    """Pillow's format of an image in the container that HEIC and AVIF share; none if it is something else."""
+    if octets[4:8] != b"ftyp":
+        return ()
+    header = octets[8 : min(int.from_bytes(octets[:4], "big"), 256)]
+    brands = {header[i : i + 4] for i in range(0, len(header), 4)}
+    if brands & AVIF_BRANDS:
+        supported: Any = require_extra("PIL.features", "images", "Reading images")
+        if not supported.check("avif"):
+            raise UnreadableImage(
+                "it is an AVIF image, which this Pillow does not read; run: pip install --upgrade pillow", "AVIF"
+            )
+        return ("AVIF",)
+    if not brands & HEIF_BRANDS:
+        return ()
+    try:
+        heif: Any = require_extra("pillow_heif", "images", "Reading HEIC images")
+    except MissingExtra as error:
+        raise UnreadableImage(
+            "it is a HEIC image, and pillow-heif is not installed; run: pip install pillow-heif", "HEIC"
+        ) from error
+    heif.register_heif_opener()
+    return ("HEIF",)
 
 
 def content_hash(octets: bytes) -> str:
@@ -253,13 +278,23 @@ def _look_up(batch: Sequence[Extracted], cache: FeatureCache | None) -> None:
     """Fill in the content hash of every image, and the row where the cache has it."""
     for image in batch:
         try:
+            _check_ending(image.name)
             image.content = content_hash(read_bytes(image.place))
         except UnreadableImage as error:
-            image.error = str(error)
+            image.error, image.kind = str(error), error.kind
     if cache is not None:
         known = cache.get([image.content for image in batch if image.content])
         for image in batch:
             image.row = known.get(image.content)
+
+
+def _check_ending(name: str) -> None:
+    """Raise if the ending says that a file is no image that is read; some RAW files begin like a TIFF image."""
+    kind = kind_by_ending(name)
+    if kind == "video":
+        raise UnreadableImage("it is a video, which is not read; export single frames as JPEG.", kind)
+    if kind == "RAW":
+        raise UnreadableImage("it is a RAW photograph, which is not read; export it as JPEG.", kind)
 
 
 def _complete(
@@ -269,8 +304,8 @@ def _complete(
     new: list[Extracted] = []
     arrays: list[NDArray[Any]] = []
     for image, result in zip(pending, decoded, strict=True):
-        found = _Decoded(error=result) if isinstance(result, str) else result
-        image.thumbnail, image.error = found.thumbnail, found.error
+        found = _Decoded(error=result, kind=TOO_HARD) if isinstance(result, str) else result
+        image.thumbnail, image.error, image.kind = found.thumbnail, found.error, found.kind
         if found.error:
             image.row = None
         elif found.array is not None:
@@ -296,6 +331,7 @@ class _Decoded:
     thumbnail: bytes | None = None
     array: NDArray[Any] | None = None
     error: str = ""
+    kind: str = ""
 
 
 def _decode_batch(
@@ -317,7 +353,7 @@ def _decode_batch(
             result.thumbnail = to_jpeg(image, thumbnail) if thumbnail else None
             result.array = features.prepare(image) if needs_row else None
         except UnreadableImage as error:
-            result.error = str(error)
+            result.error, result.kind = str(error), error.kind
         results.append(result)
     prepared = [result for result in results if result.array is not None]
     if prepared and features.in_workers:
@@ -336,10 +372,10 @@ def read_bytes(source: Place) -> bytes:
         with os.fdopen(handle, "rb") as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
-                raise UnreadableImage("it is not a file; remove it.")
+                raise UnreadableImage("it is not a file; remove it.", NOT_A_FILE)
             if state.st_size > MAX_BYTES:
                 raise UnreadableImage(
-                    f"the file has {state.st_size} bytes, and at most {MAX_BYTES} are read; shrink it."
+                    f"the file has {state.st_size} bytes, and at most {MAX_BYTES} are read; shrink it.", TOO_LARGE
                 )
             return file.read(MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -352,10 +388,13 @@ def _check_size(size: tuple[int, int], max_pixels: int, n_bytes: int) -> None:
     if width * height > max_pixels or max(size) > LONGEST_SIDE:
         raise UnreadableImage(
             f"the image has {width} x {height} pixels, and at most {max_pixels} (and {LONGEST_SIDE} on a side) are "
-            "decoded; shrink it."
+            "decoded; shrink it.",
+            TOO_LARGE,
         )
     if width * height > max(SMALL_IMAGE, PIXELS_PER_BYTE * n_bytes):
-        raise UnreadableImage(f"it has {width} x {height} pixels in {n_bytes} bytes, which no picture has; convert it.")
+        raise UnreadableImage(
+            f"it has {width} x {height} pixels in {n_bytes} bytes, which no picture has; convert it.", TOO_LARGE
+        )
 
 
 def _upright(image: Image) -> Image:

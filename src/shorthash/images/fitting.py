@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,21 +16,26 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from shorthash._validation import check_n_bits
+from shorthash.codes import pack
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import evaluate
 from shorthash.images.collection import THUMBNAIL, Collection
-from shorthash.images.decoding import Extracted, as_text, extract
+from shorthash.images.decoding import Extracted, extract
 from shorthash.images.features import ImageFeatures, make_features
-from shorthash.images.results import AddReport, Label, split_label
+from shorthash.images.files import NamedImages, Skipped, count_kinds, named_images
+from shorthash.images.results import AddReport, split_label
 from shorthash.images.storage import THUMBNAILS, check_new_folder, move_folder, write_thumbnail
 from shorthash.methods import make_hasher, recipes
 from shorthash.persistence.files import temporary_path
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".mpo", ".ppm", ".pgm", ".pbm")
 METHOD = "auto"  # if none is named
 MOST_QUERIES = 1000
 ADDED_AT_ONCE = 1000
 ANCHORS = 1000  # default of the kernels
+LEAST_QUERIES = 5  # fewer say nothing about labels
+LEAST_LIFT = 0.05  # of the way from the mAP by chance to 1; less is no better than chance
+SHUFFLES = 10  # of the queries' labels, to see what chance gives
+NEARLY_ALL = 0.9  # share of the images in one bucket with which a search finds nothing
 Progress = Callable[[str, int, int], None]
 Fit = Callable[[NDArray[np.float32], NDArray[Any] | None], Any]
 
@@ -45,7 +50,8 @@ class FitReport:
     n_images : image files found
     n_labelled : items with a label
     reason : why this method, if none was named; else ""
-    added : what was added, which images were duplicates, and which could not be read
+    doubt : why the labels seem to say nothing about the images, in a sentence; else ""
+    added : what was added, which images were duplicates, which could not be read, and which files were skipped
     unmatched : names in the table of labels that no image has
     facts : of the collection, see ``Collection.facts``: method, features, measured mAP, numbers of items and classes
     seconds : time for everything
@@ -55,6 +61,7 @@ class FitReport:
     n_images: int
     n_labelled: int
     reason: str
+    doubt: str
     added: AddReport
     unmatched: list[str]
     facts: Mapping[str, Any]
@@ -68,6 +75,7 @@ def fit_images(
     n_bits: int = 8,
     features: str | os.PathLike[str] | Mapping[str, Any] | ImageFeatures = "gist",
     labels: str | os.PathLike[str] | None = None,
+    labels_from: str | None = None,
     method: str | None = None,
     settings: Mapping[str, Any] | None = None,
     hold_out: float = 0.2,
@@ -82,6 +90,10 @@ def fit_images(
     final encoder is fitted: a share of the images are queries, an encoder fitted on the other images encodes both, and
     the other images are searched. The encoder that is saved is fitted on all images.
 
+    Folders are albums as often as classes. If that mAP is no better than chance, or one bucket holds nearly all images,
+    codes are learned without labels, by which images look alike, and a warning says so. Labels that were requested, by
+    ``labels``, ``labels_from`` or a ``method`` that needs them, are used all the same; then there is only the warning.
+
     Parameters
     ----------
     folder : the images, recursively
@@ -90,7 +102,8 @@ def fit_images(
     features : "gist", "cnn", the path of an ONNX model, a recipe, or features
     labels : a CSV file of NAME,LABEL (several labels joined by ";"); None takes the folders, if all images are in
         folders and there are at least two
-    method : a name as ``make_hasher`` takes it; None: "auto" with labels, "pcaitq" without
+    labels_from : "folder", "csv" (``labels``) or "none"; None: ``labels``, or else folders
+    method : a name as ``make_hasher`` takes it; None: "auto"
     settings : parameters of the learner, and of the kernel: ``{"kernel__n_anchors": 500}``
     hold_out : share of the images of every class that are queries, 0 for no measurement
     random_state : seed of everything random
@@ -106,35 +119,115 @@ def fit_images(
     check_new_folder(target)
     if not source.is_dir():
         raise DataFileError(f"There is no folder {source}; give the folder that holds the images.")
-    sources, given, unmatched = named_images([source], table=labels)
-    if not sources:
-        raise DataFileError(f"{source} holds no images (.jpg, .png, .webp, ...); check the path.")
-    chosen, reason = _method(method, given)
+    found = named_images([source], table=labels, labels_from=labels_from)
+    if not found.sources:
+        raise DataFileError(_no_images(source, found.skipped))
+    chosen, reason = _method(method, found.labels)
+    on_doubt = _on_doubt(chosen, requested=labels is not None or labels_from is not None)
     made = make_features(features)
     report = progress or (lambda _what, _done, _total: None)
     target.parent.mkdir(parents=True, exist_ok=True)
     with temporary_path(target, folder=True) as work:
-        batches = extract(sources, made, cache=cache, thumbnail=THUMBNAIL, n_workers=n_workers, progress=report)
+        batches = extract(found.sources, made, cache=cache, thumbnail=THUMBNAIL, n_workers=n_workers, progress=report)
         images = [_with_thumbnail_saved(image, work) for batch in batches for image in batch]
-        X, y, labelled = _training_set(images, given)
         fit = partial(_fit, chosen, n_bits, random_state, dict(settings or {}))
-        report("measuring on held-out images", 0, 0)
-        evaluation = None if y is None or not hold_out else _evaluate(fit, X[labelled], y, hold_out, random_state)
-        report(f"learning {n_bits} bits from {len(X)} images", 0, 0)
-        hasher = fit(X if y is None else X[labelled], y)
+        learned = _learn(fit, images, found, (hold_out, random_state), on_doubt, report)
         inner = work / "collection"
-        with Collection.create(inner, hasher, features=made, method=chosen, evaluation=evaluation) as collection:
+        with Collection.create(
+            inner, learned.hasher, features=made, method=chosen, evaluation=learned.evaluation
+        ) as collection:
             if (work / THUMBNAILS).exists():
                 (inner / THUMBNAILS).rmdir()
                 (work / THUMBNAILS).rename(inner / THUMBNAILS)
-            added = _add(collection, images, given, report)
+            added = _add(collection, images, found, report)
             facts = {**collection.facts(), "name": target.name}
             n_labelled = sum(label is not None for label in collection.labels_of(collection.ids))
         if hasattr(os, "sync"):
             os.sync()  # thumbnails; everything else has been forced to disk
         move_folder(inner, target)
+    if learned.doubt:
+        warnings.warn(learned.doubt, stacklevel=2)
+    if learned.doubt and not any(found.labels):
+        reason = "the folders are no classes: codes by which images are alike"
     seconds = time.perf_counter() - start
-    return FitReport(target, len(sources), n_labelled, reason, added, unmatched, facts, seconds)
+    return FitReport(
+        target, len(found.sources), n_labelled, reason, learned.doubt, added, found.unmatched, facts, seconds
+    )
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """A fitted hasher, what was measured, and why the labels are in doubt ("" if they are not)."""
+
+    hasher: Any
+    evaluation: dict[str, Any] | None
+    doubt: str
+
+
+def _learn(
+    fit: Fit,
+    images: Sequence[Extracted],
+    found: NamedImages,
+    measuring: tuple[float, int],
+    on_doubt: str,
+    progress: Progress,
+) -> _Learned:
+    """Measure, and fit to all images; labels that say nothing about the images may be dropped.
+
+    Parameters
+    ----------
+    fit : takes rows, and targets or None
+    images : with their rows
+    found : the images; its labels become None if they are dropped
+    measuring : share of the images to hold out, and the seed
+    on_doubt : what to do with such labels: "drop", "warn" or "ignore"
+    progress : called with (what, done, total)
+    """
+    X, y, labelled = _training_set(images, found.labels)
+    evaluation, doubt = None, ""
+    if y is not None and measuring[0]:
+        progress("measuring on held-out images", 0, 0)
+        evaluation = _evaluate(fit, X[labelled], y, *measuring)
+        doubt = _doubt(evaluation, on_doubt)
+    if doubt and on_doubt == "drop":
+        evaluation, y, found.labels = None, None, [None] * len(found.labels)
+    progress(f"learning codes of {len(X)} images", 0, 0)
+    return _Learned(fit(X if y is None else X[labelled], y), evaluation, doubt)
+
+
+def _on_doubt(method: str, *, requested: bool) -> str:
+    """What to do if the labels seem to say nothing: "drop" them, "warn", or "ignore" it, since they are not used."""
+    recipe = recipes().get(method)
+    if recipe is not None and not recipe.supervised:
+        return "ignore"
+    return "drop" if recipe is not None and recipe.labels_optional and not requested else "warn"
+
+
+def _doubt(evaluation: Mapping[str, Any] | None, on_doubt: str) -> str:
+    """Why labels seem to say nothing about the images, and what follows, in two sentences; "" if they say something."""
+    if evaluation is None or evaluation["n_queries"] < LEAST_QUERIES or on_doubt == "ignore":
+        return ""
+    gain, chance = evaluation["map"] - evaluation["chance"], evaluation["chance"]
+    if gain < max(LEAST_LIFT * (1 - chance), 2 * evaluation["error"]):
+        seen = "by their codes, held-out images find images of the same label hardly more often than by chance (mAP "
+        seen += f"{evaluation['map']:.3f}, by chance {chance:.3f})."
+    elif evaluation["largest_bucket"] > NEARLY_ALL:
+        seen = f"one bucket holds {evaluation['largest_bucket']:.0%} of the images."
+    else:
+        return ""
+    if on_doubt == "warn":
+        return f"The labels say little about the images: {seen} labels_from='none' (--no-labels) learns without them."
+    return (
+        f"The folders look like albums, not classes: {seen} Codes were learned without labels, by which images look "
+        "alike; labels_from='folder' (--labels-from folder) learns the folders all the same."
+    )
+
+
+def _no_images(folder: Path, skipped: Skipped) -> str:
+    """The message for a folder without images."""
+    n = sum(map(len, skipped.values()))
+    others = f"; its {n} files were skipped ({count_kinds(skipped)})" if n else ""
+    return f"{folder} holds no images (.jpg, .png, .heic, .webp, ...){others}. Check the path, or convert them to JPEG."
 
 
 def held_out(y: NDArray[Any], share: float, seed: int) -> NDArray[np.intp]:
@@ -155,92 +248,6 @@ def held_out(y: NDArray[Any], share: float, seed: int) -> NDArray[np.intp]:
         parts = [rng.choice(g, max(1, round(share * len(g))), replace=False) for g in groups if len(g) > 1]
         drawn = np.concatenate([np.empty(0, dtype=np.intp), *parts])
     return np.sort(rng.choice(drawn, MOST_QUERIES, replace=False) if len(drawn) > MOST_QUERIES else drawn)
-
-
-def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """All image files in folders (recursively, sorted by path) and the files given by name.
-
-    In a folder, files are recognised by their ending and hidden ones are skipped; files given by name are always taken.
-    """
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = (p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
-            found += sorted(p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts))
-        elif path.exists():
-            found.append(path)
-        else:
-            raise InvalidInput(f"There is no file or folder {path}; check the path.")
-    return list(dict.fromkeys(found))
-
-
-def named_images(
-    paths: Sequence[str | os.PathLike[str]], label: str | None = None, table: str | os.PathLike[str] | None = None
-) -> tuple[list[tuple[str, Path]], list[str | None], list[str]]:
-    """Images in folders and images given by name, as (name, path); their labels; names of ``table`` that no image has.
-
-    The name of an image in a folder is its path relative to that folder; otherwise it is the file name. Labels are
-    ``label`` for all, or come from ``table`` (see ``labels_by_table``), or from the class folders of every folder.
-    """
-    sources: list[tuple[str, Path]] = []
-    labels: list[str | None] = []
-    for path in map(Path, paths):
-        files = image_files([path])
-        names = [file.relative_to(path).as_posix() if path.is_dir() else file.name for file in files]
-        sources += zip(names, files, strict=True)
-        labels += _labels_by_folder(names)
-    unmatched: list[str] = []
-    if table is not None and sources:
-        labels, unmatched = labels_by_table(table, [name for name, _ in sources])
-    return sources, labels if label is None else [label] * len(sources), unmatched
-
-
-def _labels_by_folder(names: Sequence[str]) -> list[str | None]:
-    """The first folder of every name as its label; None for all if an image is in no folder, or all are in one.
-
-    Examples
-    --------
-    >>> _labels_by_folder(["cats/1.jpg", "dogs/old/2.jpg"])
-    ['cats', 'dogs']
-    >>> _labels_by_folder(["cats/1.jpg", "2.jpg"])
-    [None, None]
-    """
-    parts = [Path(name).parts for name in names]
-    folders = [as_text(part[0]).replace(";", ",") if len(part) > 1 else None for part in parts]
-    classes = set(folders)
-    return [None] * len(names) if None in classes or len(classes) < 2 else list(folders)
-
-
-def labels_by_table(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[list[str | None], list[str]]:
-    """Labels from a CSV file of ``name,label`` or ``name,label;label``, with or without a header.
-
-    A name is a path relative to the folder of the images, or a file name that only one image has. Images that are not
-    in the table, or have no label there, stay unlabelled.
-
-    Returns
-    -------
-    labels : one per name
-    unmatched : names of the table that no image has
-    """
-    rows_by_name = {name: [row] for row, name in enumerate(names)}
-    rows_by_file: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        rows_by_file.setdefault(Path(name).name, []).append(row)
-    labels: list[str | None] = [None] * len(names)
-    unmatched = []
-    for name, label in _table_entries(Path(path)):
-        rows = rows_by_name.get(name) or rows_by_file.get(name, [])
-        if len(rows) > 1:
-            raise DataFileError(f"{path}: {len(rows)} images have the name {name!r}; add their folders to the names.")
-        if not rows:
-            unmatched.append(name)
-            continue
-        labels[rows[0]] = ";".join(dict.fromkeys(part.strip() for part in label.split(";") if part.strip())) or None
-    if not any(labels):
-        raise DataFileError(
-            f"{path} labels none of the {len(names)} images; give lines of NAME,LABEL with names such as {names[0]!r}."
-        )
-    return labels, unmatched
 
 
 def _as_targets(labels: Sequence[str]) -> NDArray[Any]:
@@ -320,11 +327,21 @@ def _evaluate(fit: Fit, X: NDArray[np.float32], y: NDArray[Any], share: float, s
     if not len(queries) or len(searched) < 2 or (y.ndim == 1 and len(np.unique(y[searched])) < 2):
         return None
     hasher = fit(X[searched], y[searched])
-    scores = evaluate(hasher.transform(X[queries]), y[queries], hasher.transform(X[searched]), y[searched])
+    codes, searched_codes = hasher.transform(X[queries]), hasher.transform(X[searched])
+    scores = evaluate(codes, y[queries], searched_codes, y[searched])
+    # by chance: queries with the label of another query. The searched images were learned from, so that even labels
+    # without meaning sort them into buckets, and random orders would be too low a bar
+    rng = np.random.default_rng(seed)
+    shuffled = np.concatenate([rng.permutation(queries) for _ in range(SHUFFLES)])
+    chance = evaluate(np.tile(codes, (SHUFFLES, 1)), y[shuffled], searched_codes, y[searched])
+    loads = np.unique(pack(searched_codes), return_counts=True)[1]
     return {
         "map": scores.map,
         "map_worst": scores.map_worst,
         "map_best": scores.map_best,
+        "chance": chance.map,
+        "error": float(np.nanstd(scores.per_query["map"]) / np.sqrt(len(queries))),
+        "largest_bucket": float(loads.max() / len(searched)),
         "n_queries": len(queries),
         "n_searched": len(searched),
         "protocol": "queries were held out; the measured encoder was fitted on the searched images only, the saved "
@@ -332,27 +349,10 @@ def _evaluate(fit: Fit, X: NDArray[np.float32], y: NDArray[Any], share: float, s
     }
 
 
-def _add(collection: Collection, images: Sequence[Extracted], labels: Sequence[Label], progress: Progress) -> AddReport:
-    report = AddReport()
+def _add(collection: Collection, images: Sequence[Extracted], found: NamedImages, progress: Progress) -> AddReport:
+    report = AddReport(skipped={kind: list(names) for kind, names in found.skipped.items()})
     for start in range(0, len(images), ADDED_AT_ONCE):
         rows = slice(start, start + ADDED_AT_ONCE)
-        collection.add_extracted(images[rows], labels[rows], report)
+        collection.add_extracted(images[rows], found.labels[rows], report)
         progress("adding", min(start + ADDED_AT_ONCE, len(images)), len(images))
     return report
-
-
-def _table_entries(path: Path) -> list[tuple[str, str]]:
-    """Names and labels of a table."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row and any(cell.strip() for cell in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataFileError(f"{path} cannot be read as a table of labels: {error}; save it as CSV.") from error
-    bad = next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None)
-    if bad is not None:
-        raise DataFileError(
-            f"{path} must have two columns, NAME,LABEL (several labels joined by ;), but line {bad} has "
-            f"{len(rows[bad - 1])}."
-        )
-    header = rows and rows[0][1].strip().lower() in ("label", "labels", "class", "classes")
-    return [(name.strip(), label) for name, label in (rows[1:] if header else rows)]

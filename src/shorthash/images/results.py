@@ -175,9 +175,12 @@ class AddReport:
     names : their names
     duplicates : (name, id of the item with the same content)
     failed : (name, reason)
+    skipped : kind -> names of the files that were not added, but for duplicates: those that failed, and those in
+        folders that are not read
     """
 
     added: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     duplicates: list[tuple[str, Any]] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
+    skipped: dict[str, list[str]] = field(default_factory=dict)
