@@ -1,7 +1,8 @@
 """Damage files in many ways and read them, each format in a process of its own: mutations.py FORMAT FOLDER FIRST N.
 
 A mutation changes the bytes, or (crafted) the contents so that every checksum fits again. A line is printed for each:
-its number and what came of it: refused (an error of shorthash), same, different, or the name of another exception.
+its number and what came of it: refused (an error of shorthash), same, found (different, but ``verify`` finds the
+damage), different, or the name of another exception.
 """
 
 import json
@@ -23,7 +24,7 @@ from shorthash.errors import ShorthashError
 from shorthash.images import Collection
 from shorthash.images.decoding import decode
 from shorthash.images.storage import _checksum
-from shorthash.persistence import export_index, import_index
+from shorthash.persistence import export_index, import_index, verify
 from shorthash.store import SQLiteStore
 
 RNG = np.random.default_rng(0)
@@ -114,6 +115,23 @@ def make(kind, folder):
         path.write_bytes(encoded(picture("rings", 1, size=(40, 30)), kind[6:].upper()))
         return path, image_read
     return export_index(small_index(), folder / f"e.{kind[7:]}"), export_read
+
+
+def verify_store(path):
+    with SQLiteStore(path, readonly=True) as store:
+        store.verify()
+
+
+def found_by_verify(kind, file):
+    """Whether checking the file completely finds what reading did not."""
+    try:
+        if kind.startswith("index"):
+            verify(file)
+        elif kind.startswith("store"):
+            verify_store(file if kind == "store" else file.parents[1] / "s.db")
+    except ShorthashError:
+        return True
+    return False
 
 
 KINDS = [
@@ -217,7 +235,7 @@ def craft(kind, file, rng):
 
 
 def craft_rows(file, rng):
-    """Change a value of a row, by SQL; of a collection, the row has no checksum any more."""
+    """Change a value of a row, by SQL; no row has a checksum any more."""
     with closing(sqlite3.connect(file)) as database, database:
         tables = ["items", "items", "items_vectors", "shorthash_collections", "shorthash_versions"]
         table = rng.choice(tables)
@@ -232,6 +250,8 @@ def craft_rows(file, rng):
         try:
             if table == "items":
                 database.execute("UPDATE items SET metadata = json_remove(metadata, '$.check')")
+            for marked in ("items", "items_vectors", "shorthash_collections"):
+                database.execute(f"UPDATE {marked} SET crc = NULL")
             database.execute(
                 f"UPDATE {table} SET {rng.choice(columns)} = ? WHERE {key} IN (SELECT {key} FROM {table}{where})",
                 [value],
@@ -272,7 +292,10 @@ def main(kind, folder, first, n):
             craft(kind[:-1], file, rng)
         try:
             found = read(file)
-            outcome = "same" if repr(found) == repr(expected) else "different"
+            if repr(found) == repr(expected):
+                outcome = "same"
+            else:
+                outcome = "found" if not crafted and found_by_verify(kind, file) else "different"
         except ShorthashError:
             outcome = "refused"
         except Exception as error:

@@ -1,5 +1,6 @@
 """A collection: added items are found, acknowledged changes survive, and wrong calls change nothing."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -315,7 +316,7 @@ def test_what_was_acknowledged_survives_kill_9(folder, attempt):
     with Collection(folder, readonly=True) as before:
         n = len(before)
     script = Path(__file__).with_name("adding.py")
-    settings = {"PYTHONPATH": str(script.parents[1]), "PATH": "", "OMP_NUM_THREADS": "1"}
+    settings = {"PYTHONPATH": os.pathsep.join([str(script.parents[1]), *sys.path]), "PATH": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, script, folder, str(attempt)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as writer:
         first = writer.stdout.readline()

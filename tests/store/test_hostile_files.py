@@ -93,6 +93,63 @@ def test_values_that_are_not_ours_are_damage(change, path):
             use()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE items SET class = 7 WHERE id = 5",
+        "UPDATE items SET code_1 = 6 WHERE id = 5",
+        "UPDATE items SET place = place - 1 WHERE id = 5",
+        "UPDATE items SET metadata = '{\"a\": 1}' WHERE id = 5",
+        "UPDATE items SET slot = 6 WHERE id = 5",
+        "UPDATE items SET posterior = x'01' WHERE id = 5",
+        "UPDATE items SET id = 500 WHERE id = 5",
+        "UPDATE items_vectors SET vector = zeroblob(16) WHERE slot = 5",
+        "UPDATE items_vectors SET slot = 500 WHERE slot = 5",
+        "UPDATE shorthash_collections SET next_place = 7",
+        "UPDATE shorthash_versions SET n_bits = 9",
+    ],
+)
+def test_a_value_that_was_not_written_has_another_checksum(change, path):
+    craft(path, change)
+    with pytest.raises(DamagedFile, match=r"as it was written|differ"), SQLiteStore(path) as store:
+        store.items(store.ids)
+    with pytest.raises(DamagedFile, match=r"as it was written|differ"), SQLiteStore(path) as store:
+        store.verify()
+    if change.startswith("UPDATE items SET"):
+        item = 500 if "500" in change else 5
+        with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="as it was written"):
+            store.update([item], [1])  # which would write a new checksum
+
+
+def test_checksums_follow_every_change(path):
+    with SQLiteStore(path) as store:
+        store.upsert([9], [3], classes=["é"], metadata=[{"name": "ü"}], posteriors=np.ones((1, 4), dtype=np.uint8))
+        store.update([4, 5], [200, 201])
+        store.add_version("v2", 4)
+        store.verify()
+        store.migrate("v2", lambda items: items.codes % 16)
+        store.verify()
+        store.switch("v2").drop_version("v1").remove([7])
+        store.verify()
+    with SQLiteStore(path) as store:
+        assert store.items([3]).classes == ["é"]
+
+
+def test_a_store_without_checksums_still_works(path):
+    tables = ("items", "items_vectors", "shorthash_collections")
+    craft(path, *(f"ALTER TABLE {table} DROP COLUMN crc" for table in tables))  # as older versions made it
+    with SQLiteStore(path) as store:
+        store.add([7, 8], classes=[1, 2], vectors=np.ones((2, 4))).update([3], [77])
+        store.add_version("v2", 4)
+        store.migrate("v2", lambda items: items.codes % 16)
+        store.switch("v2").drop_version("v1")
+    with SQLiteStore(path, readonly=True) as store:
+        store.verify()
+        assert len(store) == 52
+        assert store.items([51]).classes == [2]
+        assert store.items([51]).vectors.tolist() == [[1, 1, 1, 1]]
+
+
 def test_packed_vectors_are_checked(path, tmp_path):
     with SQLiteStore(path) as store:
         store.pack_vectors()
@@ -111,7 +168,7 @@ def test_packed_vectors_are_checked(path, tmp_path):
     file.symlink_to(tmp_path / file.name)
     with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="as its file of vectors, which is not one"):
         store.items([3])
-    craft(path, "UPDATE shorthash_collections SET vectors_at = '../items.db'")
+    craft(path, "UPDATE shorthash_collections SET vectors_at = '../items.db', crc = NULL")
     with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="as its file of vectors, which is not one"):
         store.items([3])
 

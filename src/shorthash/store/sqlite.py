@@ -21,9 +21,10 @@ from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.results import Probes
 from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
 from shorthash.store.base import Store
+from shorthash.store.checksums import CRC, crc_call, facts_crc, row_crc, vector_crc
 from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name
-from shorthash.store.items import Scalar, as_json_list, damage_explained, probe_columns
+from shorthash.store.items import Items, Scalar, as_ids_array, as_json_list, damage_explained, probe_columns
 from shorthash.store.sql import CATALOGUE, Clause, CollectionInfo, Session, Version, check_free
 
 BUSY_SECONDS = 30  # how long to wait for another process that writes
@@ -43,6 +44,7 @@ PLAIN = "CREATE TABLE "  # not a virtual table
 CALL = re.compile(r"(\w+)\s*\(")
 CATALOGUE_TABLES = ("shorthash_collections", "shorthash_versions", "shorthash_batches")
 ALL_BITS = (1 << 64) - 1
+VECTORS_AT_ONCE = 1024  # that are checked at a time
 OPENING: dict[str, Any] = {
     "isolation_level": None,
     "check_same_thread": False,
@@ -96,7 +98,7 @@ class SQLiteStore(Store):
         return self._path
 
     def verify(self) -> None:
-        """Read everything, and raise DamagedFile unless it fits together: pages, B-trees, items, packed vectors."""
+        """Read everything, and raise DamagedFile unless it is as it was written: pages, B-trees, items, vectors."""
         with self._opened() as session:
             assert isinstance(session, SQLiteSession)
             found = [row[0] for row in session.run("PRAGMA integrity_check(3)")]
@@ -146,10 +148,17 @@ class SQLiteConnection(Connection):
             raise PersistenceError(f"SQLiteStore needs SQLite 3.35 or newer. Got {sqlite3.sqlite_version} instead.")
         self.path, self.readonly, self.immutable = path, readonly, False
         self.side_files: dict[str, SideFile] = {}
+        self.with_crc: set[str] = set()
         super().__init__()
         with self.explained():
-            for statement in () if readonly else CATALOGUE:
+            for statement in () if readonly else (f"{CATALOGUE[0][:-1]}, {CRC} INTEGER)", *CATALOGUE[1:]):
                 self.run(statement)
+
+    def has_crc(self, table: str) -> bool:
+        """Whether a table has checksums; remembered, as they are never dropped."""
+        if table not in self.with_crc and self.run("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", [table, CRC]):
+            self.with_crc.add(table)
+        return table in self.with_crc
 
     def _open(self) -> sqlite3.Connection:
         if not self.readonly:
@@ -173,6 +182,7 @@ class SQLiteConnection(Connection):
             configure(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), value)
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # fails here, not at the first search
         connection.create_function("hamming", 2, lambda a, b: ((a ^ b) & ALL_BITS).bit_count(), deterministic=True)
+        connection.create_function("row_crc", -1, row_crc, deterministic=True)
         return connection
 
     def generation(self) -> Any:
@@ -218,6 +228,8 @@ class SQLiteConnection(Connection):
             if "closed" not in str(error):
                 raise
             raise InvalidInput(f"The store {self.path} is closed; open it again.") from error
+        except UnicodeDecodeError as error:  # of text, or of a message that quotes it
+            raise DamagedFile(f"{self.path} is damaged: it holds text that is not UTF-8; {ADVICE}") from error
         except sqlite3.DatabaseError as error:
             raise _explanation(error, self.path) from error
 
@@ -263,7 +275,55 @@ class SQLiteSession(Session):
         info = super().find()
         if info is not None and not (_is_plain(info) and all(map(_is_plain, info.versions.values()))):
             raise DamagedFile(f"{self.connection.path} is damaged: the facts about {self._name!r} are not; {ADVICE}")
+        if info is not None and self.connection.has_crc(CATALOGUE_TABLES[0]):
+            [(crc,)] = self.run(f"SELECT {CRC} FROM {CATALOGUE_TABLES[0]} WHERE name = ?", [self._name])
+            if crc not in (None, facts_crc(info)):
+                raise DamagedFile(f"{self.connection.path} is damaged: facts about {self._name!r} differ; {ADVICE}")
         return info
+
+    def save(self, info: CollectionInfo) -> None:
+        """Write new or changed facts about the collection, with their checksum."""
+        super().save(info)
+        if self.connection.has_crc(CATALOGUE_TABLES[0]):
+            self.run(f"UPDATE {CATALOGUE_TABLES[0]} SET {CRC} = ? WHERE name = ?", [facts_crc(info), self._name])
+
+    def _crc_sql(self, besides: str = "") -> str:
+        """The checksum of a row, of all columns but one."""
+        rows = self.run("SELECT name FROM pragma_table_info(?) ORDER BY name", [self._name])
+        return crc_call([(name, name) for (name,) in rows if name not in (CRC, besides)])
+
+    def _check_rows(self, condition: str = "1", values: Sequence[Any] = ()) -> None:
+        """Raise DamagedFile unless the items that fulfil a condition are as they were written."""
+        if self.connection.has_crc(self._name):
+            sql = f"SELECT id FROM {self._name} WHERE {condition} AND {CRC} <> {self._crc_sql()} LIMIT 1"
+            self._refuse("item", self.run(sql, values))
+
+    def _refuse(self, what: str, rows: Sequence[Any]) -> None:
+        for (name,) in rows:
+            raise DamagedFile(f"{self.connection.path} is damaged: {what} {name!r} is not as it was written; {ADVICE}")
+
+    def items(self, ids: AnyIds) -> Items:
+        """Those of some items that have a code, in any order; each is compared with its checksum."""
+        self._check_rows(*self.among_ids(ids))
+        return super().items(ids)
+
+    def recode(self, ids: AnyIds, codes: NDArray[np.int64], first_place: int) -> None:
+        """Give items new codes and places; their codes in other versions are deleted."""
+        self._check_rows(*self.among_ids(ids))
+        super().recode(ids, codes, first_place)
+        self._renew_crc(*self.among_ids(ids))
+
+    def fill(self, ids: Sequence[Any], places: Sequence[int], codes: NDArray[np.int64]) -> None:
+        """Write codes of items that are still at their place and still have none."""
+        among, values = self.among_ids(as_ids_array(ids))
+        self._check_rows(among, values)
+        super().fill(ids, places, codes)
+        self._renew_crc(among, values)
+
+    def _renew_crc(self, condition: str = "1", values: Sequence[Any] = (), besides: str = "") -> None:
+        if self.connection.has_crc(self._name):
+            crc = self._crc_sql(besides)
+            self.run(f"UPDATE {self._name} SET {CRC} = {crc} WHERE {condition} AND {CRC} IS NOT NULL", values)
 
     def _check_schema(self) -> None:
         """Raise ForeignFile unless the tables of this collection are plain ones, with B-trees of ours.
@@ -330,12 +390,15 @@ class SQLiteSession(Session):
             self.side_file().read(slots, vectors)
         row_of = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0 and np.isnan(vectors[row, 0])}
         if row_of:
-            sql = f"SELECT slot, vector FROM {self._name}_vectors WHERE slot IN (SELECT value FROM json_each(?))"
+            table = f"{self._name}_vectors"
+            crc_column = CRC if self.connection.has_crc(table) else "NULL"
+            sql = f"SELECT slot, vector, {crc_column} FROM {table} WHERE slot IN (SELECT value FROM json_each(?))"
             size = 4 * self.collection.dimension
-            for slot, blob in self.run(sql, [as_json_list(list(row_of))]):
-                if not isinstance(blob, bytes) or len(blob) != size:
-                    raise DamagedFile(f"{self.connection.path} is damaged: vector {slot} is too short; {ADVICE}")
-                vectors[row_of[slot]] = np.frombuffer(blob, dtype="<f4")
+            for slot, blob, crc in self.run(sql, [as_json_list(list(row_of))]):
+                if not isinstance(blob, bytes) or len(blob) != size or crc not in (None, vector_crc(slot, blob)):
+                    self._refuse("vector", [(slot,)])
+                vectors[row_of.pop(slot)] = np.frombuffer(blob, dtype="<f4")
+            self._refuse("vector", [(slot,) for slot in row_of])
         return vectors
 
     def side_file(self) -> SideFile:
@@ -361,15 +424,11 @@ class SQLiteSession(Session):
             f" OR (metadata IS NOT NULL AND NOT json_valid(metadata)) OR typeof(slot) NOT IN ('integer', 'null')"
             f" OR {codes}"
         )
-        bad = self.run(f"SELECT id FROM {self._name} WHERE {wrong} LIMIT 1")
-        size = 4 * self.collection.dimension
-        short = self.run(
-            f"SELECT slot FROM {self._name}_vectors WHERE typeof(vector) <> 'blob' OR length(vector) <> ? LIMIT 1",
-            [size],
-        )
-        if bad or short:
-            what = f"item {bad[0][0]!r}" if bad else f"vector {short[0][0]}"
-            raise DamagedFile(f"{self.connection.path} is damaged: {what} is not what was written; restore a copy.")
+        self._refuse("item", self.run(f"SELECT id FROM {self._name} WHERE {wrong} LIMIT 1"))
+        self._check_rows()
+        cursor = self.connection.raw.execute(f"SELECT slot FROM {self._name} WHERE slot IS NOT NULL")
+        while block := cursor.fetchmany(VECTORS_AT_ONCE):
+            self.read_vectors([slot for (slot,) in block])
 
     def create(self, version: Version) -> CollectionInfo:
         """Make the tables of a new collection, unless another process has made them."""
@@ -379,21 +438,27 @@ class SQLiteSession(Session):
         check_free(self.run("SELECT 1 FROM sqlite_master WHERE name IN (?, ?)", [name, f"{name}_vectors"]), name)
         self.run(
             f"CREATE TABLE {name}(id NOT NULL PRIMARY KEY, place INTEGER NOT NULL, class, metadata TEXT, slot INTEGER,"
-            f" posterior BLOB, {version.column} INTEGER) WITHOUT ROWID"
+            f" posterior BLOB, {CRC} INTEGER, {version.column} INTEGER) WITHOUT ROWID"
         )
-        self.run(f"CREATE TABLE {name}_vectors(slot INTEGER PRIMARY KEY, vector BLOB NOT NULL)")
+        self.run(f"CREATE TABLE {name}_vectors(slot INTEGER PRIMARY KEY, vector BLOB NOT NULL, {CRC} INTEGER)")
         self._create_index(version)
         return self.register(version)
 
     def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:
-        """Write new items, and their vectors to a table of their own."""
+        """Write new items, and their vectors to a table of their own, with checksums if the tables have them."""
         if vectors is not None:
             slots = columns["slot"] = range(first_slot, first_slot + len(vectors))
-            blobs = (vector.astype("<f4").tobytes() for vector in vectors)
-            sql = f"INSERT INTO {self._name}_vectors(slot, vector) VALUES (?, ?)"
-            self.connection.run_many(sql, zip(slots, blobs, strict=True))
-        places = ", ".join("?" * len(columns))
-        sql = f"INSERT INTO {self._name}({', '.join(columns)}) VALUES ({places})"
+            blobs = [vector.astype("<f4").tobytes() for vector in vectors]
+            given: dict[str, Iterable[Any]] = {"slot": slots, "vector": blobs}
+            if self.connection.has_crc(f"{self._name}_vectors"):
+                given[CRC] = map(vector_crc, slots, blobs)
+            places = ", ".join("?" * len(given))
+            sql = f"INSERT INTO {self._name}_vectors({', '.join(given)}) VALUES ({places})"
+            self.connection.run_many(sql, zip(*given.values(), strict=True))
+        values = {name: f"?{place}" for place, name in enumerate(columns, 1)}
+        if self.connection.has_crc(self._name):
+            values[CRC] = crc_call(sorted(values.items()))
+        sql = f"INSERT INTO {self._name}({', '.join(values)}) VALUES ({', '.join(values.values())})"
         self.connection.run_many(sql, zip(*columns.values(), strict=True))
 
     def delete(self, ids: AnyIds) -> None:
@@ -411,6 +476,8 @@ class SQLiteSession(Session):
 
     def drop_version(self, version: Version) -> None:
         """Drop a column and its B-tree."""
+        self._check_rows()
+        self._renew_crc(besides=version.column)
         self.run(f"DROP INDEX {self._name}_{version.column}")
         self.run(f"ALTER TABLE {self._name} DROP COLUMN {version.column}")
 
