@@ -9,6 +9,8 @@ READY := $(VENV)/.ready
 READY_DEMO := $(VENV)/.ready-demo
 READY_CNN := $(VENV)/.ready-cnn
 # tests run side by side, each on one thread: many small matrices gain nothing from more
+# compiled modules make every further process start faster, also where Python is set not to write them
+unexport PYTHONDONTWRITEBYTECODE
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: help install cnn demo test numerics lowest faults attack lint docs bench records reproduce smoke wheel sdist lock clean

@@ -97,7 +97,7 @@ def filled(make, n_bits, codes, ids):
 
 
 @every_index
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(problem=problems(), data=st.data())
 def test_every_search_equals_the_model(make, problem, data):
     n_bits, codes, queries = problem
@@ -163,7 +163,7 @@ def test_iterate_gives_every_distance_once_in_order(make, problem, data):
 
 
 @every_index
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(problem=problems(), data=st.data())
 def test_filters_equal_the_model(make, problem, data):
     n_bits, codes, queries = problem
