@@ -37,7 +37,7 @@ def main(arguments):
             table.append(f"{core_type:12} skipped: this CPU lacks {' or '.join(needed)}")
             continue
         for n_threads in THREADS.get(core_type, (1, 2)):
-            command = [sys.executable, "-m", "pytest", "-n", "auto", *(arguments or FOLDERS)]
+            command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), *(arguments or FOLDERS)]
             print(f"{core_type}, {n_threads} threads", flush=True)
             start = time.perf_counter()
             done = subprocess.run(command, cwd=ROOT, env=environment(core_type, n_threads), check=False)
