@@ -1,4 +1,7 @@
 # The public names. The package reads this list to import a name on first use; type checkers read it, too.
+from ._progress import config_context as config_context
+from ._progress import get_config as get_config
+from ._progress import set_config as set_config
 from .codes.signs import pack as pack
 from .codes.signs import unpack as unpack
 from .evaluation import Scores as Scores
@@ -81,9 +84,11 @@ __all__ = [
     "SumEAPH",
     "advise",
     "compare",
+    "config_context",
     "evaluate",
     "evaluate_neighbours",
     "fit_images",
+    "get_config",
     "load",
     "make_hasher",
     "open_store",
@@ -92,6 +97,7 @@ __all__ = [
     "plot_hypercube",
     "plot_precision_recall",
     "save",
+    "set_config",
     "unpack",
 ]
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from shorthash._arrays import is_foreign, namespace, returned, to_numpy
 from shorthash._labels import group_labels, label_rows
+from shorthash._progress import reporting
 from shorthash._rounding import UNIT, Rounded, Scored, by_itself, norms, product, settled
 from shorthash._types import Codes, Floats
 from shorthash._validation import check_finite, check_same_length
@@ -191,13 +192,15 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         """Rows in batches: validated, where the first step is ours, or left for the first step to validate."""
         if isinstance(self.steps[0][1], AnchorRBF):
             rows = self._rows(X)
-            for _, batch in rows.by(len(rows)) if at_once else rows:
+            for _, batch in (rows.by(len(rows)) if at_once else rows).reported("encoding"):
                 yield batch
             return
         whole = X if hasattr(X, "iloc") else to_numpy(X)
         place = whole.iloc if hasattr(whole, "iloc") else whole
-        for start in range(0, max(len(whole), 1), BATCH_ROWS):
-            yield place[start : start + BATCH_ROWS]
+        with reporting() as step:
+            for start in range(0, max(len(whole), 1), BATCH_ROWS):
+                step("encoding", start, len(whole))
+                yield place[start : start + BATCH_ROWS]
 
     def _mapped(self, rows: Any, *, exact: bool) -> Rounded:
         """What reaches the learner, with a bound of its rounding error."""

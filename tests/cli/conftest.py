@@ -24,7 +24,7 @@ def run(capsys, monkeypatch, files):
     """Run a command inside the folder of the files."""
     monkeypatch.chdir(files)
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr("shorthash.cli.output.LOG_SECONDS", 3600)  # a slow machine writes no lines of progress
+    monkeypatch.setattr("shorthash._progress.LOG_SECONDS", 3600)  # a slow machine writes no lines of progress
 
     def call(*args):
         with pytest.raises(SystemExit) as stop:

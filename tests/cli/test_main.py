@@ -1,6 +1,7 @@
 """The group: help, version, and how every kind of bad input ends in one line."""
 
 import re
+import signal
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import shorthash
-from shorthash.cli.main import app, main
+from shorthash.cli.main import _verbosity_first, app, main
 from shorthash.methods import RECIPES
 
 COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "advise", "compare", "index", "sql"]
@@ -295,3 +296,103 @@ def test_bugs_keep_their_traceback(files, monkeypatch, error):
 
 def test_the_app_has_its_name():
     assert app.info.name == "shorthash"
+
+
+def test_quiet_shows_results_and_errors_only(run, files, monkeypatch):
+    monkeypatch.setattr("shorthash._progress.LOG_SECONDS", 0.0)
+    loud = run("fit", "database.npz", "database.npz", "-o", "m", "--bits", "1")
+    assert "progress: " in loud.err
+    assert "warning: " in loud.err, "three classes in two codes"
+    for where in (0, 3):
+        words = ["fit", "database.npz", "database.npz", "-o", "m", "--bits", "1"]
+        quiet = run(*words[:where], "-q", *words[where:])
+        assert (quiet.status, quiet.err) == (0, "")
+        assert len(quiet.out.splitlines()) == len(loud.out.splitlines())
+    assert run("fit", "no.npy", "--quiet", "-o", "m").err == "error: There is no file no.npy; check the path.\n"
+
+
+def test_verbose_shows_steps_with_times(run):
+    outcome = run("-v", "encode", "model", "X.npy", "-o", "v.npy")
+    assert outcome.status == 0
+    assert re.search(r"^\[ +[\d.]+ s\] encoding", outcome.err, flags=re.M)
+    assert "v.npy" in outcome.out
+
+
+def test_quiet_and_verbose_contradict(run):
+    outcome = run("methods", "-q", "-v")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "give --quiet or --verbose, not both" in outcome.err
+
+
+def test_words_after_a_double_dash_are_not_options():
+    assert _verbosity_first(["index", "-v", "add", "--", "-q"]) == ["-v", "index", "add", "--", "-q"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(run, monkeypatch, shell):
+    monkeypatch.setenv("_SHORTHASH_COMPLETE", f"source_{shell}")
+    script = run().out
+    assert "_SHORTHASH_COMPLETE=complete_" + shell in script
+    monkeypatch.setenv("_SHORTHASH_COMPLETE", f"complete_{shell}")
+    for name, value in {
+        "COMP_WORDS": "shorthash com",
+        "COMP_CWORD": "1",
+        "_TYPER_COMPLETE_ARGS": "shorthash com",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert "compare" in run().out
+
+
+def test_help_names_completion(run):
+    assert "--install-completion" in run("--help").out
+
+
+def interrupted(script, folder):
+    """Run a Python script that prints "ready" when it may be interrupted; interrupt it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+STOPPED = "interrupted: stopped by Ctrl-C; files are as before, or complete\n"
+
+
+def test_ctrl_c_during_compare_is_one_line(files, tmp_path):
+    script = f"""
+from shorthash.cli.main import main
+from shorthash.lab.sharing import SharedSplit
+run = SharedSplit.run
+def announced(self, spec):
+    run(self, spec)
+    print("ready", flush=True)
+    while True:
+        run(self, spec)
+SharedSplit.run = announced
+main(["compare", {str(files / "database.npz")!r}, {str(files / "database.npz")!r}, "--bits", "2", "--methods",
+      "rslh", "-o", "page"])
+"""
+    assert interrupted(script, tmp_path) == (130, "", STOPPED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_in_a_finalizer_is_not_lost(tmp_path):
+    script = """
+import time
+from shorthash.cli import main as module
+class Slow:
+    def __del__(self):
+        print("ready", flush=True)
+        time.sleep(30)
+def work(*args, **settings):
+    thing = Slow()
+    del thing
+    time.sleep(30)
+module.app = work
+module.main(["demo"])
+"""
+    assert interrupted(script, tmp_path) == (130, "", STOPPED)

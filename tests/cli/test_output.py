@@ -1,14 +1,12 @@
 """The renderer: nothing is cut off, JSON is JSON, warnings are lines."""
 
 import json
-import time
 import warnings
 
 import numpy as np
 import pytest
 
-from shorthash.cli import output
-from shorthash.cli.output import complain, progress, show, warnings_as_lines
+from shorthash.cli.output import complain, show, warnings_as_lines
 from shorthash.errors import CollisionWarning
 from shorthash.lab.tables import Column, Table
 
@@ -63,44 +61,3 @@ def test_only_warnings_for_users_become_lines(capsys):
     with pytest.warns(RuntimeWarning, match="for programmers"):
         warn()
     assert capsys.readouterr().err == "warning: codes collide\n"
-
-
-def test_short_work_off_a_terminal_is_silent(capsys):
-    with progress() as step:
-        step("working", 1, 2)
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "")
-
-
-def test_long_work_off_a_terminal_writes_a_line_per_step(capsys, monkeypatch):
-    monkeypatch.setattr(output, "LOG_SECONDS", 0.02)
-    with progress() as step:
-        for call in (("reading", 0, 0), ("running", 1, 5, 61.0), ("running", 5, 5)):
-            step(*call)
-            time.sleep(0.1)
-    assert capsys.readouterr().err == (
-        "progress: reading\nprogress: running, about 1 min 1 s left (1 of 5)\nprogress: running (5 of 5)\n"
-    )
-
-
-def test_time_left_is_estimated_from_the_units_done(monkeypatch):
-    clock = iter([0, 0, 10, 12, 20])
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    step = output._Step()
-    step("encoding", 0, 4)
-    assert step.text() == "encoding"
-    step("encoding", 1, 4)
-    assert step.text() == "encoding, about 30 s left"
-    step("searching", 0, 0)
-    assert step.text() == "searching"
-
-
-def test_a_bar_on_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    with progress() as step:
-        step("working", 1, 2)
-        step("nearly done", 0, 0)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "working" in captured.err or "nearly done" in captured.err

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import _thread
+import os
 import re
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
 from shorthash import __version__
+from shorthash._progress import config_context
 from shorthash.cli import output
 from shorthash.errors import ShorthashError
 
@@ -75,7 +82,9 @@ WORDS = {
     r"that save\(\) wrote": "that shorthash wrote",
 }
 
-INTERRUPTED = 130  # exit status after Ctrl+C, as shells report it
+INTERRUPTED = 130  # exit status after Ctrl-C, as shells report it
+RAISED_AGAIN = 0.02  # seconds after which an interrupt that got lost is raised again
+VERBOSITY = ("-q", "--quiet", "-v", "--verbose")  # options of the whole command line that may stand anywhere
 
 # The class of all mistakes in arguments; newer versions of typer bring their own, older ones take it from click.
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
@@ -102,7 +111,6 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(
     name="shorthash",
     cls=LazyGroup,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -110,12 +118,13 @@ app = typer.Typer(
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line; bad input gives one line on standard error and exit status 2."""
-    arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
-    with output.warnings_as_lines():
+    """Run the command line; bad input gives one line on standard error and exit status 2, Ctrl-C one and 130."""
+    arguments = _verbosity_first(list(sys.argv[1:] if args is None else args)) or ["--help"]
+    with output.warnings_as_lines(), config_context(), _one_interrupt():
+        output.set_verbosity(quiet=False, verbose=False)
         try:
             status = app(arguments, prog_name="shorthash", standalone_mode=False)
-        except typer.Abort:  # Ctrl+C; newer versions of typer return the status
+        except (typer.Abort, KeyboardInterrupt):  # newer versions of typer return the status
             status = INTERRUPTED
         except Exception as error:
             message = _explain(error)
@@ -123,7 +132,60 @@ def main(args: Sequence[str] | None = None) -> None:
                 raise
             output.complain("error", message)
             status = 2
-    sys.exit(status if isinstance(status, int) else 0)
+        if status == INTERRUPTED:
+            output.complain("interrupted", "stopped by Ctrl-C; files are as before, or complete")
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _verbosity_first(arguments: list[str]) -> list[str]:
+    """The arguments with -q and -v in front, where they belong to the whole command line."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    found = [word for word in arguments[:end] if word in VERBOSITY]
+    return found + [word for word in arguments[:end] if word not in VERBOSITY] + arguments[end:]
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt once; a second one ends the process at once.
+
+    An interrupt that lands where Python cannot raise (a finalizer, a callback of the compiler) is raised again later
+    instead of being printed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        seen.append(number)
+        if len(seen) > 1:
+            os._exit(INTERRUPTED)
+        raise KeyboardInterrupt
+
+    def unraisable(lost: Any) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            seen.clear()
+            again = threading.Timer(RAISED_AGAIN, _interrupt_main)
+            again.daemon = True
+            again.start()
+        else:
+            before_hook(lost)
+
+    before, before_hook = signal.signal(signal.SIGINT, interrupt), sys.unraisablehook
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before_hook
+        signal.signal(signal.SIGINT, signal.SIG_IGN if seen else before)
+
+
+def _interrupt_main() -> None:
+    """Interrupt the main thread, even while it waits."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 def _print_version(given: bool) -> None:
@@ -134,8 +196,12 @@ def _print_version(given: bool) -> None:
 
 @app.callback()
 def _about(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print every step as it begins, with the time so far.")
     ] = False,
 ) -> None:
     """Learn, search and score extremely short binary codes.
@@ -144,10 +210,15 @@ def _about(
     y or Y (labels) are used, or the only array; FILE.npz:NAME picks another. If a .npz file also holds a scalar named
     "scale" and X is an array of integers, the features are X * scale.
 
+    -q and -v may stand anywhere in a command. Ctrl-C ends a command with status 130 and leaves no half-written file.
+
     \b
     Example:
       shorthash demo
     """
+    if quiet and verbose:
+        raise typer.BadParameter("give --quiet or --verbose, not both", param_hint="--quiet")
+    output.set_verbosity(quiet=quiet, verbose=verbose)
 
 
 def _explain(error: Exception) -> str | None:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
+
+from shorthash._progress import Progress, reporting, set_config
 
 if TYPE_CHECKING:
     from shorthash.lab.tables import Table
 
 PIPE_WIDTH = 100  # columns where there is no terminal
 UNBOUNDED = 10_000  # columns of a terminal in which everything fits
-LOG_SECONDS = 10  # least time between lines of progress where there is no terminal
-
-
-class Progress(Protocol):
-    """A function that is called with every step of some work."""
-
-    def __call__(self, what: str, done: int, total: int, seconds_left: float | None = None) -> None:
-        """Take the step, units done, and units in all (0: not known); the time left is estimated if it is missing."""
+_silenced = {"warning": False}  # kinds of messages that are not printed
 
 
 def show(
@@ -119,7 +112,8 @@ def say(text: str) -> None:
 
 def complain(kind: str, message: str) -> None:
     """Print a message to standard error as one line."""
-    print(printable(f"{kind}: {' '.join(message.split())}"), file=sys.stderr)
+    if not _silenced.get(kind, False):
+        print(printable(f"{kind}: {' '.join(message.split())}"), file=sys.stderr)
 
 
 def printable(text: str) -> str:
@@ -135,81 +129,16 @@ def printable(text: str) -> str:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A function to call with every step; it moves a bar on a terminal, and writes some lines elsewhere.
-
-    A line is written when a step, or the count of a step, is new and 10 seconds have passed since the last line.
-    """
-    step = _Step()
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
-
-        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("", total=None)
-
-            def move(what: str, done: int, total: int, seconds_left: float | None = None) -> None:
-                step(what, done, total, seconds_left)
-                bar.tasks[0].total = total or None
-                bar.update(task, description=step.text(), completed=done)
-
-            yield move
-        return
-    finished = threading.Event()
-    thread = threading.Thread(target=_log, args=(step, finished), daemon=True)
-    thread.start()
-    try:
+    """A function to call with every step; it moves a bar on a terminal, and writes lines elsewhere."""
+    with reporting(default=True, after=0) as step:
         yield step
-    finally:
-        finished.set()
-        thread.join()
 
 
-class _Step:
-    """What is being done, and since when."""
-
-    def __init__(self) -> None:
-        self.what, self.done, self.total = "", 0, 0
-        self.seconds_left: float | None = None
-        self.started = time.monotonic()
-
-    def __call__(self, what: str, done: int, total: int, seconds_left: float | None = None) -> None:
-        if total != self.total or done < self.done:
-            self.started = time.monotonic()
-        if seconds_left is None and 0 < done < total:
-            seconds_left = (time.monotonic() - self.started) * (total - done) / done
-        self.what, self.done, self.total, self.seconds_left = what, done, total, seconds_left
-
-    def text(self) -> str:
-        """The step, with the time left where it is known."""
-        return self.what if self.seconds_left is None else f"{self.what}, about {duration(self.seconds_left)} left"
-
-
-def _log(step: _Step, finished: threading.Event) -> None:
-    """Write what is new, at most once every ``LOG_SECONDS``."""
-    last = None
-    while not finished.wait(LOG_SECONDS):
-        now = step.what, step.done
-        if now != last and step.what:
-            last = now
-            count = f" ({step.done} of {step.total})" if step.total else ""
-            complain("progress", step.text() + count)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for a reader.
-
-    Examples
-    --------
-    >>> duration(7), duration(754), duration(7300)
-    ('7 s', '12 min 34 s', '2 h 1 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+def set_verbosity(*, quiet: bool, verbose: bool) -> None:
+    """Show neither progress nor warnings (``quiet``), or a line for every step (``verbose``)."""
+    if quiet or verbose:
+        set_config(progress=False if quiet else "lines")
+    _silenced["warning"] = quiet
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from shorthash.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from shorthash._progress import Progress
     from shorthash._types import Codes, Labels
     from shorthash.data.tables import Columns
 
@@ -117,7 +118,7 @@ def load_model(path: Path) -> Any:
 def read_rows(
     path: Path,
     hasher: Any,
-    step: output.Progress,
+    step: Progress,
     n_bits: int | None = None,
     columns: Columns | None = None,
     *,

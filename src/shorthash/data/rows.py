@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from shorthash._arrays import as_floats, is_foreign, like, to_numpy
+from shorthash._progress import reporting
 from shorthash._types import Features, Floats
 from shorthash._validation import check_finite
 from shorthash.errors import InvalidInput
@@ -63,6 +64,13 @@ class Rows:
                 _release(self.X, part)
             else:
                 yield part, self.take(np.arange(part.start, part.stop))
+
+    def reported(self, what: str) -> Iterator[tuple[slice, Features]]:
+        """The same batches, and progress where that is switched on."""
+        with reporting() as step:
+            for part, batch in self:
+                step(what, part.start, len(self))
+                yield part, batch
 
     def take(self, indices: NDArray[np.intp]) -> Features:
         """Some rows, mapped, as one array, in ascending order of their number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._display import html_table
 from shorthash._labels import group_labels
+from shorthash._progress import reporting
 from shorthash._types import Codes, Counts, Floats
 from shorthash._validation import check_choice, check_count, require_extra
 from shorthash.codes.levels import distinct_queries, leave_one_out_map
@@ -388,7 +389,7 @@ def score_queries(
     columns = {name: np.zeros(m) for name in BY_QUERY} | {name: np.zeros((m, len(rules.k))) for name in BY_K}
     without = np.zeros(m, dtype=bool)  # queries for which the database has no relevant item
     sums: RadiusSums | None = None
-    for block in blocks:
+    for block in _reported(blocks, m):
         without[block.rows] = missing = block.graded.sum(axis=(0, 2)) == 0
         for name, values in _measure(block, rules, gains).items():
             if rules.without_relevant == "drop":
@@ -416,6 +417,17 @@ def score_queries(
         rules=rules,
         **sizes,
     )
+
+
+def _reported(blocks: Iterable[CountedQueries], n_queries: int) -> Iterator[CountedQueries]:
+    """The blocks, and progress where that is switched on."""
+    done = 0
+    with reporting() as step:
+        step("scoring", 0, n_queries)
+        for block in blocks:
+            yield block
+            done += len(block.total)
+            step("scoring", done, n_queries)
 
 
 def _measure(block: CountedQueries, rules: Convention, gains: Floats) -> dict[str, Floats]:

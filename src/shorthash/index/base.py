@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._progress import reporting
 from shorthash._types import Distances, PackedCodes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import as_packed
@@ -28,6 +29,7 @@ from shorthash.index.items import (
 from shorthash.index.results import LookupResult, Probes, RadiusResult, RerankResult, SearchResult
 
 LARGEST_SEED = 2**64 - 1
+REPORTED_QUERIES = 1000  # fewer queries are too quick to show progress
 MOST = 2**62  # more items than any index holds, and a number that every database takes
 
 Scored = tuple[AnyIds, Distances, NDArray[np.float32]]
@@ -145,9 +147,26 @@ class HammingIndex(ABC):
         owner = f"{type(self).__name__}.search"
         k, seed = check_k(k, owner), _check_ties(ties, seed, vectors, owner)
         queries = as_packed(codes, self.n_bits)
+        if len(queries) > REPORTED_QUERIES:
+            with reporting() as step:
+                step(f"searching {len(self)} codes with {len(queries)} queries", 0, 0)
+                return self._found(queries, k, ties, seed, where, vectors, metric)
+        return self._found(queries, k, ties, seed, where, vectors, metric)
+
+    def _found(
+        self,
+        queries: PackedCodes,
+        k: int,
+        ties: str,
+        seed: int,
+        where: Where | None,
+        vectors: ArrayLike | None,
+        metric: str,
+    ) -> SearchResult:
+        """What ``search`` finds with checked arguments."""
         if ties != "scores" or not len(queries):
             return self._search(queries, k, "any" if ties == "scores" else ties, seed, where)
-        given = _query_vectors(vectors, len(queries), metric, owner)
+        given = _query_vectors(vectors, len(queries), metric, f"{type(self).__name__}.search")
         found = _best(self._scored(queries, given, metric, where, k, self.n_bits), k, by_distance=True)
         return SearchResult(np.stack([ids for ids, _, _ in found]), np.stack([d for _, d, _ in found]))
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from shorthash._labels import group_labels, label_rows
+from shorthash._progress import with_progress
 from shorthash._types import Codes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import ball_size
@@ -118,6 +119,7 @@ class Advice:
         return to_html(self.to_table(), self.sentence)
 
 
+@with_progress
 def advise(
     X: ArrayLike,
     y: ArrayLike,
@@ -155,6 +157,7 @@ def advise(
     >>> advice.recommended.n_bits
     4
     """
+    assert progress is not None
     values = np.asarray(X)
     labels = label_rows(y)
     groups = group_labels(labels, owner="advise", n_samples=len(values), drop_unlabelled=True)
@@ -173,8 +176,7 @@ def advise(
 
     def report(what: str) -> None:
         with lock:
-            if progress is not None:
-                progress(what, next(steps), n_folds * len(places))
+            progress(what, next(steps), n_folds * len(places))
 
     with warnings.catch_warnings():
         for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores

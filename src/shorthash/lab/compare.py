@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from shorthash._labels import LabelGroups, group_labels, label_rows
+from shorthash._progress import with_progress
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes import pack
 from shorthash.data.datasets import Dataset
@@ -164,6 +165,7 @@ class MethodComparison:
         return to_html(comparison_table(self), comparison_sentence(self))
 
 
+@with_progress
 def compare(
     X: ArrayLike,
     y: ArrayLike,
@@ -198,6 +200,7 @@ def compare(
     >>> result.best(4).method, result.n_queries, result.n_database
     ('classifier', 100, 400)
     """
+    assert progress is not None
     start = time.perf_counter()
     values, labels, groups = _checked_rows(X, y, seed)
     chosen = sorted({check_n_bits(n, "compare") for n in lengths or default_lengths(len(groups.classes))})
@@ -214,8 +217,7 @@ def compare(
     rows: dict[tuple[str, int], MethodScore] = {}
     runs = _runs(usable, chosen, protocol, seed)
     for done, run in enumerate(runs):
-        if progress is not None:
-            progress(f"{run.method}, {run.n_bits} bits", done, len(runs))
+        progress(f"{run.method}, {run.n_bits} bits", done, len(runs))
         try:
             scores[run.method, run.n_bits], rows[run.method, run.n_bits] = _score(split, run, radius)
         except ShorthashError as error:

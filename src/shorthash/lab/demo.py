@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 import shorthash
+from shorthash._progress import with_progress
 from shorthash._types import Codes
 from shorthash._validation import check_count
 from shorthash.codes import CodeQuality, code_quality
@@ -126,6 +127,7 @@ class DemoResult:
         return max(self.runs, key=lambda run: run.scores.map)
 
 
+@with_progress
 def run_demo(
     lengths: Sequence[int] = LENGTHS,
     *,
@@ -144,6 +146,7 @@ def run_demo(
     seed : of the split, the method and the order of ties among the images shown
     progress : called with (what, done, total)
     """
+    assert progress is not None
     start = time.perf_counter()
     pixels, y = load_digits(return_X_y=True)
     check_count(per_class, "per_class", "run_demo", high=int(np.bincount(y).min()) - 1)
@@ -151,8 +154,7 @@ def run_demo(
     runs = []
     with threadpool_limits(limits=1):  # many small products: threads would wait for each other
         for done, n_bits in enumerate(lengths):
-            if progress is not None:
-                progress(f"{n_bits} bits: learning, searching, scoring", done, len(lengths))
+            progress(f"{n_bits} bits: learning, searching, scoring", done, len(lengths))
             runs.append(_run_length(split, method, n_bits, seed))
     return DemoResult(
         images=pixels.reshape(-1, 8, 8) / 16,

@@ -7,12 +7,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shorthash._progress import with_progress
 from shorthash._validation import check_choice, check_count
 from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.errors import DataFileError, InvalidInput, ShorthashError
@@ -34,6 +36,7 @@ class RunCounts:
     seconds: float
 
 
+@with_progress
 def run_experiments(
     experiments: Sequence[Experiment],
     results: str | Path,
@@ -115,7 +118,8 @@ def _do_groups(
             max_tasks_per_child=1 if alone else None,
         )
         try:
-            waiting = {pool.submit(do_group, group, results, data_dir): group for group in chosen}
+            with _ignoring_interrupts():
+                waiting = {pool.submit(do_group, group, results, data_dir): group for group in chosen}
             for future in as_completed(waiting):
                 future.result()
                 done, done_weight = done + len(waiting[future]), done_weight + group_weight(waiting[future])
@@ -132,6 +136,19 @@ def _do_groups(
             raise DataFileError(f"A run failed: {error}") from error
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C until ``_start_worker`` has run: it would end their imports in a traceback."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _start_worker() -> None:

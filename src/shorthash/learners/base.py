@@ -75,7 +75,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         values = validated(self, X, reset=False, keep_device=self._on_device)
         parts = [
             settled(batch, self._scores_of, lambda rows: first(Rounded(rows), exact=False))
-            for _, batch in Rows(values, type(self).__name__)
+            for _, batch in Rows(values, type(self).__name__).reported("encoding")
         ]
         return returned(namespace(parts[0]).concat(parts), X)
 

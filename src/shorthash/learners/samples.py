@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 
 from shorthash._labels import LabelGroups
+from shorthash._progress import reporting
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
@@ -158,10 +159,12 @@ class AlternatingHasher(SampleHasher):
     def _solve(self, samples: Samples, rng: np.random.RandomState) -> Outcome:
         values: list[float] = []
         previous: Codes | None = None
-        for iteration in islice(self._iterate(samples, rng), self.max_iter):
-            H, P, value = iteration
-            values.append(value)
-            if converged := previous is not None and np.array_equal(H, previous):
-                break
-            previous = H
+        with reporting() as step:
+            for iteration in islice(self._iterate(samples, rng), self.max_iter):
+                H, P, value = iteration
+                values.append(value)
+                step(f"{type(self).__name__}: iteration", len(values), self.max_iter)
+                if converged := previous is not None and np.array_equal(H, previous):
+                    break
+                previous = H
         return Outcome(P, H, len(values), np.array(values), converged if self._converges else None)

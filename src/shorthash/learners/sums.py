@@ -156,7 +156,7 @@ class GroupStatistics:
     def of(cls, rows: Rows, groups: LabelGroups) -> GroupStatistics:
         """One pass over the rows, on their device; only the sums are copied back."""
         total: _Sums | None = None
-        for part, batch in rows:
+        for part, batch in rows.reported("adding up rows"):
             more = _Sums.of(batch, groups.ids[part], len(groups.rows))
             total = more if total is None else total.add(more)
         if total is None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shorthash._arrays import to_numpy
+from shorthash._progress import with_progress
 from shorthash._types import Codes, PackedCodes
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_packed, pack, packed_dtype
@@ -73,6 +74,7 @@ def encoded(hasher: Any, source: Any, *, progress: Progress | None = None) -> It
             progress(f"encoding, {done / max(time.monotonic() - start, 1e-9):,.0f} rows/s", done, n_total)
 
 
+@with_progress
 def encode_to_file(
     hasher: Any, source: Any, path: str | Path, *, ids: ArrayLike | None = None, progress: Progress | None = None
 ) -> EncodedFile:

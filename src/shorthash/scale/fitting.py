@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from shorthash._progress import with_progress
 from shorthash.data.streams import Stream, as_stream
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
 from shorthash.kernels.rbf import AnchorRBF
@@ -87,6 +88,7 @@ class Collected:
             )
 
 
+@with_progress
 def fit_stream(
     hasher: Hasher,
     source: Any,
@@ -133,7 +135,7 @@ def fit_stream(
                 "The method auto (EAPH) reads a stream repeatedly and takes no checkpoint; leave the checkpoint out, "
                 "or use the method sumeaph, which learns from sums."
             )
-        last.fit_stream(stream, progress)
+        last.fit_stream(stream, progress=progress)
         return hasher
     kernel, learner = _steps(hasher)
     learner._check_params()
@@ -149,14 +151,15 @@ def fit_stream(
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
     )
-    if progress is not None:
-        progress("solving", 0, 0)
+    assert progress is not None
+    progress("solving", 0, 0)
     fit_collected(hasher, collected)
     if checkpoint is not None:
         Path(checkpoint).unlink(missing_ok=True)
     return hasher
 
 
+@with_progress
 def collect(
     source: Any,
     kernel: AnchorRBF | None = None,
@@ -187,12 +190,12 @@ def collect(
     (65, 55)
     """
     stream = as_stream(source)
-    report = progress or (lambda _what, _done, _total: None)
+    assert progress is not None
     before = _resumed(checkpoint, stream, kernel)
     if before is not None:
         kernel = before.kernel
     elif kernel is not None and not hasattr(kernel, "anchors_"):
-        report("drawing anchors", 0, 0)
+        progress("drawing anchors", 0, 0)
         kernel.fit_anchors_of(stream, stream.n_columns)
     if kernel is not None and stream.n_columns != kernel.n_features_in_:
         raise InvalidInput(
@@ -201,7 +204,7 @@ def collect(
         )
     part = BlockSums(owner, None if kernel is None else kernel.features(), drop_unlabelled, classes)
     if not stream.distributed:
-        return _add_up(stream, part, kernel, before, report, checkpoint, checkpoint_seconds)
+        return _add_up(stream, part, kernel, before, progress, checkpoint, checkpoint_seconds)
     if checkpoint is not None:
         raise InvalidInput("A Dask collection takes no checkpoint: its scheduler repeats what was lost.")
     return Collected(kernel, stream.total(part, GroupStatistics.join), len(stream), len(stream))

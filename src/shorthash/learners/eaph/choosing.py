@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._labels import LabelGroups
+from shorthash._progress import shown
 from shorthash._types import Floats
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map, level_blocks
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
@@ -115,6 +116,7 @@ class Choice:
         close = [found for found in tried if found.score("disjoint") >= most - WORTH]
         return max(close, key=lambda found: found.score("training")).candidate, tried
 
+    @shown("designing codes")
     def codes(self, candidates: list[Candidate]) -> tuple[Judged, list[dict[str, Any]]]:
         """The best posteriors with the best codes for them, and a report of what was tried."""
         best, tried = self.posteriors(candidates)

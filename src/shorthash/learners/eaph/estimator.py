@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import is_foreign, like, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows, shared_label
+from shorthash._progress import with_progress
 from shorthash._rounding import Rounded, Scored, best_table_word, softmax
 from shorthash._types import Codes, Floats, Labels, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits, check_same_length
@@ -240,7 +241,8 @@ class EAPH(SupervisedHasher):
         self._path = self._candidates(kept, groups, folds)
         return self.update_codes()
 
-    def fit_stream(self, stream: Stream, progress: Callable[[str, int, int], None] | None = None) -> Self:
+    @with_progress
+    def fit_stream(self, stream: Stream, *, progress: Callable[[str, int, int], None] | None = None) -> Self:
         """Learn from rows that need not fit in memory; what ``fit`` does with more than 20 000 rows.
 
         The stream is read some 20 times; memory does not grow with the rows.

@@ -31,6 +31,7 @@ from scipy.optimize import brentq
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from shorthash._progress import shown
 from shorthash._rounding import Rounded, Scored, as_double, linear, normalised
 from shorthash._types import Floats, PackedCodes
 from shorthash.codes.levels import expected_average_precision, level_counts
@@ -127,6 +128,7 @@ class Sample:
     near: int
 
 
+@shown("learning codes of neighbours")
 def fit_neighbours(
     X: NDArray[np.float32],
     n_rows: int,

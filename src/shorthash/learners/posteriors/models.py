@@ -16,6 +16,7 @@ from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 
 from shorthash._arrays import to_numpy
+from shorthash._progress import shown
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, by_itself, norms
 from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import (
@@ -77,6 +78,7 @@ class Classified(PosteriorModel):
         return Scored(self.temperature * logs, self.temperature * relative)
 
 
+@shown("learning posteriors")
 def fit_posteriors(
     kind: str | BaseEstimator,
     X: Features,
