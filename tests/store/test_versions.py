@@ -220,3 +220,20 @@ def test_refused_steps_change_nothing(make):
             call()
     assert store.versions == {"v1": 6, "v2": 9}
     assert store.n_lacking("v2") == 3
+
+
+@every_store
+def test_every_version_has_posteriors_of_its_own(make):
+    first, second = np.full((3, 2), 7, dtype=np.uint8), np.full((3, 4), 9, dtype=np.uint8)
+    store = make(6).add(packed([1, 2, 3]), posteriors=first)
+    new = store.add_version("v2", 9)
+    store.migrate("v2", lambda items: (new_codes(items.ids), second[: len(items)]), batch_size=2)
+    assert new.items([0, 2]).posteriors.tolist() == [[9] * 4] * 2
+    assert store.items([0, 2]).posteriors.tolist() == [[7] * 2] * 2
+    new.update([1], packed([5]))  # new content: what the old one was like is forgotten
+    assert new.items([0, 1]).posteriors.tolist() == [[9] * 4, [0] * 4]
+    with pytest.raises(InvalidInput, match=r"'posteriors' of .*migrate must be uint8"):
+        store.remove([1]).add(packed([1])).migrate("v2", lambda items: (new_codes(items.ids), second))
+    store.migrate("v2", lambda items: new_codes(items.ids))
+    new = new.switch("v2").drop_version("v1")
+    assert new.items([0]).posteriors.tolist() == [[9] * 4]

@@ -98,6 +98,7 @@ NO_EXAMPLE = {  # functions and classes for whose example one needs more than a 
     "scale.TableStream": "docs/guide/scale.md",
     "store.PostgresStore": "needs a server",
     "web.create_app": "docs/guide/serve.md",
+    "web.create_store_app": "docs/guide/servers.md",
 }
 
 

@@ -19,7 +19,12 @@ from shorthash.cli import output
 from shorthash.cli.options import AsJson, Bits, Seed, Settings, argument, flag, group, option, parse_ids, parse_settings
 
 if TYPE_CHECKING:
+    from socket import socket as Socket
+
+    from fastapi import FastAPI
+
     from shorthash.images import AddReport, Collection, FitReport
+    from shorthash.web import Settings as Limits
 
 NAMED = 20  # unreadable images that are listed
 EXAMPLES = 3  # files of a kind that are named
@@ -351,7 +356,10 @@ def _left_out(report: AddReport) -> dict[str, Any]:
 
 
 def serve(
-    model: CollectionFolder,
+    place: Annotated[str, argument("MODEL|URL", "Folder written by shorthash images fit; or a database.")],
+    model: Annotated[Path | None, option("--model", "MODEL", "Model that encoded the items of the database.")] = None,
+    collection: Annotated[str, option("--collection", "NAME", "Collection of the database.")] = "items",
+    version: Annotated[str | None, option("--version", "NAME", "Version of its codes.", "the current one")] = None,
     host: Annotated[str, option("--host", "ADDRESS", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option("--port", "N", "Port; 0: any free port.")] = 8000,
     token: Annotated[
@@ -373,18 +381,19 @@ def serve(
     By default, only this machine can reach the server; see --host. Adding and removing items requires a token; set it
     in the environment, since other users of the machine can see arguments. The API is described by /openapi.json.
 
+    A database (postgresql://..., sqlite:///FILE) is served without a page and is not written to; its servers keep no
+    state, so there may be any number. --model encodes the queries; it must be the one that encoded the items.
+
     \b
     Examples:
       shorthash serve photos.model
+      shorthash serve postgresql://db.example/shop --model items.model --port 8001
       SHORTHASH_TOKEN=$(openssl rand -hex 32) shorthash serve photos.model --port 9000
     """
     from shorthash._validation import require_extra
 
     require_extra("uvicorn", "web", "Serving a collection")
-    from shorthash.images import Collection
     from shorthash.web import Settings
-    from shorthash.web.app import listen, run
-    from shorthash.web.limits import is_loopback
 
     settings = Settings(
         token=token or os.environ.get(TOKEN) or None,
@@ -396,17 +405,55 @@ def serve(
         timeout=timeout,
         connections=connections,
     )
-    writable = settings.writable and not readonly
+    if "://" in place:
+        _serve_store(place, model, collection, version, settings, host, port)
+    elif model is not None or version is not None:
+        raise typer.BadParameter(f"{place} is a folder; leave out --model and --version", param_hint="--model")
+    else:
+        _serve_collection(Path(place), settings, host, port, writable=settings.writable and not readonly)
+
+
+def _serve_collection(model: Path, settings: Limits, host: str, port: int, *, writable: bool) -> None:
+    from shorthash.images import Collection
+    from shorthash.web.app import create_app, listen
+
     with Collection(model, readonly=not writable) as collection, listen(host, port) as socket:
-        address = f"[{host}]" if ":" in host else host
-        output.say(f"{model.name}: {len(collection)} items, {collection.n_bits} bits")
-        output.say(f"http://{address}:{socket.getsockname()[1]}/  (Ctrl+C stops)")
-        output.say("writes need the token" if writable else f"read-only (--token or {TOKEN} allows writes)")
-        if not is_loopback(host):
-            output.complain(
-                "warning", f"{address} can be reached by other machines, and nothing is encrypted; see SECURITY.md"
-            )
         if settings.token is not None and len(settings.token) < SHORT_TOKEN:
             output.complain("warning", "the token is short enough to be guessed; use: openssl rand -hex 32")
-        sys.stdout.flush()
-        run(collection, settings, socket)
+        what = f"{model.name}: {len(collection)} items, {collection.n_bits} bits"
+        how = "writes need the token" if writable else f"read-only (--token or {TOKEN} allows writes)"
+        _run(create_app(collection, settings), settings, socket, host, (what, how))
+
+
+def _serve_store(
+    url: str, model: Path | None, collection: str, version: str | None, settings: Limits, host: str, port: int
+) -> None:
+    from shorthash.cli.search import load_model
+    from shorthash.store import open_store
+    from shorthash.web.app import create_store_app, listen
+
+    if model is None:
+        raise typer.BadParameter("a database needs the model that encoded its items", param_hint="--model")
+    hasher = load_model(model)
+    with open_store(url, collection=collection, version=version) as store, listen(host, port) as socket:
+        opened = store.version  # so that all connections search the same codes, whatever becomes current later
+        app = create_store_app(hasher, lambda: open_store(url, collection=collection, version=opened), settings)
+        what = f"{collection}: version {opened}, {store.n_bits} bits"
+        _run(app, settings, socket, host, (what, "read-only; the store is written by other processes"))
+
+
+def _run(app: FastAPI, settings: Limits, socket: Socket, host: str, lines: tuple[str, str]) -> None:
+    """Say what is served and where, and serve it."""
+    from shorthash.web.app import run
+    from shorthash.web.limits import is_loopback
+
+    address = f"[{host}]" if ":" in host else host
+    output.say(lines[0])
+    output.say(f"http://{address}:{socket.getsockname()[1]}/  (Ctrl+C stops)")
+    output.say(lines[1])
+    if not is_loopback(host):
+        output.complain(
+            "warning", f"{address} can be reached by other machines, and nothing is encrypted; see SECURITY.md"
+        )
+    sys.stdout.flush()
+    run(app, settings, socket)

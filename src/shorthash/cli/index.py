@@ -76,12 +76,16 @@ def build(
     label: RowLabel = None,
     feature_columns: FeatureColumns = None,
     vectors: RowVectors = None,
+    partitions: Annotated[
+        int, option("--partitions", "N", "Tables of a new collection in PostgreSQL, by ranges of the code.")
+    ] = 1,
     replace: Annotated[bool, flag("--replace", "Replace the index if the file exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an index of codes, or of feature rows that a model encodes.
 
     Ids are those that shorthash encode wrote with the codes, or come from --ids or from the column --id of a table.
+    A database also keeps posteriors, if the model has them, so that shorthash serve can order by them.
 
     \b
     Examples:
@@ -98,8 +102,8 @@ def build(
     if not replace and not _is_database(index) and Path(index).exists():
         raise InvalidInput(f"{index} exists; add to it with shorthash index add, or give --replace.")
     columns = _columns(index, id_column, label, feature_columns)
-    codes, given = _read_items(rows, model, bits, ids, vectors, columns)
-    with _open(index, collection, change=True, n_bits=codes.shape[1]) as items:
+    codes, given = _read_items(rows, model, bits, ids, vectors, columns, posteriors=_is_database(index))
+    with _open(index, collection, change=True, n_bits=codes.shape[1], partitions=partitions) as items:
         if len(items):
             raise InvalidInput(
                 f"{collection or 'items'} already holds {len(items)} items; add to it with shorthash index add, or "
@@ -144,7 +148,9 @@ def add(
             items.merge(_load_index(rows))
         else:
             columns = _columns(index, id_column, label, feature_columns)
-            codes, given = _read_items(rows, model, bits, ids, vectors, columns, items.n_bits)
+            codes, given = _read_items(
+                rows, model, bits, ids, vectors, columns, items.n_bits, posteriors=_is_database(index)
+            )
             items.add(codes, **given)
         data = _facts(index, items, n_added=len(items) - before)
     output.show(data, as_json=as_json)
@@ -174,7 +180,9 @@ def upsert(
     columns = _columns(index, id_column, label, feature_columns)
     with _open(index, collection, change=True) as items:
         before = len(items)
-        codes, given = _read_items(rows, model, bits, ids, vectors, columns, items.n_bits)
+        codes, given = _read_items(
+            rows, model, bits, ids, vectors, columns, items.n_bits, posteriors=_is_database(index)
+        )
         if given["ids"] is None:
             raise typer.BadParameter("replacing needs ids; give them by --ids, or by the column --id of a table")
         items.upsert(codes, **given)
@@ -363,7 +371,13 @@ def _facts(place: str, items: Any, **facts: Any) -> dict[str, Any]:
 
 @contextmanager
 def _open(
-    place: str, collection: str | None, *, n_bits: int | None = None, change: bool = False, check: bool = True
+    place: str,
+    collection: str | None,
+    *,
+    n_bits: int | None = None,
+    change: bool = False,
+    check: bool = True,
+    partitions: int = 1,
 ) -> Iterator[Any]:
     """Open the items, to read or to change; a file is saved at the end.
 
@@ -373,11 +387,14 @@ def _open(
     n_bits : length of the codes, if the index or the collection is new
     change : whether the items will be changed; otherwise a file is not copied into memory
     check : whether to check every byte of a file first
+    partitions : tables of a new collection
     """
+    if partitions != 1 and not place.startswith("postgres"):
+        raise typer.BadParameter("only a collection in PostgreSQL is divided", param_hint="--partitions")
     if _is_database(place):
         from shorthash.store import open_store
 
-        with open_store(place, n_bits, collection=collection or "items") as opened:
+        with open_store(place, n_bits, collection=collection or "items", partitions=partitions) as opened:
             yield opened
         return
     from shorthash.index.buckets import BucketIndex
@@ -421,8 +438,10 @@ def _read_items(
     vectors: Path | None,
     columns: Columns,
     n_bits: int | None = None,
+    *,
+    posteriors: bool = False,
 ) -> tuple[Any, dict[str, Any]]:
-    """Codes as signs, and the ids, classes and vectors that were given; ``n_bits`` is the length in the index."""
+    """Codes as signs, and ids, classes, vectors and posteriors of the items; ``n_bits`` is the length in the index."""
     from shorthash.data.files import read_features, read_labels
 
     check_bits(bits, model)
@@ -430,9 +449,14 @@ def _read_items(
         raise typer.BadParameter("columns of a table are encoded by a model; give --model", param_hint="--model")
     if ids is not None and columns.id is not None:
         raise typer.BadParameter("give --id or --ids, not both", param_hint="--ids")
+    hasher = None if model is None else load_model(model)
     with output.progress() as step:
-        read = read_rows(rows, None if model is None else load_model(model), step, bits or n_bits, columns)
+        read = read_rows(rows, hasher, step, bits or n_bits, columns)
     given: dict[str, Any] = {"ids": read.ids if ids is None else read_labels(ids)}
+    if posteriors and hasher is not None and hasattr(hasher[-1], "wanted"):
+        from shorthash.retrieval import Searcher
+
+        given["posteriors"] = Searcher(hasher).compact(read.X)
     if vectors is not None:
         given["vectors"] = read_features(vectors)
     if read.labels is not None:

@@ -428,6 +428,9 @@ def sql(
         str, option("--param-style", "NAME", "How the code is written: named, pyformat, qmark or numeric.")
     ] = "named",
     probes: Annotated[bool, flag("--probes", "Look up a list of codes, in its order, instead of a ball.")] = False,
+    partitions: Annotated[
+        int | None, option("--partitions", "N", "First make the table, divided by N ranges of the code.")
+    ] = None,
 ) -> None:
     """Print SQL statements that search codes in your own database.
 
@@ -439,16 +442,25 @@ def sql(
     gives, or that search --probes --json calls looked_up. Its parameter (:codes) is an array in PostgreSQL and DuckDB,
     and a JSON list in SQLite and MySQL.
 
+    With --partitions the first lines make the table, for PostgreSQL and databases that follow it: one partition for
+    every range of codes, so that a search reads only the ranges of its codes.
+
     \b
     Examples:
       shorthash sql --bits 12 --radius 2
       shorthash sql --bits 12 --table shop.products --code-column hash --param-style pyformat
       shorthash sql --bits 8 --dialect sqlite | sqlite3 items.db -cmd '.param set :code 5'
       shorthash sql --bits 12 --probes
+      shorthash sql --bits 16 --partitions 16
     """
-    from shorthash.store.example_sql import example_sql, probe_sql
+    from shorthash.store.example_sql import example_sql, partition_sql, probe_sql
 
     names = {"code_column": code_column, "id_column": id_column, "param_style": param_style}
-    lines = probe_sql(bits, dialect, table, **names) if probes else example_sql(bits, radius, dialect, table, **names)
-    for line in lines:
+    found = probe_sql(bits, dialect, table, **names) if probes else example_sql(bits, radius, dialect, table, **names)
+    made: list[str] = []
+    if partitions is not None:
+        if dialect != "postgresql":
+            raise typer.BadParameter("tables are divided in PostgreSQL only", param_hint="--partitions")
+        made = partition_sql(bits, partitions, table, code_column=code_column, id_column=id_column)
+    for line in (*made, *found):
         output.say(line)

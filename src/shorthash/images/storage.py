@@ -232,9 +232,9 @@ class ItemStore(SQLiteStore):
         with self._opened() as session:
             return self._checked(session.items(ids))
 
-    def items(self, ids: ArrayLike) -> Items:
+    def items(self, ids: ArrayLike, *, skip_missing: bool = False, vectors: bool = True) -> Items:
         """Items by id, in the order of ``ids``; DamagedFile if a vector is not as it was written."""
-        return self._checked(super().items(ids))
+        return self._checked(super().items(ids, skip_missing=skip_missing, vectors=vectors))
 
     def _checked(self, items: Items) -> Items:
         if items.vectors is not None:

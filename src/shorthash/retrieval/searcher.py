@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from shorthash.index.kernels import ball
 from shorthash.retrieval.answers import Answers
 from shorthash.retrieval.posteriors import PosteriorTable, compact_posteriors, entry_bytes, score_posteriors
 from shorthash.store.base import Store
+from shorthash.store.items import Items
 
 RERANKS = ("posterior", "cosine")
 VECTOR_TYPES = ("float16", "float32")
@@ -98,9 +100,7 @@ class Searcher:
         **more : ``classes`` and ``metadata`` of the items, if the index is a store
         """
         rows = np.asarray(X)
-        codes = (
-            np.asarray(self.hasher.transform(rows)) if len(rows) else np.empty((0, self.index.n_bits), dtype=np.int8)
-        )
+        codes = self._encode(rows)
         if self.vectors is not None:
             more["vectors"] = rows.astype(self.vectors)
         keeps = bool(self.posterior_bytes) and self.has_posteriors and len(rows) > 0
@@ -125,6 +125,27 @@ class Searcher:
         self._check_posteriors("compact")
         return compact_posteriors(self.learner.predict_proba(self._features(X)), self.posterior_bytes)
 
+    def encode_items(self, items: Items) -> tuple[Codes, NDArray[np.uint8] | None]:
+        """Codes and compact posteriors of items of a store, from their vectors; what ``Store.migrate`` takes.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shorthash import EAPH, Searcher, open_store
+        >>> X, y = load_iris(return_X_y=True)
+        >>> store = open_store("sqlite://:memory:", n_bits=4)
+        >>> old = Searcher(EAPH(n_bits=4, random_state=0).fit(X, y), store, vectors="float32").add(X)
+        >>> new = Searcher(EAPH(n_bits=6, random_state=0).fit(X, y), store.add_version("v2", n_bits=6))
+        >>> store.migrate("v2", new.encode_items)
+        150
+        >>> len(new.search(X[:1], k=10, probes=2, rerank="posterior").ids)
+        10
+        """
+        if items.vectors is None or np.isnan(items.vectors[:, :1]).any():
+            raise InvalidInput("Items are encoded from their vectors, and some have none; encode them by other means.")
+        keeps = bool(self.posterior_bytes) and self.has_posteriors
+        return self._encode(items.vectors), self.compact(items.vectors) if keeps else None
+
     def keep_posteriors(self, ids: ArrayLike, X: ArrayLike) -> Self:
         """Keep the posteriors of items that were added to the index (in memory) by other means.
 
@@ -148,6 +169,7 @@ class Searcher:
         where: Any = None,
         enough: float | None = None,
         least_share: float | None = None,
+        most: int | None = None,
     ) -> Answers:
         """Find the k best items of every query.
 
@@ -165,12 +187,15 @@ class Searcher:
         enough : look up no further cell once so many relevant items are expected; None: no limit ("auto": 2 k)
         least_share : look up no cell with a smaller expected share of relevant items, but always the first; None: 0
             ("auto": 0.02)
+        most : raise rather than look at more items than this for all queries together; None: no limit
         """
         owner = "Searcher.search"
+        if most is not None:
+            check_count(most, "most", owner)
         k, rerank = check_k(k, owner), self._check_policy(probes, radius, rerank, owner)
         rows = np.asarray(X)
         if probes is None:
-            return self._in_rings(rows, k, radius, rerank, where)
+            return self._in_rings(rows, k, radius, rerank, where, most)
         self._check_posteriors("probes")
         n_probes = self._n_probes(probes)
         if probes == "auto":
@@ -179,7 +204,7 @@ class Searcher:
         wanted = self.learner.wanted(self._features(rows))
         shares = wanted @ self._profiles.T
         given = self._learned(shares, n_probes, least_share or 0.0, np.inf if enough is None else float(enough))
-        found = self._look(given, rows, rerank, where)
+        found = self._look(given, rows, rerank, where, most)
         recall = self._expected_recall(given, found, shares, where)
         return self._ordered(found, given, given.shares.astype(np.float32), wanted, k, rerank, recall)
 
@@ -224,7 +249,11 @@ class Searcher:
         rows = np.repeat(np.arange(len(shares)), np.diff(offsets))
         return Probes(np.asarray(self.learner.cells_)[cells], shares[rows, cells], offsets, enough)
 
-    def _look(self, probes: Probes, rows: NDArray[Any], rerank: str | None, where: Any) -> LookupResult:
+    def _look(
+        self, probes: Probes, rows: NDArray[Any], rerank: str | None, where: Any, most: int | None
+    ) -> LookupResult:
+        if most is not None:
+            self._check_size(probes, where, most)
         stored = rerank == "posterior" and isinstance(self.index, Store)
         if rerank == "posterior" and not stored and len(self.index) and not len(self._posteriors):
             raise InvalidInput(
@@ -232,7 +261,25 @@ class Searcher:
             )
         return self.index.lookup(probes, where=where, vectors=rows if rerank == "cosine" else None, posteriors=stored)
 
-    def _in_rings(self, rows: NDArray[Any], k: int, radius: int | None, rerank: str | None, where: Any) -> Answers:
+    def _check_size(self, probes: Probes, where: Any, most: int) -> None:
+        """Raise if the cells that will be looked up hold more than ``most`` items."""
+        index, n = self.index, 0
+        for a, b in pairwise(probes.offsets.tolist()):
+            cells = probes.cells[a:b]
+            if isinstance(index, Store):
+                sizes = index.cell_sizes(cells, where=where)
+            else:
+                sizes = index.counts(cells, 0, where=where)
+            expected = np.cumsum(sizes * probes.shares[a:b])
+            n += int(sizes[np.append(0.0, expected)[:-1] < probes.enough].sum())
+        if n > most:
+            raise InvalidInput(
+                f"This search looks at {n} items, and at most {most} are allowed; use fewer probes or a smaller radius."
+            )
+
+    def _in_rings(
+        self, rows: NDArray[Any], k: int, radius: int | None, rerank: str | None, where: Any, most: int | None
+    ) -> Answers:
         codes, n_bits = as_packed(self._encode(rows), self.index.n_bits), self.index.n_bits
         if rerank is None and radius is None:
             return self._nearest(codes, k, where)
@@ -249,7 +296,7 @@ class Searcher:
         wanted = self.learner.wanted(self._features(rows)) if self.has_posteriors else None
         shares = np.zeros(cells.shape) if wanted is None else self._shares_of(cells, wanted)
         probes = Probes(cells.ravel(), shares.ravel(), offsets)
-        found = self._look(probes, rows, rerank, where)
+        found = self._look(probes, rows, rerank, where, most)
         recall = np.full(len(codes), np.nan)
         return self._ordered(found, probes, np.tile(distances, len(codes)), wanted, k, rerank, recall)
 

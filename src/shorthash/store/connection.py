@@ -17,7 +17,7 @@ class Connection(ABC):
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._inherited: list[Any] = []
-        self.with_posteriors: set[str] = set()  # tables that are known to have the column
+        self.with_posteriors: set[tuple[str, str]] = set()  # tables and their columns that are known to exist
         with self.explained():
             self._connect()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import combinations
 from math import comb
 
@@ -10,6 +11,7 @@ from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.errors import InvalidInput
 
 MOST_MASKS = 10_000  # beyond this a printed query is too long to be of use
+MOST_PARTITIONS = 1024  # each is a table with B-trees of its own
 LIMIT = 100  # items that the query returns at most
 
 PARAMETERS = {
@@ -108,6 +110,54 @@ def probe_sql(
     }[dialect]
     query = f"SELECT {item} FROM {joined} ON {code} = cell ORDER BY probe_no, {item} LIMIT {LIMIT};"
     return _create(dialect, name, place, code, item), query
+
+
+def partition_sql(
+    n_bits: int, partitions: int, table: str = "items", *, code_column: str = "code", id_column: str = "id"
+) -> list[str]:
+    """The statements that make a table of PostgreSQL whose rows are divided by equal ranges of the code.
+
+    Parameters
+    ----------
+    n_bits : length of the codes
+    partitions : how many ranges, and tables
+    table : name of the table, or schema.table; quoted if necessary
+    code_column, id_column : its columns
+
+    Examples
+    --------
+    >>> for line in partition_sql(12, 2):
+    ...     print(line)
+    CREATE TABLE items(id bigint NOT NULL, code smallint NOT NULL) PARTITION BY RANGE (code);
+    CREATE TABLE items_p0 PARTITION OF items FOR VALUES FROM (MINVALUE) TO (2048);
+    CREATE TABLE items_p1 PARTITION OF items FOR VALUES FROM (2048) TO (MAXVALUE);
+    """
+    n_bits = check_n_bits(n_bits, "partition_sql")
+    partitions = check_count(partitions, "partitions", "partition_sql", low=2, high=MOST_PARTITIONS)
+    _, place, code, item, _ = _parts("postgresql", table, code_column, id_column, "named", "partition_sql")
+    columns = f"{item} bigint NOT NULL, {code} {integer_type(n_bits)} NOT NULL"
+    parts = [
+        ".".join(_quoted(part, "postgresql", "table") for part in f"{table}_p{i}".split(".")) for i in range(partitions)
+    ]
+    return [f"{sql};" for sql in partitioned_table(place, columns, code, n_bits, partitions, parts)]
+
+
+def partitioned_table(
+    table: str, columns: str, code: str, n_bits: int, partitions: int, names: list[str] | None = None
+) -> Iterator[str]:
+    """The statements that make a table of ``columns``, partitioned by equal ranges of ``code`` if there are several."""
+    if partitions == 1:
+        yield f"CREATE TABLE {table}({columns})"
+        return
+    if partitions > 1 << n_bits:
+        raise InvalidInput(f"There are {1 << n_bits} codes of {n_bits} bits, too few for {partitions} partitions.")
+    yield f"CREATE TABLE {table}({columns}) PARTITION BY RANGE ({code})"
+    lowest = -(1 << 63) if n_bits == 64 else 0  # codes of 64 bits are signed
+    bounds = [str(lowest + (i << n_bits) // partitions) for i in range(1, partitions)]
+    ranges = zip(["MINVALUE", *bounds], [*bounds, "MAXVALUE"], strict=True)
+    for number, (low, high) in enumerate(ranges):
+        name = f"{table}_p{number}" if names is None else names[number]
+        yield f"CREATE TABLE {name} PARTITION OF {table} FOR VALUES FROM ({low}) TO ({high})"
 
 
 def _parts(

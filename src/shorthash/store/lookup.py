@@ -26,7 +26,7 @@ def look_up(
     if posteriors and not session.has_posteriors():
         raise InvalidInput(f"No item of this {session.owner} has a posterior; add them with posteriors=...")
     if vectors is None:
-        found = cell_rows(session, probes, conditions, ("posterior" if posteriors else "NULL", []))
+        found = cell_rows(session, probes, conditions, (session.version.posterior if posteriors else "NULL", []))
     else:
         found, scores = _scored_rows(session, probes, conditions, vectors.astype(np.float32), metric)
     n_cells = np.zeros(len(probes), dtype=np.int64)

@@ -1,29 +1,30 @@
 """A store in PostgreSQL 15 or newer: an integer column and a B-tree, no extension needed.
 
 With Citus, distribute a collection by ``id``: every key of its table contains that column, items are looked up by it,
-and a search is sent to all shards and merged (docs/guide/store.md).
+and a search is sent to all shards and merged (docs/guide/servers.md).
 """
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import PackedCodes
-from shorthash._validation import require_extra
+from shorthash._validation import check_count, require_extra
 from shorthash.errors import InvalidInput, OutcomeUnknown, PersistenceError
 from shorthash.index.base import Scored
 from shorthash.index.items import AnyIds, Vectors
 from shorthash.index.results import LookupResult, Probes, SearchResult
 from shorthash.store.base import Store
 from shorthash.store.connection import Connection
-from shorthash.store.example_sql import check_name, integer_type
+from shorthash.store.example_sql import MOST_PARTITIONS, check_name, integer_type, partitioned_table
 from shorthash.store.items import (
     Scalar,
     StoreWhere,
@@ -45,7 +46,14 @@ PGVECTOR_MOST = 16_000  # dimensions
 OPERATORS = {"cosine": "<=>", "dot": "<#>", "euclidean": "<->"}
 
 
-def open_store(url: str, n_bits: int | None = None, *, collection: str = "items", version: str | None = None) -> Store:
+def open_store(
+    url: str,
+    n_bits: int | None = None,
+    *,
+    collection: str = "items",
+    version: str | None = None,
+    partitions: int = 1,
+) -> Store:
     """Open a store, or make one.
 
     Parameters
@@ -55,6 +63,7 @@ def open_store(url: str, n_bits: int | None = None, *, collection: str = "items"
     n_bits : length of the codes; needed for a new collection, checked for one that exists
     collection : name of the collection (and of its table)
     version : which codes to open; None opens the current ones, and a new collection begins with "v1"
+    partitions : of a new collection in PostgreSQL: how many tables the codes are divided among, by ranges of the code
 
     Examples
     --------
@@ -64,12 +73,14 @@ def open_store(url: str, n_bits: int | None = None, *, collection: str = "items"
     """
     scheme, separator, rest = str(url).partition("://")
     if scheme in ("postgresql", "postgres") and separator:
-        return PostgresStore(url, n_bits, collection=collection, version=version)
+        return PostgresStore(url, n_bits, collection=collection, version=version, partitions=partitions)
     if scheme != "sqlite" or not separator:
         shown = f"{scheme}://..." if separator else str(url)  # the rest may hold a password
         raise InvalidInput(
             f"The URL of a store must begin with one of sqlite://, postgresql://, postgres://. Got {shown!r} instead."
         )
+    if partitions != 1:
+        raise InvalidInput("A store in SQLite is one table; leave out partitions, or use PostgreSQL.")
     if rest == ":memory:":
         return SQLiteStore(rest, n_bits, collection=collection, version=version)
     if not rest.startswith("/") or len(rest) < 2:
@@ -90,15 +101,36 @@ class PostgresStore(Store):
     n_bits : length of the codes; needed for a new collection, checked for one that exists
     collection : name of the collection (and of its table)
     version : which codes to open; None opens the current ones, and a new collection begins with "v1"
+    partitions : of a new collection: how many tables the codes are divided among, by equal ranges of the code; 1: one
+        table. A collection that exists keeps its own
     """
 
     _facts: CollectionInfo | None = None  # as last read; where vectors are changes once only
 
     def __init__(
-        self, url: str, n_bits: int | None = None, *, collection: str = "items", version: str | None = None
+        self,
+        url: str,
+        n_bits: int | None = None,
+        *,
+        collection: str = "items",
+        version: str | None = None,
+        partitions: int = 1,
     ) -> None:
         check_name(collection, "collection")
+        self._partitions = check_count(partitions, "partitions", "PostgresStore", high=MOST_PARTITIONS)
         super().__init__(PostgresConnection(url), n_bits, collection, version)
+
+    def sibling(self, collection: str, n_bits: int | None = None, version: str | None = None) -> Self:
+        """Another collection in the same database, in one table; shares the connection."""
+        alone = copy.copy(self)
+        alone._partitions = 1
+        return super(PostgresStore, alone).sibling(collection, n_bits, version)
+
+    def _session(self, collection: str | None = None, *, writing: bool = False) -> Session:
+        session = super()._session(collection, writing=writing)
+        assert isinstance(session, PostgresSession)
+        session.partitions = self._partitions
+        return session
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
         """Try the first ring alone: it is often enough, and one statement needs no transaction."""
@@ -228,6 +260,7 @@ class PostgresSession(Session):
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     bytes_type = "bytea"
     locking = " FOR UPDATE"
+    partitions = 1  # tables of a new collection
 
     @property
     def vector_column(self) -> str:
@@ -319,22 +352,36 @@ class PostgresSession(Session):
         if known is not None:
             return known
         check_free(self.run("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [self._name]), self._name)
-        self.run(
-            f"CREATE TABLE {self._name}(id bigint PRIMARY KEY, place bigint NOT NULL, class jsonb, metadata jsonb,"
-            f" posterior bytea, {version.column} {integer_type(version.n_bits)})"
+        key = "PRIMARY KEY" if self.partitions == 1 else "NOT NULL"
+        columns = (
+            f"id bigint {key}, place bigint NOT NULL, class jsonb, metadata jsonb, {version.posterior} bytea,"
+            f" {version.column} {integer_type(version.n_bits)}"
         )
+        for statement in partitioned_table(self._name, columns, version.column, version.n_bits, self.partitions):
+            self.run(statement)
+        if self.partitions > 1:  # a key would have to contain the code; writers look for ids under a lock instead
+            self.run(f"CREATE TABLE {self._name}_rest PARTITION OF {self._name} DEFAULT")  # items without such a code
+            self.run(f"CREATE INDEX {self._name}_id ON {self._name}(id)")
         self.create_index(version)
         return self.register(version)
 
     def create_index(self, version: Version, *, concurrently: bool = False) -> None:
-        """The B-tree that searches probe; it holds all they read."""
-        name, column = self._name, version.column
-        how = "CONCURRENTLY " if concurrently else ""
-        also = ", posterior" if self.has_posteriors() else ""
-        self.run(
-            f"CREATE INDEX {how}IF NOT EXISTS {name}_{column} ON {name}({column}, id) INCLUDE (class{also})"
-            f" WHERE {column} IS NOT NULL"
+        """The B-tree that searches probe; it holds all they read. One of a partitioned table is one per partition."""
+        column, session = version.column, self.at(version)
+        also = f", {version.posterior}" if session.has_posteriors() else ""
+        found = self.run(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(?)", [self._name]
         )
+        parts = [name for (name,) in found]
+        how = "CONCURRENTLY " if concurrently else ""
+        last = [
+            (self._name, "" if parts else how)
+        ]  # PostgreSQL attaches the B-trees of the partitions to that of the table
+        for table, way in [*((part, how) for part in parts if concurrently), *last]:
+            self.run(
+                f"CREATE INDEX {way}IF NOT EXISTS {table}_{column} ON {table}({column}, id) INCLUDE (class{also})"
+                f" WHERE {column} IS NOT NULL"
+            )
 
     def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:  # noqa: ARG002
         """Write new items with COPY."""
@@ -362,12 +409,24 @@ class PostgresSession(Session):
         self.save(replace(self.collection, vectors_at=kind))
 
     def add_version(self, version: Version) -> None:
-        """Add a column; its B-tree is built outside the transaction."""
-        self.run(f"ALTER TABLE {self._name} ADD COLUMN {version.column} {integer_type(version.n_bits)}")
+        """Add columns for codes and posteriors; the B-tree is built outside the transaction."""
+        self.run(
+            f"ALTER TABLE {self._name} ADD COLUMN {version.column} {integer_type(version.n_bits)},"
+            f" ADD COLUMN {version.posterior} bytea"
+        )
 
     def drop_version(self, version: Version) -> None:
-        """Drop a column and with it its B-tree."""
-        self.run(f"ALTER TABLE {self._name} DROP COLUMN {version.column}")
+        """Drop the columns and with them the B-tree; an error if the table is partitioned by these codes."""
+        sql = (
+            "SELECT 1 FROM pg_partitioned_table JOIN pg_attribute ON attrelid = partrelid AND attnum = ANY(partattrs)"
+            " WHERE partrelid = to_regclass(?) AND attname = ?"
+        )
+        if self.run(sql, [self._name, version.column]):
+            raise InvalidInput(
+                f"Collection {self._name!r} is partitioned by the codes of version {version.name!r}, so these stay; to "
+                "drop them, merge() the items into a new collection."
+            )
+        self.run(f"ALTER TABLE {self._name} DROP COLUMN {version.column}, DROP COLUMN IF EXISTS {version.posterior}")
 
 
 PostgresStore._session_type = PostgresSession

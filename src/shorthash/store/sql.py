@@ -2,8 +2,8 @@
 
 ::
 
-    items(id, place, class, metadata, ..., code_1, code_2, ...)      one row per item, primary key id
-    items_code_1 ON items(code_1, id, ...)                           what a search probes; nothing else is read
+    items(id, place, class, metadata, ..., code_1, posterior, code_2, posterior_2, ...)      one row per item, key id
+    items_code_1 ON items(code_1, id, class, posterior, ...)         what a search probes; nothing else is read
     shorthash_collections, shorthash_versions                        facts about collections and versions
 
 A search looks up the code itself, then the codes at distance 1, then 2, until it has enough items. A ring is probed as
@@ -88,6 +88,11 @@ class Version:
     def column(self) -> str:
         """The column of its codes."""
         return f"code_{self.number}"
+
+    @property
+    def posterior(self) -> str:
+        """The column of the compact posteriors that its encoder gives."""
+        return "posterior" if self.number == 1 else f"posterior_{self.number}"
 
 
 @dataclass(frozen=True)
@@ -230,16 +235,16 @@ class Session(ABC):
         """Prepare for ids of another kind; the collection is empty."""
 
     def has_posteriors(self) -> bool:
-        """Whether the table has a column of compact posteriors; remembered, as it is never dropped."""
-        known = self.connection.with_posteriors
-        if self._name not in known and self.has_column("posterior"):
-            known.add(self._name)
-        return self._name in known
+        """Whether the table has a column of compact posteriors; remembered, since it is dropped with its version."""
+        known, column = self.connection.with_posteriors, (self._name, self.version.posterior)
+        if column not in known and self.has_column(self.version.posterior):
+            known.add(column)
+        return column in known
 
     def add_posteriors(self) -> None:
-        """Add the column of compact posteriors to a table that an older version made."""
+        """Add the column of compact posteriors to a table that an older version of shorthash made."""
         if not self.has_posteriors():
-            self.run(f"ALTER TABLE {self._name} ADD COLUMN posterior {self.bytes_type}")
+            self.run(f"ALTER TABLE {self._name} ADD COLUMN {self.version.posterior} {self.bytes_type}")
 
     def set_dimension(self, dimension: int) -> None:  # noqa: B027
         """Prepare for vectors; the collection has none yet."""
@@ -339,15 +344,16 @@ class Session(ABC):
         ids = as_ids_array([row[0] for row in rows], self.collection.id_kind)
         return ids, from_signed([row[1] for row in rows], self.version.n_bits)
 
-    def items(self, ids: AnyIds) -> Items:
+    def items(self, ids: AnyIds, *, vectors: bool = True) -> Items:
         """Those of some items that have a code, in any order."""
         if ids.dtype.kind != self.collection.id_kind:
             ids = as_ids_array([], self.collection.id_kind)
         among, values = self.among_ids(ids)
         column = self.version.column
-        posterior = "posterior" if self.has_posteriors() else "NULL"
+        posterior = self.version.posterior if self.has_posteriors() else "NULL"
         rows = self.run(
-            f"SELECT id, {column}, class, metadata, {self.vector_column}, {posterior} FROM {self._name}"
+            f"SELECT id, {column}, class, metadata, {self.vector_column if vectors else 'NULL'}, {posterior}"
+            f" FROM {self._name}"
             f" WHERE {among} AND {column} IS NOT NULL",
             values,
         )
@@ -356,7 +362,7 @@ class Session(ABC):
             from_signed([row[1] for row in rows], self.version.n_bits),
             [row[2] for row in rows],
             [_as_metadata(row[3]) for row in rows],
-            self.read_vectors([row[4] for row in rows]) if self.collection.dimension else None,
+            self.read_vectors([row[4] for row in rows]) if vectors and self.collection.dimension else None,
             read_posteriors([row[5] for row in rows]),
         )
 
@@ -379,18 +385,28 @@ class Session(ABC):
         self.run(f"DELETE FROM {self._name} WHERE {among}", values)
 
     def recode(self, ids: AnyIds, codes: NDArray[np.int64], first_place: int) -> None:
-        """Give items new codes and places; their codes in other versions are deleted."""
+        """Give items new codes and places; their codes in other versions, and their posteriors, are deleted."""
         others = [v.column for v in self.collection.versions.values() if v != self.version]
+        others += [self.version.posterior] if self.has_posteriors() else []
         cleared = "".join(f", {column} = NULL" for column in others)
         sql = f"UPDATE {self._name} SET {self.version.column} = ?, place = ?{cleared} WHERE id = ?"
         places = range(first_place, first_place + len(ids))
         self.connection.run_many(sql, zip(codes.tolist(), places, ids.tolist(), strict=True))
 
-    def fill(self, ids: Sequence[Any], places: Sequence[int], codes: NDArray[np.int64]) -> None:
-        """Write codes of items that are still at their place and still have none."""
-        column = self.version.column
-        sql = f"UPDATE {self._name} SET {column} = ? WHERE id = ? AND place = ? AND {column} IS NULL"
-        self.connection.run_many(sql, zip(codes.tolist(), ids, places, strict=True))
+    def fill(
+        self,
+        ids: Sequence[Any],
+        places: Sequence[int],
+        codes: NDArray[np.int64],
+        posteriors: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Write codes, and posteriors if given, of items that are still at their place and still have no code."""
+        column, also, more = self.version.column, "", []
+        if posteriors is not None:
+            self.add_posteriors()
+            also, more = f", {self.version.posterior} = ?", [[row.tobytes() for row in posteriors]]
+        sql = f"UPDATE {self._name} SET {column} = ?{also} WHERE id = ? AND place = ? AND {column} IS NULL"
+        self.connection.run_many(sql, zip(codes.tolist(), *more, ids, places, strict=True))
 
     # search
 
@@ -508,6 +524,12 @@ class Session(ABC):
         sql, values = self._select([self._has_code, *conditions], column)
         by = ", ".join([self.distance, *([order] if order else [])])
         return self.run(f"{sql} ORDER BY {by} LIMIT ?", [*values, query, limit])
+
+    def sizes(self, codes: Sequence[int], conditions: list[Clause]) -> dict[int, int]:
+        """How many items that fulfil all conditions have each of some codes; codes without any are left out."""
+        condition, values = all_of([self.among_codes(codes), *conditions])
+        column = self.version.column
+        return dict(self.run(f"SELECT {column}, count(*) FROM {self._name} WHERE {condition} GROUP BY 1", values))
 
     def count(self, conditions: list[Clause]) -> int:
         """How many items have a code and fulfil all conditions."""

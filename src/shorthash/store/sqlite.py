@@ -287,10 +287,10 @@ class SQLiteSession(Session):
         if self.connection.has_crc(CATALOGUE_TABLES[0]):
             self.run(f"UPDATE {CATALOGUE_TABLES[0]} SET {CRC} = ? WHERE name = ?", [facts_crc(info), self._name])
 
-    def _crc_sql(self, besides: str = "") -> str:
+    def _crc_sql(self, besides: Sequence[str] = ()) -> str:
         """The checksum of a row, of all columns but one."""
         rows = self.run("SELECT name FROM pragma_table_info(?) ORDER BY name", [self._name])
-        return crc_call([(name, name) for (name,) in rows if name not in (CRC, besides)])
+        return crc_call([(name, name) for (name,) in rows if name not in (CRC, *besides)])
 
     def _check_rows(self, condition: str = "1", values: Sequence[Any] = ()) -> None:
         """Raise DamagedFile unless the items that fulfil a condition are as they were written."""
@@ -302,10 +302,10 @@ class SQLiteSession(Session):
         for (name,) in rows:
             raise DamagedFile(f"{self.connection.path} is damaged: {what} {name!r} is not as it was written; {ADVICE}")
 
-    def items(self, ids: AnyIds) -> Items:
+    def items(self, ids: AnyIds, *, vectors: bool = True) -> Items:
         """Those of some items that have a code, in any order; each is compared with its checksum."""
         self._check_rows(*self.among_ids(ids))
-        return super().items(ids)
+        return super().items(ids, vectors=vectors)
 
     def recode(self, ids: AnyIds, codes: NDArray[np.int64], first_place: int) -> None:
         """Give items new codes and places; their codes in other versions are deleted."""
@@ -313,14 +313,20 @@ class SQLiteSession(Session):
         super().recode(ids, codes, first_place)
         self._renew_crc(*self.among_ids(ids))
 
-    def fill(self, ids: Sequence[Any], places: Sequence[int], codes: NDArray[np.int64]) -> None:
-        """Write codes of items that are still at their place and still have none."""
+    def fill(
+        self,
+        ids: Sequence[Any],
+        places: Sequence[int],
+        codes: NDArray[np.int64],
+        posteriors: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Write codes, and posteriors if given, of items that are still at their place and still have no code."""
         among, values = self.among_ids(as_ids_array(ids))
         self._check_rows(among, values)
-        super().fill(ids, places, codes)
+        super().fill(ids, places, codes, posteriors)
         self._renew_crc(among, values)
 
-    def _renew_crc(self, condition: str = "1", values: Sequence[Any] = (), besides: str = "") -> None:
+    def _renew_crc(self, condition: str = "1", values: Sequence[Any] = (), besides: Sequence[str] = ()) -> None:
         if self.connection.has_crc(self._name):
             crc = self._crc_sql(besides)
             self.run(f"UPDATE {self._name} SET {CRC} = {crc} WHERE {condition} AND {CRC} IS NOT NULL", values)
@@ -438,7 +444,7 @@ class SQLiteSession(Session):
         check_free(self.run("SELECT 1 FROM sqlite_master WHERE name IN (?, ?)", [name, f"{name}_vectors"]), name)
         self.run(
             f"CREATE TABLE {name}(id NOT NULL PRIMARY KEY, place INTEGER NOT NULL, class, metadata TEXT, slot INTEGER,"
-            f" posterior BLOB, {CRC} INTEGER, {version.column} INTEGER) WITHOUT ROWID"
+            f" {version.posterior} BLOB, {CRC} INTEGER, {version.column} INTEGER) WITHOUT ROWID"
         )
         self.run(f"CREATE TABLE {name}_vectors(slot INTEGER PRIMARY KEY, vector BLOB NOT NULL, {CRC} INTEGER)")
         self._create_index(version)
@@ -470,16 +476,19 @@ class SQLiteSession(Session):
         super().delete(ids)
 
     def add_version(self, version: Version) -> None:
-        """Add a column and its B-tree."""
+        """Add columns for codes and posteriors, and the B-tree."""
         self.run(f"ALTER TABLE {self._name} ADD COLUMN {version.column} INTEGER")
+        self.run(f"ALTER TABLE {self._name} ADD COLUMN {version.posterior} BLOB")
         self._create_index(version)
 
     def drop_version(self, version: Version) -> None:
-        """Drop a column and its B-tree."""
+        """Drop the columns and the B-tree."""
+        dropped = [version.column, *([version.posterior] if self.at(version).has_posteriors() else [])]
         self._check_rows()
-        self._renew_crc(besides=version.column)
+        self._renew_crc(besides=dropped)
         self.run(f"DROP INDEX {self._name}_{version.column}")
-        self.run(f"ALTER TABLE {self._name} DROP COLUMN {version.column}")
+        for column in dropped:
+            self.run(f"ALTER TABLE {self._name} DROP COLUMN {column}")
 
     def drop(self) -> None:
         """Delete the collection with all items."""
@@ -489,7 +498,7 @@ class SQLiteSession(Session):
     def _create_index(self, version: Version) -> None:
         """The B-tree that searches probe; it holds all they read, and its rows are in bucket order."""
         name, column = self._name, version.column
-        also = ", posterior" if self.has_posteriors() else ""
+        also = f", {version.posterior}" if self.at(version).has_posteriors() else ""
         self.run(f"CREATE INDEX {name}_{column} ON {name}({column}, id, class, slot{also}) WHERE {column} IS NOT NULL")
 
 

@@ -263,7 +263,7 @@ def _add_state(router: APIRouter, service: Service) -> None:
         """Requests, times and sizes in Prometheus' text format."""
         now = await service.current()
         n_buckets = len(await service.run(now.buckets))
-        text = service.metrics.text(len(now), n_buckets, now.n_bits)
+        text = service.metrics.text(len(now), n_buckets, n_bits=now.n_bits)
         return Response(text, media_type=CONTENT_TYPE)
 
     @router.get(

@@ -6,13 +6,13 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from pydantic import ValidationError
@@ -22,11 +22,13 @@ from shorthash import __version__
 from shorthash._validation import check_count
 from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
 from shorthash.images import Collection
+from shorthash.store import Store
 from shorthash.web.api import Json, api_router
 from shorthash.web.limits import Limits, Metrics, Settings, log, problem_page, wants_page
 from shorthash.web.pages import router as page_router
 from shorthash.web.schema import broken_rule, keep_in_memory
 from shorthash.web.service import Service
+from shorthash.web.stored import StoreService, store_router
 
 ABOUT = """Search items by extremely short binary codes, add and remove them.
 
@@ -52,6 +54,40 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
     metrics = Metrics()
     service = Service(collection, settings, metrics)
     keep_in_memory(settings.max_body)
+    hidden = (str(collection.path), collection.path.name)
+    return _application(service, [api_router(service), page_router], settings, metrics, hidden)
+
+
+def create_store_app(hasher: Any, opener: Callable[[], Store], settings: Settings | None = None) -> FastAPI:
+    """A server over a store: searches, items, health and metrics; no page, and nothing is written.
+
+    It keeps no state, so any number of servers may stand before one database, each with any number of threads.
+
+    Parameters
+    ----------
+    hasher : the fitted encoder of the codes
+    opener : opens the store, in one version; called for every thread, such as
+        ``lambda: open_store("postgresql://...", version="v1")``
+    settings : limits; None: those of ``Settings()``
+
+    Returns
+    -------
+    app : an ASGI application
+    """
+    settings = Settings() if settings is None else settings
+    metrics = Metrics()
+    service = StoreService(hasher, opener, settings, metrics)
+    return _application(service, [store_router(service)], settings, metrics, ())
+
+
+def _application(
+    service: Service | StoreService,
+    routers: list[APIRouter],
+    settings: Settings,
+    metrics: Metrics,
+    hidden: tuple[str, ...],
+) -> FastAPI:
+    """Routes behind the limits; no answer contains a ``hidden`` text."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -70,7 +106,8 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
     )
     app.state.service = service
     app.state.routes = []
-    for router in (api_router(service), page_router):
+    app.state.hidden = hidden
+    for router in routers:
         app.include_router(router)
         app.state.routes += router.routes
     app.add_middleware(Limits, settings=settings, metrics=metrics)
@@ -103,8 +140,8 @@ async def _invalid(_: Request, error: Any) -> Json:
 
 async def _failed(request: Request, error: Any) -> Json:
     """What the collection refused; a sentence that names a path of the server goes to the log only."""
-    sentence, folder = str(error), request.app.state.service.collection.path
-    if isinstance(error, InvalidInput) and str(folder) not in sentence and folder.name not in sentence:
+    sentence = str(error)
+    if isinstance(error, InvalidInput) and not any(text in sentence for text in request.app.state.hidden):
         return Json({"detail": sentence}, 422)
     if isinstance(error, MissingExtra):
         log.error("%s", sentence)
@@ -141,7 +178,7 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
         yield opened
 
 
-def run(collection: Collection, settings: Settings, listener: socket.socket) -> None:
+def run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM; requests that have begun are answered first."""
     import uvicorn
 
@@ -149,7 +186,7 @@ def run(collection: Collection, settings: Settings, listener: socket.socket) -> 
 
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     config = uvicorn.Config(
-        create_app(collection, settings),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -166,8 +166,8 @@ class Metrics:
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def text(self, n_items: int, n_buckets: int, n_bits: int) -> bytes:
-        """All metrics in the text format of Prometheus."""
+    def text(self, n_items: float = math.nan, n_buckets: float = math.nan, *, n_bits: int) -> bytes:
+        """All metrics in the text format of Prometheus; a store does not count its items and buckets."""
         self._items.set(n_items)
         self._buckets.set(n_buckets)
         self._n_bits.set(n_bits)
