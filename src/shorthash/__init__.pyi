@@ -22,6 +22,7 @@ from .learners.ccaitq import CCAITQ as CCAITQ
 from .learners.classifier import ClassifierCode as ClassifierCode
 from .learners.cosdish import COSDISH as COSDISH
 from .learners.eaph.estimator import EAPH as EAPH
+from .learners.eaph.pairs import RelevantPairs as RelevantPairs
 from .learners.encoders import CodewordHasher as CodewordHasher
 from .learners.fsdh import FSDH as FSDH
 from .learners.fssh import FSSH as FSSH
@@ -77,6 +78,7 @@ __all__ = [
     "CodewordHasher",
     "Collection",
     "HasherPipeline",
+    "RelevantPairs",
     "SQLiteStore",
     "ScanIndex",
     "Scores",

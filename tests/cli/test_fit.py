@@ -1,8 +1,10 @@
 """shorthash fit, by its whole output."""
 
 import json
+import re
 
 import numpy as np
+import pytest
 from cli.conftest import CODE, FIT, masked
 
 from shorthash import load
@@ -145,3 +147,53 @@ def test_a_model_is_replaced_and_other_files_are_not(run, files):
     message = "ids.npy exists and is not a model of shorthash, so it is not overwritten; choose another folder."
     assert outcome.err == f"error: {message}\n"
     assert len(np.load(files / "ids.npy")) == 60
+
+
+PAIRED = """\
+model        paired
+method       auto
+preset       paper
+bits         2
+rows         60
+features     4
+seconds      T
+labels       none: pairs of rows say what belongs together
+lift         N: how many times earlier than by chance held-out partners are found
+"""
+
+
+def test_pairs_by_number_and_by_id(run, files):
+    y = np.arange(60) % 3
+    pairs = [(i, (i + step) % 60) for i in range(0, 60, 2) for step in (3, 9, 12)]
+    (files / "pairs.csv").write_text("".join(f"{i},{j}\n" for i, j in pairs))
+    outcome = run("fit", "X.npy", "--pairs", "pairs.csv", "-o", "paired", "--bits", "2")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert re.sub(r"lift         [\d.]+", "lift         N", masked(outcome.out)).startswith(PAIRED)
+    X = np.load(files / "X.npy")
+    codes = load(files / "paired").transform(X)
+    assert all(len(np.unique(codes[y == c], axis=0)) == 1 for c in range(3))
+    lines = [f"row{i}," + ",".join(map(str, row)) for i, row in enumerate(X.tolist())]
+    (files / "paired.csv").write_text("name,a,b,c,d\n" + "\n".join(lines))
+    (files / "named.csv").write_text("query,clicked,clicks\n" + "".join(f"row{i},row{j},1\n" for i, j in pairs))
+    answer = run("fit", "paired.csv", "--id", "name", "--pairs", "named.csv", "-o", "named", "--bits", "2", "--json")
+    assert json.loads(answer.out)["lift"] > 1
+    np.testing.assert_array_equal(load(files / "named").transform(X), codes)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        ("0,1\n2,b\n", [], "pairs.csv, line 2 must be two row numbers and, if wanted, a weight. Got '2,b'"),
+        ("0,1\n2,60\n", [], "rows 0 to 59 of X, but pair 1 is (2, 60)"),
+        ("a,b\n", [], "pairs.csv has no pairs"),
+        ("0,1,-1\n", [], "pair 0 has -1"),
+        ("0,1\n", ["--method", "rslh"], "rslh cannot learn from --pairs; use --method auto"),
+        ("0,1\n", ["--stream"], "pairs replace labels, and need rows in memory"),
+    ],
+)
+def test_bad_pairs(run, files, text, more, message):
+    (files / "pairs.csv").write_text(text)
+    outcome = run("fit", "X.npy", "--pairs", "pairs.csv", "-o", "never", "--bits", "2", *more)
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert not (files / "never").exists()

@@ -10,8 +10,7 @@ from shorthash.codes.neighbours import METRICS, list_levels, nearest_rows
 from shorthash.codes.signs import pack
 from shorthash.data.streams import BatchStream
 from shorthash.errors import InvalidInput
-from shorthash.learners.eaph import neighbours
-from shorthash.learners.eaph.neighbours import estimate_relevance, temperature_of
+from shorthash.learners.eaph.groups import estimate_relevance, temperature_of
 from shorthash.learners.posteriors.folds import softmax
 
 
@@ -113,7 +112,6 @@ def test_equal_rows_are_an_error():
 
 def test_a_stream_is_learned_from_a_sample(blobs, monkeypatch):
     X, queries, _ = blobs
-    monkeypatch.setattr(neighbours, "MOST_ROWS", 400)
     monkeypatch.setattr("shorthash.learners.eaph.estimator.MOST_ROWS", 400)
     stream = BatchStream(lambda: iter([X[:300], X[300:700], X[700:]]))
     streamed = make_hasher("auto", 5, random_state=0, n_neighbors=20).fit(stream)

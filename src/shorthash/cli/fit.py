@@ -62,6 +62,10 @@ def fit(
     label: LabelColumns = None,
     feature_columns: FeatureColumns = None,
     separator: Separator = None,
+    pairs: Annotated[
+        Path | None,
+        option("--pairs", "FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."),
+    ] = None,
     checkpoint: Checkpoint = None,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +79,9 @@ def fit(
     Without any labels, rows near each other get codes alike: with auto, for which --set metric=euclidean changes what
     near means, and with the unsupervised methods.
 
+    --pairs FILE.csv says which rows belong together: clicks, duplicates, judgements. A line names two rows, by number
+    from 0 or, with --id, by id; a third column is the weight of the pair.
+
     An existing model at MODEL is replaced; other files are not. With --stream, rows are read in blocks, and FEATURES
     may also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods auto,
     sumeaph, rslh, nsh and hcsdh can learn from a stream: auto reads it about 20 times (without labels
@@ -85,6 +92,7 @@ def fit(
       shorthash fit train.npz train.npz -o digits.model --bits 8
       shorthash fit items.csv --id sku --label kind --features 'emb_*' -o items.model
       shorthash fit embeddings.npy -o embeddings.model --bits 12
+      shorthash fit items.csv --id sku --pairs clicks.csv -o items.model
       shorthash fit train.npz train.npz -o digits.model --method rslh --set alpha=7
       shorthash fit shards/ --stream --label class -o digits.model --checkpoint sums.part
     """
@@ -98,7 +106,11 @@ def fit(
     streaming = stream or checkpoint is not None or streamed_only
     name = method or (STREAM_METHOD if checkpoint is not None else METHOD)
     parameters = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
-    _check_method(name, parameters, labels=labels is not None or bool(label))
+    _check_method(name, parameters, labels=labels is not None or bool(label), pairs=pairs is not None)
+    if pairs is not None and (labels is not None or label or streaming):
+        raise typer.BadParameter(
+            "pairs replace labels, and need rows in memory; leave the others out", param_hint="--pairs"
+        )
     hasher = make_hasher(name, bits, preset=preset, random_state=seed, **parameters)
     check_output(model)
     rows: Any
@@ -109,7 +121,7 @@ def fit(
             None,
         )
     else:
-        rows, y = read_training(features, labels, columns)
+        rows, y = read_training(features, labels, columns) if pairs is None else _read_paired(features, columns, pairs)
     with output.progress() as step:
         start = time.perf_counter()
         if streaming:
@@ -122,12 +134,13 @@ def fit(
         save(hasher, model)
         if not streaming:
             step("checking the codes", 0, 0)
-            quality = code_quality(hasher.transform(rows), y).to_dict()
+            quality = code_quality(hasher.transform(rows), y if pairs is None else None).to_dict()
     if streaming:
         more = {"speed": f"{len(rows) / seconds:,.0f} rows/s"}
         show_fit(model, hasher, name, preset, len(rows), seconds, more, as_json=as_json)
     else:
-        more = output.code_facts(quality, "rows", "class" if y is None or y.ndim == 1 else "label set")
+        kind = "label set" if getattr(y, "ndim", 1) > 1 else "class"
+        more = output.code_facts(quality, "rows", kind)
         show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
 
 
@@ -145,8 +158,20 @@ def read_training(features: Path, labels: Path | None, columns: Columns) -> tupl
     return rows.X, rows.labels if labels is None else given
 
 
-def _check_method(name: str, parameters: Iterable[str], *, labels: bool) -> None:
-    """Raise if a method cannot use the settings of a kernel, or cannot do without labels."""
+def _read_paired(features: Path, columns: Columns, pairs: Path) -> tuple[Any, Any]:
+    """Feature rows, and pairs of them."""
+    from shorthash.data.files import read_features
+    from shorthash.data.tables import read_pairs, read_table
+    from shorthash.learners.eaph.pairs import RelevantPairs
+
+    if not columns:
+        return read_features(features), RelevantPairs(*read_pairs(pairs))
+    rows = read_table(features, columns)
+    return rows.X, RelevantPairs(*read_pairs(pairs, rows.ids))
+
+
+def _check_method(name: str, parameters: Iterable[str], *, labels: bool, pairs: bool) -> None:
+    """Raise if a method cannot use the settings of a kernel, or pairs, or cannot do without labels."""
     from shorthash.errors import InvalidInput
     from shorthash.methods import method_facts
 
@@ -157,6 +182,8 @@ def _check_method(name: str, parameters: Iterable[str], *, labels: bool) -> None
             f"The method {name} has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them "
             "out, or use a method with a kernel, such as --method rslh."
         )
+    if pairs and not facts["labels_optional"]:
+        raise InvalidInput(f"The method {name} cannot learn from --pairs; use --method auto.")
     if facts["supervised"] and not facts["labels_optional"] and not labels:
         raise InvalidInput(
             f"The method {name} needs labels; give a file of them as LABELS, or a column of the table with --label, or "
@@ -195,6 +222,10 @@ def show_fit(
         data["near_map"], data["wide_map"] = float(learner.near_map_), float(learner.wide_map_)
         facts["labels"] = "none: rows that are near each other get codes alike"
         facts["mAP"] = f"{learner.near_map_:.3f}, neighbours of held-out rows"
+    if hasattr(learner, "lift_"):
+        data["lift"] = float(learner.lift_)
+        facts["labels"] = "none: pairs of rows say what belongs together"
+        facts["lift"] = f"{learner.lift_:.1f}: how many times earlier than by chance held-out partners are found"
     if hasattr(learner, "convergence_"):
         runs = learner.convergence_
         data["runs"] = [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs]

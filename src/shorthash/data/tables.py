@@ -115,6 +115,55 @@ def read_table(path: str | Path, columns: Columns | None = None, *, lenient: boo
     )
 
 
+def read_pairs(path: str | Path, ids: Sequence[Any] | NDArray[Any] | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+    r"""Pairs of rows and their weights, of a .csv file of two columns, or three with a weight; a header is skipped.
+
+    Parameters
+    ----------
+    path : the file
+    ids : ids of all rows, if the file names rows by them, compared as text; else it has row numbers from 0
+
+    Returns
+    -------
+    pairs, weights : (n, 2) row numbers, (n,) weights, 1 where there is none
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "clicks.csv"
+    >>> _ = file.write_text("query,clicked,clicks\na7,b2,3\nb2,c1,1\n")
+    >>> pairs, weights = read_pairs(file, ids=["a7", "b2", "c1"])
+    >>> pairs.tolist(), weights.tolist()
+    ([[0, 1], [1, 2]], [3.0, 1.0])
+    """
+    file = existing_file(path)
+    if file.suffix.lower() != ".csv":
+        raise DataFileError(f"Pairs are read from a .csv file with two columns, and a third of weights. Got {file}.")
+    rows = None if ids is None else {str(name): number for number, name in enumerate(ids)}
+    pairs: list[list[int]] = []
+    weights: list[float] = []
+    for place, (line, cells) in enumerate(csv_lines(file)):
+        try:
+            if len(cells) not in (2, 3):
+                raise ValueError
+            numbers = [int(cell) if rows is None else rows[cell] for cell in cells[:2]]
+            weight = float(cells[2]) if len(cells) == 3 else 1.0
+        except (ValueError, KeyError):
+            if place == 0:
+                continue  # a header
+            what = "row numbers" if rows is None else "ids of rows"
+            raise DataFileError(
+                f"{file}, line {line} must be two {what} and, if wanted, a weight. Got {','.join(cells)!r}; "
+                + ("name rows by their ids with --id, or " if rows is None else "")
+                + "correct or drop the line."
+            ) from None
+        pairs.append(numbers)
+        weights.append(weight)
+    if not pairs:
+        raise DataFileError(f"{file} has no pairs; write one per line: two rows, separated by a comma.")
+    return np.array(pairs), np.array(weights)
+
+
 def feature_columns(names: Sequence[str], chosen: str | None, besides: Sequence[str], table: str) -> list[str]:
     """The columns that hold features, in the order of the table.
 

@@ -68,7 +68,7 @@ DATACLASSES = {
     "KernelRidge": "shorthash.learners.posteriors.ridge:KernelRidge",
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.encoders:LogPosterior",
-    "Memberships": "shorthash.learners.eaph.neighbours:Memberships",
+    "Memberships": "shorthash.learners.eaph.groups:Memberships",
     "OnnxModel": "shorthash.learners.posteriors.prefit:OnnxModel",
     "Prefit": "shorthash.learners.posteriors.prefit:Prefit",
     "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",

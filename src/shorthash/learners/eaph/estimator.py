@@ -21,36 +21,35 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from shorthash._arrays import is_foreign, like, to_numpy
-from shorthash._labels import LabelGroups, group_labels, label_rows, shared_label
+from shorthash._arrays import is_foreign, to_numpy
+from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
-from shorthash._rounding import Rounded, Scored, best_table_word, softmax
-from shorthash._types import Codes, Floats, Labels, PackedCodes
+from shorthash._types import Labels
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits, check_same_length
 from shorthash.codes.neighbours import METRICS
-from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
-from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.choosing import Candidate, Choice
-from shorthash.learners.eaph.encoding import extend, extension, likeliest_words, profiles
-from shorthash.learners.eaph.neighbours import MOST_ROWS, OF_LABELS, fit_neighbours
-from shorthash.learners.eaph.neighbours import TABLE_SIZE as CLUSTER_TABLE_SIZE
-from shorthash.learners.eaph.refinement import Design, best_rows
+from shorthash.learners.eaph.encoding import extension
+from shorthash.learners.eaph.groups import MOST_ROWS, GroupCodes
+from shorthash.learners.eaph.groups import TABLE_SIZE as CLUSTER_TABLE_SIZE
+from shorthash.learners.eaph.neighbours import fit_neighbours
+from shorthash.learners.eaph.pairs import RelevantPairs, fit_pairs
+from shorthash.learners.eaph.refinement import best_rows
+from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import (
     FOLDED_ROWS,
     Fitted,
     Folds,
-    PosteriorModel,
     draw_folds,
     with_lone_rows,
 )
-from shorthash.learners.posteriors.models import POSTERIORS, Classified, fit_posteriors
-from shorthash.learners.posteriors.prefit import PRECOMPUTED, Prefit, fit_prefit, is_prefit
+from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
+from shorthash.learners.posteriors.prefit import PRECOMPUTED, fit_prefit, is_prefit
 from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
@@ -58,9 +57,14 @@ TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
 WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched
 KEPT_ROWS = 20_000  # what partial_fit remembers
+OF_LABELS = (  # attributes that exist only with labels
+    *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
+    *("searched_map_", "kept_rows_", "n_dropped_", "n_unlabelled_", "_path", "_rows", "_seed"),
+)
+OF_GROUPS = ("relevance_", "near_map_", "wide_map_", "lift_")  # and those that exist only without
 
 
-class EAPH(SupervisedHasher):
+class EAPH(TableHasher):
     r"""Expected-AP hashing.
 
     An item with posterior :math:`p(x)` over label sets gets the code
@@ -142,10 +146,12 @@ class EAPH(SupervisedHasher):
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
     disjoint_map_, searched_map_ : float, the mAP to expect where other rows, or the training rows, are searched
     report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, and whether it was taken;
-        without labels: start, softness, iterations, near_map, wide_map, and whether it was taken
-    relevance_ : (k, k) without labels: the chance that a row of one cluster is among the nearest of a row of another
+        without labels: start, softness, iterations, near_map and wide_map, or lift, and whether it was taken
+    relevance_ : (k, k) without labels: the chance that a row of one cluster is among the nearest of a row of another;
+        from pairs, how many times likelier than by chance a row of one is a partner of a row of another
     near_map_, wide_map_ : float, without labels: mAP of training rows that were held out, where the ``n_neighbors``
         nearest rows are relevant, and ten times as many
+    lift_ : float, from pairs: how many times earlier than by chance partners of held-out rows are found
 
     Without labels, label sets are clusters of rows, posteriors are memberships of them, and attributes that speak of
     classes, label sets, out-of-fold posteriors or kept rows do not exist.
@@ -165,7 +171,6 @@ class EAPH(SupervisedHasher):
     """
 
     kept_rows_: KeptRows
-    posterior_: PosteriorModel
     _rows: KeptRows
     _path: list[Candidate]
 
@@ -197,7 +202,7 @@ class EAPH(SupervisedHasher):
         self.drop_unlabelled = drop_unlabelled
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike | RelevantPairs | None = None) -> Self:
         """Learn posteriors, codebook and table.
 
         Parameters
@@ -205,13 +210,16 @@ class EAPH(SupervisedHasher):
         X : (n_samples, n_features) features as they are; no kernel is needed
         y : (n_samples,) class labels, or an (n_samples, n_classes) indicator matrix of 0/1 or -1/+1; without labels,
             codes are learned by which rows are near each other. Class labels may be missing (None, NaN, NA): labels
-            spread to those rows from their neighbours, if that recovers hidden labels better than a model does
+            spread to those rows from their neighbours, if that recovers hidden labels better than a model does.
+            :class:`shorthash.RelevantPairs` say instead which rows belong together
         """
         self._check_params()
         stream = known_stream(X, y)
         if stream is not None:
             return self.fit_stream(stream)
         values = validated(self, X, reset=True, min_samples=2, keep_device=True)
+        if isinstance(y, RelevantPairs):
+            return self._fit_pairs(to_numpy(values), y)
         missing = missing_in(y) if self.drop_unlabelled is False else None
         if missing is not None and y is not None:
             return self._fit_few(to_numpy(values), y, missing)
@@ -299,7 +307,7 @@ class EAPH(SupervisedHasher):
         rng: np.random.RandomState = check_random_state(self.random_state)
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self.classes_, self.label_sets_ = classes, label_sets
-        for name in ("kept_rows_", "relevance_", "near_map_", "wide_map_", "n_unlabelled_"):
+        for name in ("kept_rows_", "n_unlabelled_", *OF_GROUPS):
             self.__dict__.pop(name, None)
         return rng
 
@@ -316,20 +324,30 @@ class EAPH(SupervisedHasher):
 
     def _fit_neighbours(self, X: NDArray[Any], n_rows: int) -> Self:
         """Learn without labels, from all rows or a sample of ``n_rows``."""
-        Rows(X, "EAPH").check_varied()
-        check_finite(X, "EAPH")
         rng: np.random.RandomState = check_random_state(self.random_state)
         if len(X) > MOST_ROWS:
             X = X[np.sort(rng.permutation(len(X))[:MOST_ROWS])]
+        return self._fit_groups(X, lambda rows, options: fit_neighbours(rows, n_rows, self.n_bits, rng, **options))
+
+    def _fit_pairs(self, X: NDArray[Any], pairs: RelevantPairs) -> Self:
+        """Learn from pairs of rows that belong together."""
+        pairs.check_rows(len(X))
+        rng: np.random.RandomState = check_random_state(self.random_state)
+        return self._fit_groups(X, lambda rows, options: fit_pairs(rows, pairs, self.n_bits, rng, **options))
+
+    def _fit_groups(self, X: NDArray[Any], learn: Callable[[NDArray[np.float32], dict[str, Any]], GroupCodes]) -> Self:
+        """Learn with clusters in the place of classes."""
+        Rows(X, "EAPH").check_varied()
+        check_finite(X, "EAPH")
+        options: dict[str, Any] = {"metric": self.metric, "n_neighbors": self.n_neighbors, "n_iter": self.n_iter}
+        options["table_bits"] = partial(self._table_bits, size=CLUSTER_TABLE_SIZE)
         with threadpool_limits(limits=1):
-            table_bits = partial(self._table_bits, size=CLUSTER_TABLE_SIZE)
-            options: dict[str, Any] = {"metric": self.metric, "n_neighbors": self.n_neighbors, "n_iter": self.n_iter}
-            rows = np.asarray(X, dtype=np.float32)
-            found = fit_neighbours(rows, n_rows, self.n_bits, rng, table_bits=table_bits, **options)
-        for name in OF_LABELS:
+            found = learn(np.asarray(X, dtype=np.float32), options)
+        for name in (*OF_LABELS, *OF_GROUPS):
             self.__dict__.pop(name, None)
-        self.posterior_, self.relevance_ = found.model, found.relevance
-        self.near_map_, self.wide_map_, self.report_ = found.near_map, found.wide_map, found.report
+        self.posterior_, self.relevance_, self.report_ = found.model, found.relevance, found.report
+        for name, value in found.scores.items():
+            setattr(self, f"{name}_", value)
         return self._keep_table(found.design, found.memberships, lambda _: found.order)
 
     def _check_sums(self, seen: GroupStatistics) -> None:
@@ -483,94 +501,9 @@ class EAPH(SupervisedHasher):
         affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))
         return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))), affordable)
 
-    def _relevance(self) -> Floats | None:
-        """Which label sets share a label; None where each is relevant to itself alone; of clusters, as estimated."""
-        if not hasattr(self, "label_sets_"):
-            return self.relevance_
-        rows = self.label_sets_
-        return None if (rows.sum(axis=1) == 1).all() else shared_label(rows, rows).astype(np.float64)
-
     def _keep_posterior(self, fitted: Fitted) -> None:
         self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
         self.oof_posteriors_ = fitted.oof
-
-    def _keep_table(
-        self, design: Design, P: NDArray[np.float32], lengthened: Callable[[Codes], NDArray[np.intp]]
-    ) -> Self:
-        """Keep the codes in use, as codes of full length; ``lengthened`` says which bits those repeat."""
-        short = unpack(design.cells[best_rows(P, design.table)], design.n_bits)
-        order = lengthened(short)
-        codes = extend(unpack(design.cells, design.n_bits), order)
-        self.n_features_out_ = len(order)
-        self.cells_: PackedCodes = pack(codes).astype(packed_dtype(len(order)))
-        self.table_ = design.table
-        self.codewords_ = codes[design.table.argmax(axis=0)]
-        self.codes_ = extend(short, order)
-        self.profiles_ = profiles(P, design.table)
-        self.expected_map_, self.objective_ = design.value, design.history
-        return self
-
-    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
-        """Scores of the bits: the sign is the bit, the magnitude what the best code with the other bit would lose."""
-        P = softmax(self.posterior_.logits(X, exact=exact))
-        if not is_foreign(P.values):
-            return best_table_word(P, self.table_, self._codebook(), exact=exact)
-        found = best_table_word(Scored(*map(to_numpy, P)), self.table_, self._codebook(), exact=exact)
-        return Scored(like(found.values, P.values), like(found.bound, P.values))
-
-    def _signs(self, X: Rounded, *, exact: bool) -> Scored:
-        """Signs of the best code, which is found without the gains of all others."""
-        P = softmax(self.posterior_.logits(X, exact=exact))
-        return likeliest_words(P, self.table_, self._codebook())
-
-    def relevance(self, X: ArrayLike) -> Floats:
-        r"""Expected share of relevant items in every cell in use, (n_samples, n_cells): a learned distance.
-
-        .. math:: r_z(x) = \sum_{s, s'} p_s(x)\, R_{ss'}\, q_{s'}(z)
-
-        where :math:`q(z)` is the mean posterior of the training rows in cell z (``profiles_``) and R says which label
-        sets share a label. Searching cells in the order of it finds more than searching them by Hamming distance, with
-        the same codes in the database; ``cells_`` names the columns.
-        """
-        return np.asarray(self.wanted(X) @ self.profiles_.T)
-
-    def wanted(self, X: ArrayLike) -> Floats:
-        r"""The probability that an item with a label set is relevant, (n_samples, n_label_sets): :math:`p(x) R`.
-
-        Equal to ``predict_proba`` where every row has one label. Its product with the posterior of an item is the
-        probability that the item is relevant.
-        """
-        P, rel = self.predict_proba(X), self._relevance()
-        return P if rel is None else P @ rel
-
-    def probes(self, X: ArrayLike, n_probes: int) -> PackedCodes:
-        """The codes to look up for every row, those with the largest expected share of relevant items first.
-
-        Parameters
-        ----------
-        X : (n_samples, n_features) features of queries
-        n_probes : codes wanted; all that are in use, if there are fewer
-        """
-        n_probes = check_count(n_probes, "n_probes", "EAPH.probes")
-        scores = self.relevance(X)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :n_probes]
-        return np.asarray(self.cells_[order])
-
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """Posteriors over the label sets, (n_samples, n_label_sets)."""
-        return np.concatenate([np.asarray(P, dtype=np.float64) for P in self._posteriors(X)])
-
-    def _posteriors(self, X: ArrayLike) -> list[NDArray[np.float32]]:
-        check_is_fitted(self)
-        values = validated(self, X, reset=False)
-        return [self.posterior_.predict(batch) for _, batch in Rows(values, "EAPH")]
-
-    @property
-    def _on_device(self) -> bool:
-        return not isinstance(self.posterior_, Classified | Prefit)
-
-    def _codebook(self) -> Codes:
-        return unpack(self.cells_, self.n_features_out_)
 
     def _check_params(self) -> None:
         if is_prefit(self.posterior):
@@ -589,10 +522,6 @@ class EAPH(SupervisedHasher):
         check_count(self.n_starts, "n_starts", "EAPH")
         check_count(self.n_iter, "n_iter", "EAPH")
         check_n_bits(self.n_bits, "EAPH")
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_features_out_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,0 +1,121 @@
+"""What a fitted EAPH answers: codes, posteriors, the relevance of cells, codes to probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from shorthash._arrays import is_foreign, like, to_numpy
+from shorthash._labels import shared_label
+from shorthash._rounding import Rounded, Scored, best_table_word, softmax
+from shorthash._types import Codes, Floats, PackedCodes
+from shorthash._validation import check_count
+from shorthash.codes.signs import pack, packed_dtype, unpack
+from shorthash.data.rows import Rows, validated
+from shorthash.learners.base import SupervisedHasher
+from shorthash.learners.eaph.encoding import extend, likeliest_words, profiles
+from shorthash.learners.eaph.refinement import Design, best_rows
+from shorthash.learners.posteriors.folds import PosteriorModel
+from shorthash.learners.posteriors.models import Classified
+from shorthash.learners.posteriors.prefit import Prefit
+
+
+class TableHasher(SupervisedHasher):
+    """A hasher whose code is the row of a table that gains most from the posterior of an item."""
+
+    posterior_: PosteriorModel
+    label_sets_: NDArray[np.uint8]
+    relevance_: Floats
+
+    def _relevance(self) -> Floats | None:
+        """Which label sets share a label; None where each is relevant to itself alone; of clusters, as estimated."""
+        if not hasattr(self, "label_sets_"):
+            return self.relevance_
+        rows = self.label_sets_
+        return None if (rows.sum(axis=1) == 1).all() else shared_label(rows, rows).astype(np.float64)
+
+    def _keep_table(
+        self, design: Design, P: NDArray[np.float32], lengthened: Callable[[Codes], NDArray[np.intp]]
+    ) -> Self:
+        """Keep the codes in use, as codes of full length; ``lengthened`` says which bits those repeat."""
+        short = unpack(design.cells[best_rows(P, design.table)], design.n_bits)
+        order = lengthened(short)
+        codes = extend(unpack(design.cells, design.n_bits), order)
+        self.n_features_out_ = len(order)
+        self.cells_: PackedCodes = pack(codes).astype(packed_dtype(len(order)))
+        self.table_ = design.table
+        self.codewords_ = codes[design.table.argmax(axis=0)]
+        self.codes_ = extend(short, order)
+        self.profiles_ = profiles(P, design.table)
+        self.expected_map_, self.objective_ = design.value, design.history
+        return self
+
+    def _scores(self, X: Rounded, *, exact: bool) -> Scored:
+        """Scores of the bits: the sign is the bit, the magnitude what the best code with the other bit would lose."""
+        P = softmax(self.posterior_.logits(X, exact=exact))
+        if not is_foreign(P.values):
+            return best_table_word(P, self.table_, self._codebook(), exact=exact)
+        found = best_table_word(Scored(*map(to_numpy, P)), self.table_, self._codebook(), exact=exact)
+        return Scored(like(found.values, P.values), like(found.bound, P.values))
+
+    def _signs(self, X: Rounded, *, exact: bool) -> Scored:
+        """Signs of the best code, which is found without the gains of all others."""
+        P = softmax(self.posterior_.logits(X, exact=exact))
+        return likeliest_words(P, self.table_, self._codebook())
+
+    def relevance(self, X: ArrayLike) -> Floats:
+        r"""Expected share of relevant items in every cell in use, (n_samples, n_cells): a learned distance.
+
+        .. math:: r_z(x) = \sum_{s, s'} p_s(x)\, R_{ss'}\, q_{s'}(z)
+
+        where :math:`q(z)` is the mean posterior of the training rows in cell z (``profiles_``) and R says which label
+        sets share a label. Searching cells in the order of it finds more than searching them by Hamming distance, with
+        the same codes in the database; ``cells_`` names the columns.
+        """
+        return np.asarray(self.wanted(X) @ self.profiles_.T)
+
+    def wanted(self, X: ArrayLike) -> Floats:
+        r"""The probability that an item with a label set is relevant, (n_samples, n_label_sets): :math:`p(x) R`.
+
+        Equal to ``predict_proba`` where every row has one label. Its product with the posterior of an item is the
+        probability that the item is relevant.
+        """
+        P, rel = self.predict_proba(X), self._relevance()
+        return P if rel is None else P @ rel
+
+    def probes(self, X: ArrayLike, n_probes: int) -> PackedCodes:
+        """The codes to look up for every row, those with the largest expected share of relevant items first.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) features of queries
+        n_probes : codes wanted; all that are in use, if there are fewer
+        """
+        n_probes = check_count(n_probes, "n_probes", "EAPH.probes")
+        scores = self.relevance(X)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :n_probes]
+        return np.asarray(self.cells_[order])
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Posteriors over the label sets, (n_samples, n_label_sets)."""
+        return np.concatenate([np.asarray(P, dtype=np.float64) for P in self._posteriors(X)])
+
+    def _posteriors(self, X: ArrayLike) -> list[NDArray[np.float32]]:
+        check_is_fitted(self)
+        values = validated(self, X, reset=False)
+        return [self.posterior_.predict(batch) for _, batch in Rows(values, "EAPH")]
+
+    @property
+    def _on_device(self) -> bool:
+        return not isinstance(self.posterior_, Classified | Prefit)
+
+    def _codebook(self) -> Codes:
+        return unpack(self.cells_, self.n_features_out_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_features_out_)
