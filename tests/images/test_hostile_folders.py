@@ -86,7 +86,7 @@ def craft(path, statement):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE items SET code_1 = code_1 + 1 WHERE id = 7",
+        "UPDATE items SET code = code + 1 WHERE id = 7",
         "UPDATE items SET class = 99 WHERE id = 7",
         "UPDATE items SET class = x'00' WHERE id = 7",
         "UPDATE items SET metadata = json_set(metadata, '$.name', 'other') WHERE id = 7",

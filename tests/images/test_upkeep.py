@@ -58,7 +58,7 @@ def test_missing_thumbnails_are_listed(folder):
     [
         "UPDATE items SET class = 'other' WHERE id = 3",
         "UPDATE items_vectors SET vector = zeroblob(2048) WHERE slot = 3",
-        "UPDATE items SET code_1 = 99 WHERE id = 3",
+        "UPDATE items SET code = 99 WHERE id = 3",
     ],
 )
 def test_damage_is_found_and_not_copied(folder, statement, tmp_path, capsys):

@@ -70,7 +70,7 @@ def test_other_tables_of_a_database_may_be_anything(path):
         "UPDATE shorthash_collections SET id_kind = 'X'",
         "UPDATE shorthash_collections SET last_id = 'many'",
         "UPDATE shorthash_collections SET current_version = 'v9'",
-        "UPDATE items SET code_1 = 'text' WHERE id = 5",
+        "UPDATE items SET code = 'text' WHERE id = 5",
         "UPDATE items SET id = x'00ff' WHERE id = 5",
         "UPDATE items SET metadata = '{{' WHERE id = 5",
         "UPDATE items_vectors SET vector = x'00' WHERE slot = 5",
@@ -97,7 +97,7 @@ def test_values_that_are_not_ours_are_damage(change, path):
     "change",
     [
         "UPDATE items SET class = 7 WHERE id = 5",
-        "UPDATE items SET code_1 = 6 WHERE id = 5",
+        "UPDATE items SET code = 6 WHERE id = 5",
         "UPDATE items SET place = place - 1 WHERE id = 5",
         "UPDATE items SET metadata = '{\"a\": 1}' WHERE id = 5",
         "UPDATE items SET slot = 6 WHERE id = 5",

@@ -60,9 +60,9 @@ def test_tables_of_older_versions_get_the_column_when_it_is_needed(make):
     store = make(6)
     name = store.collection
     with store._connection.statements() as run:
-        run(f"DROP INDEX {name}_code_1")
+        run(f"DROP INDEX {name}_code")
         run(f"ALTER TABLE {name} DROP COLUMN posterior")
-        run(f"CREATE INDEX {name}_code_1 ON {name}(code_1, id) WHERE code_1 IS NOT NULL")
+        run(f"CREATE INDEX {name}_code ON {name}(code, id) WHERE code IS NOT NULL")
     store._connection.with_posteriors.clear()
     store.add(CODES[:100])
     with pytest.raises(InvalidInput, match="has a posterior; add them with posteriors="):

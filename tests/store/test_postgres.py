@@ -28,7 +28,7 @@ def test_codes_have_the_smallest_type(n_bits, kind):
     store = make_postgres(n_bits).add(packed([0, 2**n_bits - 1, 2 ** (n_bits - 1)]))
     assert store.codes.tolist() == [0, 2**n_bits - 1, 2 ** (n_bits - 1)]
     with store._reading() as session:
-        sql = "SELECT data_type FROM information_schema.columns WHERE table_name = ? AND column_name = 'code_1'"
+        sql = "SELECT data_type FROM information_schema.columns WHERE table_name = ? AND column_name = 'code'"
         assert session.run(sql, [store.collection]) == [(kind,)]
 
 
@@ -39,11 +39,10 @@ def test_searches_read_the_b_tree_only():
     with store._connection.statements() as run:
         run(f"VACUUM (ANALYZE) {store.collection}")
         plan = "\n".join(
-            row[0]
-            for row in run(f"EXPLAIN SELECT id, code_1 FROM {store.collection} WHERE code_1 = ANY(?)", [[1, 2, 3]])
+            row[0] for row in run(f"EXPLAIN SELECT id, code FROM {store.collection} WHERE code = ANY(?)", [[1, 2, 3]])
         )
     store._connection.lock.release()
-    assert f"Index Only Scan using {store.collection}_code_1" in plan
+    assert f"Index Only Scan using {store.collection}_code" in plan
 
 
 def test_rings_fall_back_to_counting_bits_in_the_database():

@@ -105,16 +105,16 @@ def test_searches_read_the_b_tree_only(tmp_path):
     with store._reading() as session:
         plans = [
             session.run(
-                f"EXPLAIN QUERY PLAN SELECT id, code_1, slot FROM items WHERE {clause}", ["[1]"] * clause.count("?")
+                f"EXPLAIN QUERY PLAN SELECT id, code, slot FROM items WHERE {clause}", ["[1]"] * clause.count("?")
             )
             for clause in (
-                "code_1 = ? ORDER BY id LIMIT 5",
-                "code_1 IN (SELECT value FROM json_each(?)) ORDER BY +id",
-                "code_1 = ? AND class = ?",
+                "code = ? ORDER BY id LIMIT 5",
+                "code IN (SELECT value FROM json_each(?)) ORDER BY +id",
+                "code = ? AND class = ?",
             )
         ]
     for plan in plans:
-        assert "USING COVERING INDEX items_code_1" in plan[0][3]
+        assert "USING COVERING INDEX items_code" in plan[0][3]
     store.close()
 
 
@@ -145,7 +145,7 @@ def test_plain_sql_can_read_a_store(tmp_path):
     with SQLiteStore(tmp_path / "a.db", 8) as store:
         store.add(packed([200]), ids=["x"], classes=[3], metadata=[{"city": "Rome"}])
     connection = sqlite3.connect(tmp_path / "a.db")
-    assert connection.execute("SELECT id, code_1, class, metadata FROM items").fetchall() == [
+    assert connection.execute("SELECT id, code, class, metadata FROM items").fetchall() == [
         ("x", 200, 3, '{"city": "Rome"}')
     ]
     connection.close()

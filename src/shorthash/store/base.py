@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -26,6 +26,7 @@ from shorthash.index.items import (
     tie_order,
 )
 from shorthash.index.results import LookupResult, Probes, RadiusResult, SearchResult
+from shorthash.store.columns import check_column, frame_types
 from shorthash.store.items import (
     Items,
     StoreWhere,
@@ -56,7 +57,7 @@ class Store(Opened):
     nothing is changed. Every search sees one state of the database.
 
     ``where`` takes what an index takes, and mappings from fields of the metadata to the values they may have, such as
-    ``{"city": ["Rome", "Oslo"], "class": 3}``.
+    ``{"city": ["Rome", "Oslo"], "class": 3}``. ``add_columns`` gives fields typed columns of their own.
     """
 
     @property
@@ -194,6 +195,49 @@ class Store(Opened):
             sizes = session.sizes(list(dict.fromkeys(wanted)), session.conditions(where))
         return np.array([sizes.get(code, 0) for code in wanted], dtype=np.int64)
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """Fields of the metadata that have a column of their own, and their types."""
+        with self._reading() as session:
+            return session.declared()
+
+    def add_columns(self, columns: Any, *, index: Collection[str] = ()) -> Self:
+        """Give fields of the metadata typed columns of their own, all or none.
+
+        Values that items have in these fields are moved. From then on the fields are written to their columns, are read
+        back with the metadata, and ``where`` compares columns: also by ``{"price": {"<": 5}}``, with ``<``, ``<=``,
+        ``>``, ``>=`` and ``!=``. A value that is not of the type is an error.
+
+        Parameters
+        ----------
+        columns : a mapping from fields to "int", "float", "text", "bool" or "time"; or a data frame of pandas, polars
+            or Arrow whose columns have these types. Times are kept without a zone; those with one are turned into UTC
+        index : fields that get a B-tree, for searches that few items fulfil and for statements of your own
+
+        Examples
+        --------
+        >>> from shorthash import SQLiteStore
+        >>> store = SQLiteStore(":memory:", n_bits=3).add_columns({"price": "float"}, index=["price"])
+        >>> store = store.add([1, 2, 3], metadata=[{"price": 2.5, "city": "Rome"}, {"price": 9}, None])
+        >>> store.search([2], k=2, where={"price": {"<": 5}}).ids.tolist()
+        [[0]]
+        >>> store.items([0]).metadata
+        [{'city': 'Rome', 'price': 2.5}]
+        """
+        owner = f"{type(self).__name__}.add_columns"
+        given = dict(columns) if isinstance(columns, Mapping) else frame_types(columns, owner)
+        with self._writing() as session:
+            known = session.declared()
+            for name, kind in given.items():
+                check_column(name, kind, owner, session.table_columns() if name not in known else {})
+                if known.get(name, kind) != kind:
+                    raise InvalidInput(f"The column {name!r} holds {known[name]} already. Got {kind!r} instead.")
+            for name in index:
+                if name not in {*known, *given}:
+                    raise InvalidInput(f"The 'index' of {owner} must name columns of the store. Got {name!r} instead.")
+            session.add_columns({name: kind for name, kind in given.items() if name not in known}, index)
+        return self
+
     def drop(self) -> None:
         """Delete the collection with all its items and versions."""
         with self._writing() as session:
@@ -310,7 +354,7 @@ class Store(Opened):
         replacing: bool,
     ) -> None:
         """Check and write items, and what changes about the collection."""
-        columns = item_columns(ids, classes, metadata, type(self).__name__)
+        columns = item_columns(ids, classes, metadata, type(self).__name__, session.split)
         n, kind = len(ids), ids.dtype.kind
         rows = None if vectors is None else as_vectors(vectors, n, type(self).__name__, np.float32)
         if posteriors is not None:
@@ -354,10 +398,9 @@ class Store(Opened):
 
     def _check_kind(self, session: Session, ids: AnyIds) -> None:
         """Raise unless the opened version still exists and the ids are of its kind."""
-        kind = session.collection.id_kind
         self._check_version(session)
-        if ids.dtype.kind != kind and not session.is_empty():
-            check_same_kind(ids, kind, type(self).__name__)
+        if ids.dtype.kind != session.collection.id_kind and not session.is_empty():
+            check_same_kind(ids, session.collection.id_kind, type(self).__name__)
 
     def _check_known(self, session: Session, ids: AnyIds) -> None:
         self._check_kind(session, ids)

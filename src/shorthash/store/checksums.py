@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from shorthash.store.sql import COLUMNS, CollectionInfo
+from shorthash.store.catalogue import COLUMNS, CollectionInfo
 
 CRC = "crc"  # name of the column
 
@@ -30,7 +30,8 @@ def row_crc(names: str, *values: Any) -> int:
 
 def crc_call(columns: Sequence[tuple[str, str]]) -> str:
     """The call of ``row_crc`` in SQL, from names and expressions of columns in alphabetical order."""
-    return f"row_crc('{','.join(name for name, _ in columns)}', {', '.join(value for _, value in columns)})"
+    names = ",".join(name for name, _ in columns).replace("'", "''")
+    return f"row_crc('{names}', {', '.join(value for _, value in columns)})"
 
 
 def vector_crc(slot: int, blob: bytes) -> int:

@@ -18,6 +18,7 @@ class Connection(ABC):
         self.lock = threading.RLock()
         self._inherited: list[Any] = []
         self.with_posteriors: set[tuple[str, str]] = set()  # tables and their columns that are known to exist
+        self.numbered: dict[str, bool] = {}  # whether the first column of codes of a table is called code_1
         with self.explained():
             self._connect()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -49,6 +49,7 @@ class Items:
     metadata : n dictionaries or None
     vectors : (n, dimension) float32, nan in rows without a vector; None in a collection without vectors
     posteriors : (n, n_bytes) uint8, compact posteriors, 0 in rows without one; None if no item has one
+    columns : fields of the metadata that have a column of their own in the store, and their types
     """
 
     ids: AnyIds
@@ -57,17 +58,21 @@ class Items:
     metadata: list[dict[str, Any] | None]
     vectors: NDArray[np.float32] | None
     posteriors: NDArray[np.uint8] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per item: id, code, class, and a column for every field of the metadata."""
+        """One row per item: id, code, class, and a column for every field of the metadata, times as datetime64."""
         pandas = require_extra("pandas", "tables", "Items.to_frame")
-        fields = list(dict.fromkeys(name for row in self.metadata for name in row or {}))
+        fields = list(dict.fromkeys([*self.columns, *(name for row in self.metadata for name in row or {})]))
         columns = {"id": self.ids, "code": self.codes, "class": self.classes}
         columns |= {name: [(row or {}).get(name) for row in self.metadata] for name in fields if name not in columns}
-        return cast("pd.DataFrame", pandas.DataFrame(columns))
+        frame = pandas.DataFrame(columns)
+        for name in (name for name, kind in self.columns.items() if kind == "time"):
+            frame[name] = pandas.to_datetime(frame[name], format="ISO8601")
+        return cast("pd.DataFrame", frame)
 
     def take(self, order: list[int]) -> Items:
         """Some of the items, in another order."""
@@ -78,6 +83,7 @@ class Items:
             [self.metadata[i] for i in order],
             None if self.vectors is None else self.vectors[order],
             None if self.posteriors is None else self.posteriors[order],
+            self.columns,
         )
 
 
@@ -115,8 +121,12 @@ def item_columns(
     classes: Sequence[Any] | NDArray[Any] | None,
     metadata: Any,
     owner: str,
+    split: Callable[..., tuple[Any, dict[str, list[Any]]]],
 ) -> dict[str, Iterable[Any]]:
-    """Checked items as columns of a table: ids, classes (integers, strings or None) and metadata (JSON or None)."""
+    """Checked items as columns of a table: ids, classes (integers, strings or None) and metadata (JSON or None).
+
+    ``split`` takes the fields that have columns of their own out of the metadata.
+    """
     n = len(ids)
     metadata = as_records(metadata)
     for name, values in [("classes", classes), ("metadata", metadata)]:
@@ -131,10 +141,12 @@ def item_columns(
                     f"The 'ids' of {owner} must be text that a database can hold: at most {LONGEST} bytes of UTF-8 "
                     f"without NUL. Got {value[:50]!r}; encode or shorten such ids."
                 )
+    metadata, cells = split(metadata, n=n, owner=owner)
     return {
         "id": ids.tolist(),
         "class": [None] * n if classes is None else _as_classes(classes, owner),
         "metadata": [None] * n if metadata is None else [_as_json(value, owner) for value in metadata],
+        **cells,
     }
 
 

@@ -23,6 +23,8 @@ from shorthash.index.base import Scored
 from shorthash.index.items import AnyIds, Vectors
 from shorthash.index.results import LookupResult, Probes, SearchResult
 from shorthash.store.base import Store
+from shorthash.store.catalogue import CATALOGUE, CollectionInfo, Version, check_free
+from shorthash.store.columns import TYPES, compared, quoted
 from shorthash.store.connection import Connection
 from shorthash.store.example_sql import MOST_PARTITIONS, check_name, integer_type, partitioned_table
 from shorthash.store.items import (
@@ -36,7 +38,7 @@ from shorthash.store.items import (
     to_signed,
 )
 from shorthash.store.lookup import look_up
-from shorthash.store.sql import CATALOGUE, ORDERS, Clause, CollectionInfo, Session, Version, check_free
+from shorthash.store.sql import ORDERS, Clause, Session
 from shorthash.store.sqlite import SQLiteStore
 
 OLDEST = 150_000
@@ -259,6 +261,7 @@ class PostgresSession(Session):
     owner = "PostgresStore"
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     bytes_type = "bytea"
+    dialect = 1
     locking = " FOR UPDATE"
     partitions = 1  # tables of a new collection
 
@@ -300,10 +303,17 @@ class PostgresSession(Session):
         """A query for the rows of ``probes``, a parameter for every column."""
         return "SELECT * FROM unnest(?::int[], ?::int[], ?::bigint[], ?::float8[])", probe_columns(probes)
 
-    def has_column(self, column: str) -> bool:
-        """Whether the table has a column."""
-        sql = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(?) AND attname = ? AND NOT attisdropped"
-        return bool(self.run(sql, [self._name, column]))
+    def table_columns(self) -> dict[str, str]:
+        """All columns of the table, and their types."""
+        sql = (
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+        )
+        return dict(self.run(sql, [self._name]))
+
+    def compared(self, name: str, kind: str, given: Any) -> Clause:
+        """What ``where`` states of a declared column."""
+        return compared(name, kind, given, self.owner, f"?::{TYPES[kind][self.dialect]}")
 
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order; OFFSET 0 keeps the planner from walking the whole table in that order."""
@@ -390,7 +400,8 @@ class PostgresSession(Session):
         if vectors is not None:
             packed = (vector.astype("<f4").tobytes() for vector in vectors)
             columns["vector"] = map(_vector_text, vectors) if self.collection.vectors_at == "vector" else packed
-        with self.connection.raw.cursor().copy(f"COPY {self._name}({', '.join(columns)}) FROM STDIN") as copy:
+        names = ", ".join(map(quoted, columns))
+        with self.connection.raw.cursor().copy(f"COPY {self._name}({names}) FROM STDIN") as copy:
             for row in zip(*columns.values(), strict=True):
                 copy.write_row(row)
 

@@ -2,8 +2,8 @@
 
 ::
 
-    items(id, place, class, metadata, ..., code_1, posterior, code_2, posterior_2, ...)      one row per item, key id
-    items_code_1 ON items(code_1, id, class, posterior, ...)         what a search probes; nothing else is read
+    items(id, place, class, metadata, ..., code, posterior, code_2, posterior_2, ...)      one row per item, key id
+    items_code ON items(code, id, class, posterior, ...)             what a search probes; nothing else is read
     shorthash_collections, shorthash_versions                        facts about collections and versions
 
 A search looks up the code itself, then the codes at distance 1, then 2, until it has enough items. A ring is probed as
@@ -16,10 +16,9 @@ Values are always passed as parameters. Names of tables come from the name of th
 from __future__ import annotations
 
 import copy
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import comb
 from typing import Any, Self
 
@@ -27,9 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.codes import ball_size
-from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
+from shorthash.errors import InvalidInput
 from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind, shuffle_keys
 from shorthash.index.results import Probes
+from shorthash.store import columns as typed
+from shorthash.store.catalogue import BATCHES, COLUMNS, CollectionInfo, Version
 from shorthash.store.connection import Connection
 from shorthash.store.items import (
     LONGEST,
@@ -51,88 +52,9 @@ from shorthash.store.items import (
 Clause = tuple[str, list[Any]]
 """A condition and its parameters."""
 
-CATALOGUE = (
-    """CREATE TABLE IF NOT EXISTS shorthash_collections(
-        name TEXT PRIMARY KEY, current_version TEXT NOT NULL, id_kind TEXT NOT NULL, last_id BIGINT NOT NULL,
-        next_place BIGINT NOT NULL, next_number INTEGER NOT NULL, next_slot BIGINT NOT NULL,
-        dimension INTEGER NOT NULL, vectors_at TEXT NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS shorthash_versions(
-        collection TEXT NOT NULL, name TEXT NOT NULL, number INTEGER NOT NULL, n_bits INTEGER NOT NULL,
-        PRIMARY KEY (collection, name))""",
-)
-BATCHES = (
-    "CREATE TABLE IF NOT EXISTS shorthash_batches(collection TEXT NOT NULL, name TEXT NOT NULL,"
-    " PRIMARY KEY (collection, name))"
-)
 ORDERS = {"id": "id", "insertion": "place"}  # columns that an order of ties sorts by
 ALWAYS_PROBED = 512  # codes that are cheap to probe however few items there are
 NEVER_PROBED = 100_000  # codes that are too many for a statement however many items there are
-
-
-@dataclass(frozen=True)
-class Version:
-    """One encoder's codes of a collection.
-
-    Attributes
-    ----------
-    name : chosen by the user
-    number : used in the name of the column; never used twice
-    n_bits : length of its codes
-    """
-
-    name: str
-    number: int
-    n_bits: int
-
-    @property
-    def column(self) -> str:
-        """The column of its codes."""
-        return f"code_{self.number}"
-
-    @property
-    def posterior(self) -> str:
-        """The column of the compact posteriors that its encoder gives."""
-        return "posterior" if self.number == 1 else f"posterior_{self.number}"
-
-
-@dataclass(frozen=True)
-class CollectionInfo:
-    """Facts about a collection besides its items: one row of ``shorthash_collections``, and its versions.
-
-    Attributes
-    ----------
-    name : also the name of its table
-    current_version : the version that is opened when none is named
-    id_kind : "i" for integers, "U" for strings
-    last_id : largest integer id ever used, -1 before the first
-    next_place : place of the next item in insertion order; so no more items than this were ever added
-    next_number : number of the next version
-    next_slot : number of the next vector
-    dimension : of the vectors, 0 before the first
-    vectors_at : where vectors are: the side file (SQLite) or the type of the column (PostgreSQL)
-    versions : by name; rows of ``shorthash_versions``
-    """
-
-    name: str
-    current_version: str
-    id_kind: str = "i"
-    last_id: int = -1
-    next_place: int = 0
-    next_number: int = 1
-    next_slot: int = 0
-    dimension: int = 0
-    vectors_at: str = ""
-    versions: dict[str, Version] = field(default_factory=dict)
-
-    def version(self, name: str) -> Version:
-        """A version by name."""
-        if name not in self.versions:
-            known = ", ".join(repr(v) for v in self.versions)
-            raise InvalidInput(f"Collection {self.name!r} has no version {name!r}; it has {known}.")
-        return self.versions[name]
-
-
-COLUMNS = [column.name for column in fields(CollectionInfo)][:-1]
 
 
 class Session(ABC):
@@ -152,6 +74,7 @@ class Session(ABC):
     owner = "Store"  # the class that errors name
     begin_reading = begin_writing = "BEGIN"
     bytes_type = "BLOB"
+    dialect = 0  # place of its types in TYPES
     locking = ""  # appended to a SELECT to lock out other writers
 
     def __init__(self, connection: Connection, name: str, version: Version | None, *, writing: bool = False) -> None:
@@ -208,8 +131,31 @@ class Session(ABC):
         """A query for the rows (query_no, probe_no, cell, share) of ``probes``, all of them in a few parameters."""
 
     @abstractmethod
+    def table_columns(self) -> dict[str, str]:
+        """All columns of the table, and their types in SQL."""
+
     def has_column(self, column: str) -> bool:
         """Whether the table has a column."""
+        return column in self.table_columns()
+
+    def declared(self) -> dict[str, str]:
+        """Columns that ``add_columns`` declared, and their types."""
+        return typed.declared_columns(self.table_columns(), self.dialect)
+
+    def split(self, metadata: Sequence[Any] | None, n: int, owner: str) -> tuple[Any, dict[str, list[Any]]]:
+        """Metadata without the fields that have columns, and the values of those columns."""
+        return typed.split_metadata(metadata, self.declared(), n, owner)
+
+    def add_columns(self, columns: Mapping[str, str], index: Collection[str]) -> None:
+        """Declare columns, and move what items have in these fields."""
+        for name, kind in columns.items():
+            self.run(f"ALTER TABLE {self._name} ADD COLUMN {typed.quoted(name)} {typed.TYPES[kind][self.dialect]}")
+        if columns:
+            typed.move_fields(self, columns)
+        for name in index:
+            self.run(
+                f"CREATE INDEX IF NOT EXISTS {typed.index_name(self._name, name)} ON {self._name}({typed.quoted(name)})"
+            )
 
     @abstractmethod
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
@@ -275,8 +221,16 @@ class Session(ABC):
         if not rows:
             return None
         sql = "SELECT name, number, n_bits FROM shorthash_versions WHERE collection = ? ORDER BY number"
-        versions = {row[0]: Version(*row) for row in self.run(sql, [self._name])}
+        rows_of = self.run(sql, [self._name])
+        versions = {name: Version(name, number, n_bits, self._numbered()) for name, number, n_bits in rows_of}
         return replace(CollectionInfo(*rows[0]), versions=versions)
+
+    def _numbered(self) -> bool:
+        """Whether the table was made when the first column of codes was called code_1; remembered."""
+        known = self.connection.numbered
+        if self._name not in known:
+            known[self._name] = self.has_column("code_1")
+        return known[self._name]
 
     def register(self, version: Version) -> CollectionInfo:
         """Write the facts about a new collection with one version."""
@@ -305,6 +259,7 @@ class Session(ABC):
 
     def drop(self) -> None:
         """Delete the collection with all items."""
+        self.connection.numbered.pop(self._name, None)
         self.run(f"DROP TABLE {self._name}")
         self.run("DELETE FROM shorthash_versions WHERE collection = ?", [self._name])
         self.run("DELETE FROM shorthash_collections WHERE name = ?", [self._name])
@@ -349,10 +304,11 @@ class Session(ABC):
         if ids.dtype.kind != self.collection.id_kind:
             ids = as_ids_array([], self.collection.id_kind)
         among, values = self.among_ids(ids)
-        column = self.version.column
+        column, declared = self.version.column, self.declared()
         posterior = self.version.posterior if self.has_posteriors() else "NULL"
+        more = "".join(f", {typed.quoted(name)}" for name in declared)
         rows = self.run(
-            f"SELECT id, {column}, class, metadata, {self.vector_column if vectors else 'NULL'}, {posterior}"
+            f"SELECT id, {column}, class, metadata, {self.vector_column if vectors else 'NULL'}, {posterior}{more}"
             f" FROM {self._name}"
             f" WHERE {among} AND {column} IS NOT NULL",
             values,
@@ -361,9 +317,10 @@ class Session(ABC):
             as_ids_array([row[0] for row in rows], self.collection.id_kind),
             from_signed([row[1] for row in rows], self.version.n_bits),
             [row[2] for row in rows],
-            [_as_metadata(row[3]) for row in rows],
+            [typed.with_columns(typed.as_metadata(row[3]), row[6:], declared) for row in rows],
             self.read_vectors([row[4] for row in rows]) if vectors and self.collection.dimension else None,
             read_posteriors([row[5] for row in rows]),
+            declared,
         )
 
     def lacking(self, target: Version, after: Any, limit: int) -> list[Any]:
@@ -415,8 +372,11 @@ class Session(ABC):
         if where is None:
             return []
         if isinstance(where, Mapping):
+            declared = self.declared() if any(name != "class" for name in where) else {}
             return [
-                self.holds(check_field(name, self.owner), check_values(name, values, self.owner))
+                self.compared(name, declared[name], values)
+                if name in declared
+                else self.holds(check_field(name, self.owner), check_values(name, values, self.owner))
                 for name, values in where.items()
             ]
         if not callable(where):
@@ -427,6 +387,10 @@ class Session(ABC):
                 return [self.among_ids(ids)]
         ids = self.listing()[0]
         return [self.among_ids(ids[allowed_items(where, ids, self.owner)])]
+
+    def compared(self, name: str, kind: str, given: Any) -> Clause:
+        """What ``where`` states of a declared column."""
+        return typed.compared(name, kind, given, self.owner)
 
     def nearest(
         self, query: int, k: int, ties: str, seed: int, conditions: list[Clause]
@@ -552,17 +516,6 @@ def all_of(conditions: list[Clause]) -> Clause:
     return " AND ".join(sql for sql, _ in conditions), [value for _, values in conditions for value in values]
 
 
-def _as_metadata(value: Any) -> dict[str, Any] | None:
-    """The metadata of an item; PostgreSQL has decoded them already."""
-    try:
-        found = json.loads(value) if isinstance(value, str | bytes) else value
-    except (ValueError, RecursionError):
-        found = ""
-    if found is not None and not isinstance(found, dict):
-        raise DamagedFile("The store is damaged: the metadata of an item are no JSON object; restore it from a copy.")
-    return found
-
-
 def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:
     """Items at equal distance in the order of ``ties``."""
     if ties == "id":
@@ -574,11 +527,3 @@ def _in_order(rows: list[Row], ties: str, seed: int) -> list[Row]:
         ids = as_ids_array([row[0] for row in rows])
         return [rows[i] for i in np.lexsort((ids, shuffle_keys(ids, seed)))]
     return rows
-
-
-def check_free(taken: object, name: str) -> None:
-    """Raise if another program has made a table of this name."""
-    if taken:
-        raise PersistenceError(
-            f"The database already has a table {name!r} that shorthash did not make; choose another collection=..."
-        )

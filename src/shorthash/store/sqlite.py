@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,15 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
-from shorthash.index.items import AnyIds, find_ids
+from shorthash.index.items import AnyIds
 from shorthash.index.results import Probes
-from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
+from shorthash.persistence.files import ADVICE
 from shorthash.store.base import Store
+from shorthash.store.catalogue import CATALOGUE, CollectionInfo, Version, check_free
 from shorthash.store.checksums import CRC, crc_call, facts_crc, row_crc, vector_crc
+from shorthash.store.columns import SPECIAL, quoted
 from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import Items, Scalar, as_ids_array, as_json_list, damage_explained, probe_columns
-from shorthash.store.sql import CATALOGUE, Clause, CollectionInfo, Session, Version, check_free
+from shorthash.store.side_files import SideFile, side_folder
+from shorthash.store.sql import Clause, Session
 
 BUSY_SECONDS = 30  # how long to wait for another process that writes
 SETTINGS = (
@@ -39,10 +41,10 @@ OLDEST = (3, 35)  # DROP COLUMN
 # _check_schema compares the schema instead.
 DEFENSES = ("cell_size_check = ON",)
 SWITCHES = {"DEFENSIVE": True, "ENABLE_TRIGGER": False, "ENABLE_VIEW": False}  # settable from Python 3.12 on
-FOREIGN = re.compile(r"\b(CHECK|GENERATED|REFERENCES|DEFAULT|COLLATE|AS)\b", re.IGNORECASE)  # not in our tables
 PLAIN = "CREATE TABLE "  # not a virtual table
 CALL = re.compile(r"(\w+)\s*\(")
 CATALOGUE_TABLES = ("shorthash_collections", "shorthash_versions", "shorthash_batches")
+STORED = {"int": "'integer'", "bool": "'integer'", "float": "'real'", "text": "'text'", "time": "'text'"}
 ALL_BITS = (1 << 64) - 1
 VECTORS_AT_ONCE = 1024  # that are checked at a time
 OPENING: dict[str, Any] = {
@@ -124,7 +126,7 @@ class SQLiteStore(Store):
             rows = session.run(f"SELECT slot FROM {name} WHERE slot IS NOT NULL ORDER BY {code} IS NULL, {code}, id")
             slots = np.array([row[0] for row in rows], dtype=np.int64)
             vectors = session.read_slots(slots)
-        folder = _side_folder(self.path)
+        folder = side_folder(self.path)
         file_name = SideFile.write(folder, self.collection, slots, vectors)
         with self._writing() as session:
             assert isinstance(session, SQLiteSession)
@@ -290,7 +292,7 @@ class SQLiteSession(Session):
     def _crc_sql(self, besides: Sequence[str] = ()) -> str:
         """The checksum of a row, of all columns but one."""
         rows = self.run("SELECT name FROM pragma_table_info(?) ORDER BY name", [self._name])
-        return crc_call([(name, name) for (name,) in rows if name not in (CRC, *besides)])
+        return crc_call([(name, quoted(name)) for (name,) in rows if name not in (CRC, *besides)])
 
     def _check_rows(self, condition: str = "1", values: Sequence[Any] = ()) -> None:
         """Raise DamagedFile unless the items that fulfil a condition are as they were written."""
@@ -375,9 +377,17 @@ class SQLiteSession(Session):
         columns = ", ".join(f"json_extract(value, '$[{i}]')" for i in range(4))
         return f"SELECT {columns} FROM json_each(?)", [as_json_list(list(zip(*probe_columns(probes), strict=True)))]
 
-    def has_column(self, column: str) -> bool:
-        """Whether the table has a column."""
-        return bool(self.run("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", [self._name, column]))
+    def table_columns(self) -> dict[str, str]:
+        """All columns of the table, and their types."""
+        return dict(self.run("SELECT name, type FROM pragma_table_info(?)", [self._name]))
+
+    def add_columns(self, columns: Mapping[str, str], index: Collection[str]) -> None:
+        """Declare columns, and move what items have in these fields."""
+        if columns:
+            self._check_rows()
+        super().add_columns(columns, index)
+        if columns:
+            self._renew_crc()
 
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order."""
@@ -411,7 +421,7 @@ class SQLiteSession(Session):
         """The file of packed vectors."""
         name, opened = self.collection.vectors_at, self.connection.side_files
         if name not in opened:
-            path = _side_folder(self.connection.path) / name
+            path = side_folder(self.connection.path) / name
             if path.name != name or path.is_symlink():
                 raise DamagedFile(f"{self.connection.path} names {name!r} as its file of vectors, which is not one.")
             opened[name] = SideFile(path, self.collection.dimension)
@@ -429,6 +439,9 @@ class SQLiteSession(Session):
             f"typeof(id) <> '{kind}' OR typeof(place) <> 'integer' OR typeof(class) NOT IN ('integer', 'text', 'null')"
             f" OR (metadata IS NOT NULL AND NOT json_valid(metadata)) OR typeof(slot) NOT IN ('integer', 'null')"
             f" OR {codes}"
+            + "".join(
+                f" OR typeof({quoted(name)}) NOT IN ({STORED[kind]}, 'null')" for name, kind in self.declared().items()
+            )
         )
         self._refuse("item", self.run(f"SELECT id FROM {self._name} WHERE {wrong} LIMIT 1"))
         self._check_rows()
@@ -464,7 +477,7 @@ class SQLiteSession(Session):
         values = {name: f"?{place}" for place, name in enumerate(columns, 1)}
         if self.connection.has_crc(self._name):
             values[CRC] = crc_call(sorted(values.items()))
-        sql = f"INSERT INTO {self._name}({', '.join(values)}) VALUES ({', '.join(values.values())})"
+        sql = f"INSERT INTO {self._name}({', '.join(map(quoted, values))}) VALUES ({', '.join(values.values())})"
         self.connection.run_many(sql, zip(*columns.values(), strict=True))
 
     def delete(self, ids: AnyIds) -> None:
@@ -509,7 +522,7 @@ def _is_ours(kind: str, text: str) -> bool:
     """Whether a statement in the schema makes a plain table, or a B-tree over columns and fields of metadata."""
     rest = text.partition("(")[2]
     if kind == "table":
-        return text[: len(PLAIN)].upper() == PLAIN and not FOREIGN.search(rest)
+        return text[: len(PLAIN)].upper() == PLAIN and not SPECIAL.search(rest)
     return kind == "index" and set(CALL.findall(rest.lower())) <= {"json_extract"}
 
 
@@ -535,59 +548,3 @@ def _field_is(field: str, value: Scalar) -> Clause:
         return "json_type(metadata, ?) = ?", [path, json.dumps(value)]
     kinds = "('text')" if isinstance(value, str) else "('integer', 'real')"
     return f"(json_type(metadata, ?) IN {kinds} AND json_extract(metadata, ?) = ?)", [path, path, value]
-
-
-class SideFile:
-    """Vectors beside a database: one memory-mapped file in bucket order, so that the vectors of a ball are together.
-
-    A file is written completely, under a name of its own, before the database names it, and is never changed
-    afterwards, so after a crash the old file or the new one is in use.
-
-    Parameters
-    ----------
-    path : a file that ``write`` made
-    dimension : of its vectors
-    """
-
-    def __init__(self, path: Path, dimension: int) -> None:
-        self._path = path
-        self._meta, self._arrays = read_file(path, mmap=True)
-        types = {name: (array.dtype.name, array.shape) for name, array in self._arrays.items()}
-        n = len(self._arrays.get("slots", ()))
-        if types != {"slots": ("int64", (n,)), "rows": ("int64", (n,)), "vectors": ("float32", (n, dimension))}:
-            raise DamagedFile(f"{path} is damaged: it does not hold vectors of {dimension} numbers; {ADVICE}")
-        self._slots: NDArray[np.int64] = self._arrays["slots"]
-        self._rows: NDArray[np.int64] = self._arrays["rows"]
-        self._vectors: NDArray[np.float32] = self._arrays["vectors"]
-        small = {name: self._arrays[name] for name in ("slots", "rows")}
-        check_arrays(path, self._meta, small)
-        if n and not (bool(np.all(np.diff(self._slots) > 0)) and np.array_equal(np.sort(self._rows), np.arange(n))):
-            raise DamagedFile(f"{path} is damaged: its numbers of vectors contradict each other; {ADVICE}")
-
-    def verify(self) -> None:
-        """Raise DamagedFile unless every vector has the checksum it was written with."""
-        check_arrays(self._path, self._meta, self._arrays)
-
-    def read(self, slots: NDArray[np.int64], into: NDArray[np.float32]) -> None:
-        """Copy the vectors of this file into their rows of ``into``."""
-        place = find_ids(slots, self._slots, None)
-        found = np.flatnonzero(place >= 0)
-        into[found] = self._vectors[self._rows[place[found]]]
-
-    @staticmethod
-    def write(folder: Path, collection: str, slots: NDArray[np.int64], vectors: NDArray[np.float32]) -> str:
-        """Write vectors in the order given, and return the name of the file."""
-        name = f"{collection}-{secrets.token_hex(8)}.safetensors"
-        order = np.argsort(slots, kind="stable")
-        arrays: dict[str, NDArray[Any]] = {
-            "slots": slots[order],
-            "rows": order.astype(np.int64),
-            "vectors": np.ascontiguousarray(vectors),
-        }
-        write_file(folder / name, {"kind": "vectors"}, arrays)
-        return name
-
-
-def _side_folder(database: str) -> Path:
-    """The folder of the side files of a database file."""
-    return Path(f"{database}-vectors")
