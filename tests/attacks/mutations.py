@@ -20,11 +20,14 @@ from crafting import craft_file, craft_folder
 from pictures import encoded, picture
 
 from shorthash import BucketIndex, load, make_hasher, save
+from shorthash.data.files import read_codes, read_features, read_labels, write_table
 from shorthash.errors import ShorthashError
 from shorthash.images import Collection
 from shorthash.images.decoding import decode
 from shorthash.images.storage import _checksum
+from shorthash.kernels.rbf import AnchorRBF
 from shorthash.persistence import export_index, import_index, verify
+from shorthash.scale import as_stream, collect, fit_collected, load_collected, save_collected
 from shorthash.store import SQLiteStore
 
 RNG = np.random.default_rng(0)
@@ -82,6 +85,36 @@ def export_read(path):
     return sorted(zip(index.ids.tolist(), index.codes.tolist(), strict=True))
 
 
+def data_read(path):
+    """Every way in which a file of rows is read."""
+    rows = [block.X.tolist() for block in as_stream(path).blocks()]
+    found, refused = [rows], 0
+    for read in (read_features, read_labels, read_codes):
+        try:
+            found.append(read(path).tolist())
+        except ShorthashError:
+            refused += 1
+    return found, refused
+
+
+def sums_read(path):
+    collected = load_collected(path)
+    hasher = make_hasher("nsh", n_bits=3, random_state=0)
+    return fit_collected(hasher, collected).transform(X[:20]).tolist(), collected.sums.classes.tolist()
+
+
+def write_rows(path):
+    """The first rows of ``X`` in the format that the ending names."""
+    table = {f"x{i}": X[:, i] for i in range(X.shape[1])}
+    if path.suffix == ".npy":
+        np.save(path, X)
+    elif path.suffix == ".npz":
+        np.savez(path, features=X)
+    else:
+        write_table(path, table)
+    return path
+
+
 def image_read(path):
     return np.asarray(decode(path.read_bytes())).tobytes()
 
@@ -114,6 +147,12 @@ def make(kind, folder):
         path = folder / f"p.{kind[6:]}"
         path.write_bytes(encoded(picture("rings", 1, size=(40, 30)), kind[6:].upper()))
         return path, image_read
+    if kind.startswith("data"):
+        return write_rows(folder / f"d.{kind[5:]}"), data_read
+    if kind == "sums":
+        collected = collect(as_stream(X, RNG.integers(0, 3, 200)), AnchorRBF(n_anchors=10, random_state=0))
+        save_collected(collected, folder / "s.sums")
+        return folder / "s.sums", sums_read
     return export_index(small_index(), folder / f"e.{kind[7:]}"), export_read
 
 
@@ -136,10 +175,11 @@ def found_by_verify(kind, file):
 
 KINDS = [
     *("index-mmap", "index-read", "model-meta", "model-arrays", "collection-meta", "collection-items", "store"),
-    *("store-packed", "export-faiss", "export-parquet", "export-sql", "export-db"),
+    *("store-packed", "export-faiss", "export-parquet", "export-sql", "export-db", "sums"),
+    *("data-npy", "data-npz", "data-csv", "data-parquet"),
     *("image-jpeg", "image-png", "image-gif", "image-webp", "image-bmp", "image-tiff", "image-ppm"),
 ]
-CRAFTED = [kind for kind in KINDS if not kind.startswith(("export", "image"))]  # those have no checksum that must fit
+CRAFTED = [kind for kind in KINDS if not kind.startswith(("export", "image", "data"))]  # those have no checksum
 
 
 def mutated(octets, rng):
@@ -221,7 +261,7 @@ def craft(kind, file, rng):
     """Change contents so that every checksum fits."""
     either = [lambda arrays: change_arrays(arrays, rng), lambda meta: change_json(meta, rng)]
     either[rng.randrange(2)] = None
-    if kind.startswith("index") or kind == "store-packed":
+    if kind.startswith("index") or kind in ("store-packed", "sums"):
         craft_file(file, *either)
     elif kind.startswith("model"):
         craft_folder(file.parent, *either)

@@ -1,4 +1,4 @@
-"""kill -9 of a server, of a backup, of PostgreSQL's backends and postmaster: acknowledged is kept, nothing is half.
+"""kill -9 of a server, a backup, a fit, and PostgreSQL: what was acknowledged is kept, and nothing is half written.
 
 ``SHORTHASH_FAULTS`` is the number of kills of each kind; the counts are printed (``pytest -m faults -rA``).
 """
@@ -18,9 +18,10 @@ import pytest
 from postgres_server import start_server
 from web.test_api_process import ask, server
 
-from shorthash import make_hasher
+from shorthash import load, make_hasher
 from shorthash.errors import PersistenceError
 from shorthash.images import Collection, check_collection
+from shorthash.persistence import verify
 from shorthash.store import PostgresStore
 
 KILLS = int(os.environ.get("SHORTHASH_FAULTS", "2"))
@@ -80,6 +81,38 @@ def test_a_killed_backup_leaves_all_or_nothing(folder, tmp_path):
         half += target.exists() and not check_collection(target).sound
     assert check_collection(folder).sound
     tell("backup", made, 0, half)
+
+
+FITS = """
+import sys
+from shorthash.cli.main import app
+while True:
+    for bits in ("3", "4"):
+        app(["fit", sys.argv[1], sys.argv[2], "-o", sys.argv[3], "--bits", bits, "--method", "nsh", "--json"],
+            standalone_mode=False)
+        sys.stdout.flush()
+"""
+
+
+def test_a_killed_fit_leaves_the_old_model_or_the_new_one(tmp_path):
+    rng, half = random.Random(0), 0
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", np.arange(60) % 3)
+    model = tmp_path / "m.model"
+    places = [tmp_path / "X.npy", tmp_path / "y.npy", model]
+    expected = {}
+    for _ in range(KILLS):
+        with subprocess.Popen([sys.executable, "-c", FITS, *places], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(rng.uniform(0.05, 0.4))
+            process.kill()
+        verify(model)
+        codes = load(model).transform(X)
+        n_bits = codes.shape[1]
+        half += not np.array_equal(codes, expected.setdefault(n_bits, codes))
+        assert n_bits in (3, 4)
+    tell("fit", KILLS, 0, half)
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,17 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from served import TOKEN, allowed
@@ -56,6 +59,42 @@ def ask(address, path, body=None, method=None):
 def folder(vectors):
     vectors.close()
     return vectors.path
+
+
+READ = """
+import resource, sys
+from shorthash.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+for words in (["images", "info", sys.argv[1], "--json"], ["serve", sys.argv[1], "--readonly", "--port", "0"]):
+    try:
+        main(words)
+    except SystemExit as end:
+        assert not end.code, end.code
+    sys.stdout.flush()
+"""  # as on a full disk: no byte can be written to any file
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of Linux")
+def test_a_collection_on_a_read_only_and_full_disk_is_shown_and_served(folder):
+    with tempfile.TemporaryDirectory() as place:
+        model = shutil.copytree(folder, Path(place) / "points")
+        for path in [*model.rglob("*"), model]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        Path(place).chmod(0o755)
+        words = [sys.executable, "-c", READ, str(model)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                text = ""
+                while process.poll() is None and "http://" not in text:
+                    text += process.stdout.readline()
+                assert "http://" in text, process.communicate()
+                assert '"n_items": 120' in text
+                answer = ask(re.search(r"http://\S+:\d+", text).group(), "/search", {"id": 3, "k": 5, "rerank": True})
+                assert answer["count"] == 5
+            finally:
+                process.kill()
+                process.communicate()
+        model.chmod(0o755)
 
 
 def test_it_says_where_it_is_and_stops_cleanly(folder):

@@ -25,11 +25,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._compiled import njit
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._types import Counts, Floats, PackedCodes
 from shorthash._validation import check_choice

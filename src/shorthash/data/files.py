@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ from shorthash.errors import DataFileError, InvalidInput
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet")
 WRITTEN_ENDINGS = (".csv", ".parquet", ".jsonl")
+NUMPY_ERRORS = (  # of np.load
+    *(ValueError, TypeError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError, tokenize.TokenError),
+)
 LABEL_HEADERS = ("class", "id", "label", "labels", "name", "target", "y")  # a first line like these is a header
 
 
@@ -316,7 +320,7 @@ def _read_npy(path: Path) -> NDArray[Any]:
     """The array of a .npy file as a read-only memory map."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except NUMPY_ERRORS as error:
         raise _unreadable(path, error) from error
     if not isinstance(array, np.ndarray):
         array.close()
@@ -330,7 +334,7 @@ def _archive(path: Path) -> Iterator[Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             yield archive
-    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (*NUMPY_ERRORS, zipfile.BadZipFile, zlib.error) as error:
         raise _unreadable(path, error) from error
 
 
@@ -373,6 +377,16 @@ def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
     return {name: arrow_values(table.column(name)) for name in names}
+
+
+@contextmanager
+def table_errors(name: str) -> Iterator[None]:
+    """Turn errors of pyarrow that reads a file into a DataFileError."""
+    arrow = require_extra("pyarrow", "tables", "Reading tables")
+    try:
+        yield
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataFileError(f"{name} cannot be read ({_first_line(error)}); write it again.") from error
 
 
 def arrow_values(column: Any) -> NDArray[Any]:

@@ -32,7 +32,7 @@ from shorthash._arrays import is_foreign, namespace
 from shorthash._labels import label_rows
 from shorthash._types import Features, Labels
 from shorthash._validation import require_extra
-from shorthash.data.files import arrow_values, read_features, read_labels
+from shorthash.data.files import arrow_values, read_features, read_labels, table_errors
 from shorthash.data.rows import Rows
 from shorthash.data.tables import check_column, feature_columns
 from shorthash.errors import DataFileError, InvalidInput
@@ -375,13 +375,14 @@ class TableStream(Stream):
     def _pieces(self) -> list[tuple[Any, int]]:
         """Row groups, or whole files of a format without them, and their numbers of rows."""
         pieces: list[tuple[Any, int]] = []
-        for fragment in self._dataset.get_fragments():
-            if hasattr(fragment, "split_by_row_group"):
-                fragment.ensure_complete_metadata()
-                groups = fragment.split_by_row_group()
-                pieces += [(group, group.row_groups[0].num_rows) for group in groups]  # count_rows() counts the file's
-            else:
-                pieces.append((fragment, fragment.count_rows()))
+        with table_errors(self.name):
+            for fragment in self._dataset.get_fragments():
+                if hasattr(fragment, "split_by_row_group"):
+                    fragment.ensure_complete_metadata()
+                    groups = fragment.split_by_row_group()  # whose count_rows() counts the whole file's
+                    pieces += [(group, group.row_groups[0].num_rows) for group in groups]
+                else:
+                    pieces.append((fragment, fragment.count_rows()))
         return [(piece, n) for piece, n in pieces if n]
 
     def _rows_from(self, start: int) -> Iterator[tuple[Features, Any]]:
@@ -398,7 +399,13 @@ class TableStream(Stream):
         for piece, n in self._pieces:
             if needed(first, first + n):
                 low = first
-                for batch in piece.to_batches(columns=columns, batch_size=BLOCK_ROWS, use_threads=False):
+                with table_errors(self.name):
+                    batches = iter(piece.to_batches(columns=columns, batch_size=BLOCK_ROWS, use_threads=False))
+                while True:
+                    with table_errors(self.name):
+                        batch = next(batches, None)
+                    if batch is None:
+                        break
                     yield low, batch
                     low += len(batch)
             first += n
@@ -423,8 +430,9 @@ class TableStream(Stream):
         """The number of columns, or the length of the first list."""
         if not _is_list(self._dataset.schema.field(self._feature_names[0]).type):
             return len(self._feature_names)
-        batches = self._pieces[0][0].to_batches(columns=self._feature_names, batch_size=1)
-        return len(next(batch for batch in batches if len(batch)).column(0)[0].as_py())
+        with table_errors(self.name):
+            batches = self._pieces[0][0].to_batches(columns=self._feature_names, batch_size=1)
+            return len(next(batch for batch in batches if len(batch)).column(0)[0].as_py())
 
     def _matrix(self, batch: Any) -> Features:
         """The features of a batch, (n, n_columns)."""

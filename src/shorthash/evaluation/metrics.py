@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from shorthash._compiled import njit
 from shorthash._types import Counts, Floats
 from shorthash._validation import check_choice
 from shorthash.codes.levels import EVERYTHING, level_precision_sum, popcount, precision_sums

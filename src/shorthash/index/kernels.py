@@ -24,9 +24,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from shorthash._compiled import njit
 from shorthash.codes import ball_masks
 from shorthash.codes.levels import popcount
 

@@ -26,9 +26,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from shorthash._compiled import njit
 from shorthash.codes import ball_size
 from shorthash.codes.levels import popcount
 from shorthash.index.kernels import ball, counting_sort, n_alive

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._compiled import njit
 from shorthash._types import Floats
 from shorthash._validation import check_count
 from shorthash.errors import InvalidInput

@@ -302,9 +302,43 @@ def load_collected(path: str | Path) -> Collected:
         raise ForeignFile(f"{file} holds {meta['class']}, but sums are needed; give a file of shorthash sums collect.")
     try:
         fields: dict[str, Any] = Decoder(arrays).decode(meta["value"])
-        return Collected(kernel=fields.pop("front"), **fields)
+        collected = Collected(kernel=fields.pop("front"), **fields)
+        _check_kernel(collected.kernel, collected.sums)
+        _check_sums(collected.sums, collected.n_rows)
+        return collected
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise DamagedFile(f"{file} cannot be read back: {error}; collect the sums again.") from error
+
+
+def _check_kernel(kernel: Any, sums: GroupStatistics) -> None:
+    """Raise ValueError unless what a file held is a fitted kernel whose features were summed, or None."""
+    if kernel is None:
+        return
+    if type(kernel) is not AnchorRBF or type(kernel.bandwidth_) is not float or type(kernel.center) is not bool:
+        raise ValueError("its kernel is none")
+    m = sums.n_features
+    if kernel.anchors_.ndim != 2 or len(kernel.anchors_) != m or kernel.mean_.shape != (m,):
+        raise ValueError("its kernel does not fit its sums")
+    if kernel.n_features_in_ != kernel.anchors_.shape[1] or not 0 < kernel.bandwidth_ < np.inf:
+        raise ValueError("its kernel is none")
+    if not (np.isfinite(kernel.anchors_).all() and np.isfinite(kernel.mean_).all()):
+        raise ValueError("its anchors are not finite")
+
+
+def _check_sums(sums: Any, n_rows: Any) -> None:
+    """Raise ValueError unless what a file held can be sums over rows whose norm has the bound that it states."""
+    d, u, c = len(sums.gram), len(sums.counts), len(sums.classes)
+    shapes = [sums.classes.ndim, sums.rows.shape, sums.counts.shape, sums.sums.shape, sums.gram.shape]
+    if type(sums) is not GroupStatistics or not u or shapes != [1, (u, c), (u,), (d, u), (d, d)]:
+        raise ValueError("its arrays do not fit each other")
+    if sums.rows.dtype != np.uint8 or sums.rows.max(initial=0) > 1 or not sums.rows.any(axis=1).all():
+        raise ValueError("its label rows are none")
+    if type(n_rows) is not int or not (sums.counts >= 1).all() or not sums.counts.sum() <= n_rows:
+        raise ValueError("its numbers of rows contradict each other")
+    norm = (1 + 1e-9) * sums.largest_norm + 1e-300
+    within = np.abs(sums.sums) <= sums.counts * norm
+    if not (norm < np.inf and within.all() and (np.abs(sums.gram) <= sums.counts.sum() * norm**2).all()):
+        raise ValueError("its sums are larger than rows of this norm can give")
 
 
 def _add_up(

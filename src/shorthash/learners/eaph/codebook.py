@@ -19,10 +19,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from shorthash._compiled import njit
 from shorthash._types import Floats
 
 Ints = NDArray[np.int64]

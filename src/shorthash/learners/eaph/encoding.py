@@ -9,10 +9,10 @@ import os
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from shorthash._arrays import is_foreign, like, namespace
+from shorthash._compiled import njit
 from shorthash._rounding import FEW, SURE, UNIT, Scored, table_gains
 from shorthash._types import Codes, Floats
 from shorthash.codes.levels import leave_one_out_map

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from shorthash._compiled import njit
 from shorthash._rounding import Rounded, Scored, as_double, linear, normalised, shifted_product
 from shorthash._types import Features, Floats, PackedCodes
 from shorthash.codes.neighbours import unit_rows
