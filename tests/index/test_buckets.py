@@ -7,7 +7,7 @@ import pytest
 
 from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
-from shorthash.index import BucketIndex, ScanIndex, kernels
+from shorthash.index import BucketIndex, ScanIndex, sorting
 from shorthash.index import table as tables
 from shorthash.index.table import BucketTable
 
@@ -220,15 +220,20 @@ def test_ids_of_the_wrong_length_are_refused():
         BucketIndex.from_state(2, state | {"ids": np.array([4])})
 
 
-@pytest.mark.parametrize("n", [100, 5_000, 300_000])
+@pytest.mark.parametrize("n", [100, 5_000, 300_000, 3_000_000])
 def test_positions_are_sorted_whatever_their_number(n):
-    rng, scratch = np.random.default_rng(n), kernels.sort_space(n)
-    for size in {0, 1, 2, 48, 49, n // 600, n // 500, n // 70, n // 60, n // 2, n - 1, n}:
-        values = rng.choice(n, size=min(size, n), replace=False)
-        expected = np.sort(values)
-        kernels._sort(values, scratch, n)
-        assert np.array_equal(values, expected)
-        assert not scratch.any()
+    """By insertion, by radix, by bits with and without marks; spread evenly, and in clumps of neighbours."""
+    rng, scratch = np.random.default_rng(n), sorting.sort_space(n)
+    sizes = [0, 1, 2, 48, 49, 91, 92, n // 140, n // 120, n // 70, n // 2, n - 1, n]
+    for size in sizes if n <= 300_000 else sizes[:8]:
+        size = min(size, n)
+        spread = rng.permutation(n)[:size] if n <= 300_000 else np.unique(rng.integers(0, n, size))
+        clumps = np.unique((rng.integers(0, n, 1 + size // 90)[:, None] + np.arange(90)) % n)[:size]
+        for given in (spread, rng.permutation(clumps)):
+            values = given.astype(np.int64)
+            sorting.sort(values, scratch, n)
+            assert np.array_equal(values, np.sort(given))
+            assert not scratch.any()
 
 
 @pytest.mark.parametrize("n_bits", [4, 9, 14])

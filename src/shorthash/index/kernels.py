@@ -28,14 +28,11 @@ from numpy.typing import NDArray
 
 from shorthash._compiled import njit
 from shorthash.codes import ball_masks
-from shorthash.codes.levels import popcount
+from shorthash.index.sorting import FEW, bitmap, is_sparse, read_bits, set_all, sort
 
 Array = np.ndarray[Any, Any]
 
 SHORT = 48  # items up to which a bucket is copied one by one
-FEW = 48  # up to this many items insertion sort is fastest
-SPARSE = 512  # with more than one item in so many positions, a bitmap is faster than the radix sort
-DIGIT = 11  # bits per pass of the radix sort: its 2048 counters fit the first-level cache
 
 
 @lru_cache(maxsize=64)
@@ -219,17 +216,23 @@ def copy_items(
 
 
 @njit(nogil=True, cache=True)
-def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: int, scratch: Array) -> int:
+def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: Any, scratch: Array) -> Any:
     """Copy the buckets of one distance from slot ``at`` on, sorted if there is ``scratch``; the next free slot."""
     starts, stops = ring
     ordered = len(scratch) > 0 and len(starts) > 1
-    if ordered and _is_dense((stops - starts).sum(), len(order)):
-        return _copy_dense(starts, stops, order, alive, positions, at, scratch[: (len(order) >> 6) + 1])
+    if ordered and len(alive) == 0:
+        count = (stops - starts).sum()
+        if count > FEW and not is_sparse(count, len(order)):
+            bits, marks = bitmap(scratch, count, len(order))
+            for j in range(len(starts)):
+                set_all(bits, marks, order[starts[j] : stops[j]])
+            read_bits(bits, marks, positions[at : at + count])
+            return at + count
     begin = at
     for j in range(len(starts)):
         at = _copy_bucket(starts[j], stops[j], order, alive, positions, at)
     if ordered:
-        _sort(positions[begin:at], scratch, len(order))
+        sort(positions[begin:at], scratch, len(order))
     return at
 
 
@@ -263,7 +266,7 @@ def gather_probed(
                         positions[at] = order[i]
                         at += 1
                 if ordered and t > 0 and at > begin + 1:
-                    _sort(positions[begin:at], scratch, len(order))
+                    sort(positions[begin:at], scratch, len(order))
             else:
                 n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, 0, starts, stops)
                 at = _copy_ring((starts[:n], stops[:n]), order, alive, positions, at, scratch)
@@ -320,145 +323,6 @@ def copy_cells(
                     positions[at] = len(order) + i
                     at += 1
             places[begin:at] = place
-
-
-def sort_space(n: int) -> NDArray[np.uint64]:
-    """Zeros for sorting positions below n, and zeros afterwards: a bit for each, or values and counters of a radix."""
-    return np.zeros(max((n >> 6) + 1, n // SPARSE + FEW + 1 + (1 << DIGIT)), dtype=np.uint64)
-
-
-@njit(nogil=True, cache=True)
-def _is_dense(count: int, n: int) -> bool:
-    """Whether a bitmap over n positions sorts ``count`` of them faster than the radix sort does."""
-    return count > FEW and count * SPARSE > n
-
-
-@njit(nogil=True, cache=True)
-def _sort(values: Array, scratch: Array, n: int) -> None:
-    """Sort distinct positions below n in the way that suits their number."""
-    if len(values) <= FEW:
-        _sort_few(values)
-    elif _is_dense(len(values), n):
-        bits = scratch[: (n >> 6) + 1]
-        _set_all(bits, values)
-        _read_bits(bits, values)
-    else:
-        _sort_sparse(values, scratch[1 << DIGIT :], scratch[: 1 << DIGIT], n)
-        scratch[: len(values) + (1 << DIGIT)] = 0
-
-
-@njit(nogil=True, cache=True)
-def _sort_few(values: Array) -> None:
-    """Sort by insertion."""
-    for i in range(1, len(values)):
-        value = values[i]
-        j = i - 1
-        while j >= 0 and values[j] > value:
-            values[j + 1] = values[j]
-            j -= 1
-        values[j + 1] = value
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _set(bits: Array, place: Any) -> None:
-    """Set one bit; unsigned subscripts need no check for negative ones."""
-    bits[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
-
-
-@njit(nogil=True, cache=True)
-def _set_all(bits: Array, places: Array) -> None:
-    """Set bits from four runs at once: where places ascend, two in a row often fall in one word and would wait."""
-    n = len(places) // 4
-    a, b, c, d = places[:n], places[n : 2 * n], places[2 * n : 3 * n], places[3 * n : 4 * n]
-    for i in range(n):
-        _set(bits, np.uint64(a[i]))
-        _set(bits, np.uint64(b[i]))
-        _set(bits, np.uint64(c[i]))
-        _set(bits, np.uint64(d[i]))
-    for i in range(4 * n, len(places)):
-        _set(bits, np.uint64(places[i]))
-
-
-@njit(nogil=True, cache=True)
-def _copy_dense(starts: Array, stops: Array, order: Array, alive: Array, positions: Array, at: int, bits: Array) -> int:
-    """Copy buckets in the order of the positions: a bit for every item, read word by word; the next free slot."""
-    count = 0
-    for j in range(len(starts)):
-        if len(alive) == 0:
-            _set_all(bits, order[starts[j] : stops[j]])
-            count += stops[j] - starts[j]
-        else:
-            for i in range(starts[j], stops[j]):
-                if alive[order[i]]:
-                    _set(bits, np.uint64(order[i]))
-                    count += 1
-    _read_bits(bits, positions[at : at + count])
-    return at + count
-
-
-@njit(nogil=True, cache=True)
-def _read_bits(bits: Array, values: Array) -> None:
-    """Write the places of the ``len(values)`` bits that are set, ascending; ``bits`` is zero afterwards.
-
-    Where most words have some, the first two bits of a word are written whether they are set or not, since a wrong
-    guess of a branch costs more.
-    """
-    one = np.uint64(1)
-    at: Any = 0
-    i = 0
-    while len(values) > len(bits) and at < len(values) - 1:
-        word = bits[i]
-        bits[i] = 0
-        base = 64 * i
-        n = np.int64(popcount(word))
-        values[at] = base + np.int64(popcount(~word & (word - one)))  # the number of zeros before the first one
-        word &= word - one
-        values[at + 1] = base + np.int64(popcount(~word & (word - one)))
-        word &= word - one
-        place = at + 2
-        while word:
-            values[place] = base + np.int64(popcount(~word & (word - one)))
-            word &= word - one
-            place += 1
-        at += n
-        i += 1
-    while at < len(values):
-        word = bits[i]
-        bits[i] = 0
-        while word:
-            values[at] = 64 * i + np.int64(popcount(~word & (word - one)))
-            word &= word - one
-            at += 1
-        i += 1
-
-
-@njit(nogil=True, cache=True)
-def _sort_sparse(values: Array, scratch: Array, counters: Array, n: int) -> None:
-    """Sort integers below n by radix, in passes of equal width."""
-    one = np.uint64(1)
-    width = 1
-    while n >> width:
-        width += 1
-    passes = (width + DIGIT - 1) // DIGIT
-    digit = (width + passes - 1) // passes
-    last = np.uint64((1 << digit) - 1)
-    counters = counters[: 1 << digit]
-    for k in range(passes):
-        shift = np.uint64(k * digit)
-        counters[:] = 0
-        for i in range(len(values)):
-            counters[(np.uint64(values[i]) >> shift) & last] += one
-        total = np.uint64(0)
-        for d in range(len(counters)):
-            count = counters[d]
-            counters[d] = total
-            total += count
-        for i in range(len(values)):
-            place = (np.uint64(values[i]) >> shift) & last
-            scratch[counters[place]] = values[i]
-            counters[place] += one
-        for i in range(len(values)):
-            values[i] = np.int64(scratch[i])
 
 
 @njit(nogil=True, cache=True)

@@ -27,6 +27,7 @@ from shorthash.index import kernels, parts
 from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.kernels import ball
 from shorthash.index.results import Probes
+from shorthash.index.sorting import sort_space
 
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]
@@ -49,7 +50,8 @@ EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
 PROBE = 8  # steps (items copied) that one probe of a bucket costs
 MERGE = 64  # steps that one item of a top-k search costs
 MAX_SLICES = 1 << 20  # bucket ranges held at once by one thread
-WORTH_THREADS = 1 << 21  # steps below which starting threads costs more than it saves
+SORT = 4  # steps that it costs to copy an item in order
+WORTH_THREADS = 1 << 20  # steps below which threads cost more than they save
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,9 @@ class BucketTable:
         """Positions, distances and offsets of all items within ``radius``, by distance and (``ordered``) position."""
         plan = self._plan(radius)
         if plan.codes is None and PROBE * len(queries) * len(plan.masks) < WORTH_THREADS:
+            most = EVERYTHING if len(queries) == 1 else WORTH_THREADS // (SORT if ordered else 1)
             positions, distances, offsets = kernels.gather_probed(
-                queries, plan.masks, plan.rings, self._table, alive, self._scratch(ordered=ordered), WORTH_THREADS
+                queries, plan.masks, plan.rings, self._table, alive, self._scratch(ordered=ordered), most
             )
             if len(positions) == offsets[-1]:
                 return positions, distances, offsets
@@ -320,7 +323,7 @@ class BucketTable:
             scratch = self._scratch(ordered=ordered)
             kernels.copy_items(slices, self.order, alive, offsets[a : b + 1], positions, distances, scratch)
 
-        _in_chunks(work, len(queries), int(n_slices.sum()), int(n_items.sum()))
+        _in_chunks(work, len(queries), int(n_slices.sum()), (SORT if ordered else 1) * int(n_items.sum()))
         return positions, distances, offsets
 
     def _take(
@@ -342,7 +345,7 @@ class BucketTable:
         if not ordered:
             return NO_SCRATCH
         if getattr(_kept, "n", -1) != len(self):
-            _kept.n, _kept.scratch = len(self), kernels.sort_space(len(self))
+            _kept.n, _kept.scratch = len(self), sort_space(len(self))
         scratch: Words = _kept.scratch
         return scratch
 
@@ -461,9 +464,18 @@ def _in_chunks(work: Callable[[int, int], None], n_queries: int, slices: int, st
         for a, b in runs:
             work(a, b)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        for future in [pool.submit(work, a, b) for a, b in runs]:
-            future.result()
+    for future in [_pool().submit(work, a, b) for a, b in runs]:
+        future.result()
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    """Threads that all searches of this process share; work on them never waits for other work on them."""
+    return ThreadPoolExecutor(_n_threads(), thread_name_prefix="shorthash-index")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
 
 
 @lru_cache(maxsize=1)
