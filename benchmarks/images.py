@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def photographs() -> tuple[list[Path], np.ndarray]:
-    from shorthash.images.fitting import image_files
+    from shorthash.images.files import image_files
 
     folder = os.environ.get("SHORTHASH_DATA")
     if not folder:

@@ -93,6 +93,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/paper/eaph.md", "cost", rendered("benchmarks/eaph.py")),
     ("docs/guide/no-labels.md", "neighbours", results("neighbours")),
     ("docs/guide/images.md", "images", rendered("benchmarks/images.py")),
+    ("docs/guide/images.md", "duplicates", rendered("benchmarks/duplicates.py")),
     ("docs/guide/serve.md", "serve", rendered("benchmarks/serve.py")),
     ("docs/guide/store.md", "store", rendered("benchmarks/store.py")),
     ("docs/guide/evaluation.md", "which_map", results("ties")),

@@ -16,14 +16,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.options import AsJson, Bits, Seed, Settings, argument, flag, group, option, parse_ids, parse_settings
+from shorthash.cli.collections import check_sheet, duplicates, export
+from shorthash.cli.options import (
+    AsJson,
+    Bits,
+    CollectionFolder,
+    Seed,
+    Settings,
+    argument,
+    flag,
+    group,
+    option,
+    parse_ids,
+    parse_settings,
+)
+from shorthash.cli.search import check_found_file
 
 if TYPE_CHECKING:
     from socket import socket as Socket
 
     from fastapi import FastAPI
 
-    from shorthash.images import AddReport, Collection, FitReport
+    from shorthash.images import AddReport, Collection, FitReport, Found
     from shorthash.web import Settings as Limits
 
 NAMED = 20  # unreadable images that are listed
@@ -32,7 +46,6 @@ CORES = os.cpu_count() or 1
 TOKEN = "SHORTHASH_TOKEN"
 SHORT_TOKEN = 16  # characters; fewer can be guessed
 
-CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
 LabelTable = Annotated[Path | None, option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
 LabelsFrom = Annotated[
     str | None,
@@ -171,6 +184,10 @@ def search(
     rerank: Annotated[
         bool, flag("--rerank", "Rank all within --radius (default: 2) by the cosine of their features.")
     ] = False,
+    out: Annotated[
+        Path | None, option("--out -o", "FILE", "Write the neighbours to this file: .csv, .parquet or .jsonl.")
+    ] = None,
+    html: Annotated[Path | None, option("--html", "FILE", "Write a contact sheet to this .html file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the images most similar to an image or an item.
@@ -181,11 +198,18 @@ def search(
     Examples:
       shorthash images search photos.model holiday.jpg -k 5
       shorthash images search photos.model 17 --rerank
+      shorthash images search photos.model holiday.jpg -k 50 --html sheet.html --out found.csv
     """
     from shorthash.images import Collection
 
+    check_found_file(out, "--out")
+    check_sheet(html)
     with Collection(model, readonly=True) as collection:
         found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=rerank)
+        if html is not None:
+            _write_found_sheet(html, collection, query, found)
+        if out is not None:
+            _write_found(out, collection, found)
     columns = {
         "distance": found.distances.tolist(),
         "id": found.ids.tolist(),
@@ -197,11 +221,51 @@ def search(
     table = output.table(list(columns), rows, text=["label", "name"], digits={"score": 3})
     neighbours = [{**hit, "code": code} for hit, code in zip(output.records(table), found.codes.tolist(), strict=True)]
     data = {"code": found.code, "n_bits": found.n_bits, "neighbours": neighbours}
-    facts = {"query": f"{found.code:0{found.n_bits}b} (code {found.code})"}
+    facts = {
+        "query": f"{found.code:0{found.n_bits}b} (code {found.code})",
+        **{name: str(path) for name, path in (("neighbours", out), ("sheet", html)) if path is not None},
+    }
     if rows:
         output.show(data, facts, [table], as_json=as_json)
     else:
         output.show(data, facts, notes=["nothing within the radius"], as_json=as_json)
+
+
+def _write_found(path: Path, collection: Collection, found: Found) -> None:
+    import numpy as np
+
+    from shorthash.data.files import write_table
+
+    columns = {
+        "rank": np.arange(1, len(found) + 1),
+        "id": found.ids,
+        "distance": found.distances,
+        "code": found.codes,
+        "label": np.array(["" if label is None else label for label in found.labels], dtype=np.str_),
+        "name": np.array(found.names, dtype=np.str_),
+        "source": np.array(collection.sources_of(found.ids) if len(found) else [], dtype=np.str_),
+        **({} if found.scores is None else {"score": found.scores}),
+    }
+    write_table(path, columns)
+
+
+def _write_found_sheet(path: Path, collection: Collection, query: str, found: Found) -> None:
+    from shorthash.images.sheets import Picture, write_sheet
+
+    def picture(row: int) -> Picture:
+        label = "" if found.labels[row] is None else f"{found.labels[row]}, "
+        score = "" if found.scores is None else f", score {found.scores[row]:.3f}"
+        note = f"{label}id {found.ids[row]}{score}"
+        return Picture(found.names[row], note, collection.thumbnail_bytes(found.contents[row]))
+
+    about = f"The {len(found)} nearest of {len(collection)} items, by codes of {found.n_bits} bits."
+    sections = [
+        (f"Distance {distance}: {len(rows)} images", [picture(row) for row in rows.tolist()])
+        for distance, rows in found.groups()
+    ]
+    if found.scores is not None:  # re-ranked: one list, the best first
+        sections = [(f"{len(found)} images, the most similar first", [picture(row) for row in range(len(found))])]
+    write_sheet(path, f"Neighbours of {query}", about, sections)
 
 
 def _query(collection: Collection, text: str) -> dict[str, Any]:
@@ -309,6 +373,10 @@ def info(model: CollectionFolder, as_json: AsJson = False) -> None:
     rows = [(str(name), count) for name, count in classes.items()]
     tables = [output.table(["class", "items"], rows, text=["class"])] if rows else []
     output.show({"kind": "collection", **data, "classes": classes}, facts, tables, as_json=as_json)
+
+
+images.command()(duplicates)
+images.command()(export)
 
 
 def _cache_file(cache: Path | None, no_cache: bool) -> Path | None:

@@ -43,6 +43,7 @@ def flag(name: str, text: str) -> Any:
 
 
 Model = Annotated[Path, argument("MODEL", "Folder written by shorthash fit.")]
+CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
 Features = Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet.")]
 ModelOutput = Annotated[Path, option("--output -o", "MODEL", "Folder to write.")]
 Bits = Annotated[int, option("--bits -b", "N", "Length of the codes, 1 to 64.")]

@@ -240,14 +240,14 @@ def name_queries(data: dict[str, Any], ids: Labels | None) -> None:
             result["query"] = name
 
 
-def check_found_file(path: Path | None) -> None:
-    """Raise if the neighbours could not be written to this file."""
+def check_found_file(path: Path | None, name: str = "--output") -> None:
+    """Raise if a table could not be written to this file, which an option names."""
     from shorthash.data.files import WRITTEN_ENDINGS, check_place
 
     if path is None:
         return
     if path.suffix.lower() not in WRITTEN_ENDINGS:
-        raise typer.BadParameter(f"{path} does not end in one of {', '.join(WRITTEN_ENDINGS)}", param_hint="--output")
+        raise typer.BadParameter(f"{path} does not end in one of {', '.join(WRITTEN_ENDINGS)}", param_hint=name)
     check_place(path)
 
 

@@ -1,4 +1,9 @@
 from .collection import Collection as Collection
+from .duplicates import DuplicateFile as DuplicateFile
+from .duplicates import DuplicatePair as DuplicatePair
+from .duplicates import Duplicates as Duplicates
+from .duplicates import find_duplicates as find_duplicates
+from .duplicates import near_pairs as near_pairs
 from .fitting import FitReport as FitReport
 from .fitting import fit_images as fit_images
 from .results import AddReport as AddReport
@@ -18,12 +23,17 @@ __all__ = [
     "Bucket",
     "Checked",
     "Collection",
+    "DuplicateFile",
+    "DuplicatePair",
+    "Duplicates",
     "FitReport",
     "Found",
     "Item",
     "backup_collection",
     "check_collection",
+    "find_duplicates",
     "fit_images",
     "is_collection",
+    "near_pairs",
     "restore_collection",
 ]

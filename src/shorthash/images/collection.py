@@ -304,15 +304,20 @@ class Collection(Reader):
         with self._writing:
             holders = self._store.holders([image.content for image in batch if image.content])
             new: list[tuple[Extracted, Label]] = []
+            copies: list[dict[str, str]] = []
             for image, label in zip(batch, labels, strict=True):
                 if image.row is None:
                     report.failed.append((image.name, image.error))
                     report.skipped.setdefault(image.kind, []).append(as_text(image.name))
                 elif image.content in holders:
                     report.duplicates.append((image.name, holders[image.content]))
+                    copies.append(image.metadata)
                 else:
                     holders[image.content] = self._next_id + len(new)
                     new.append((image, label))
+            files = [(copy["content"], copy["name"], copy["source"]) for copy in copies if "source" in copy]
+            if files:
+                self._store.note_copies(files)
             if not new:
                 return
             images = [image for image, _ in new]

@@ -270,7 +270,7 @@ def _method(method: str | None, labels: Sequence[str | None]) -> tuple[str, str]
     if method is None:
         if labelled:
             return METHOD, "images have labels: the recommended method"
-        return METHOD, "no labels (images are not in class folders): codes by which images are alike"
+        return METHOD, "no labels: codes by which images are alike"
     known = recipes()
     if method in known and known[method].supervised and not known[method].labels_optional and not labelled:
         able = (name for name, recipe in known.items() if recipe.labels_optional or not recipe.supervised)

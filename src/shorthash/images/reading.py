@@ -215,6 +215,24 @@ class Reader:
         """The files on this machine that some items were read from; "" if unknown."""
         return [(metadata or {}).get("source", "") for metadata in self._store.items(ids).metadata]
 
+    def copies(self) -> dict[int | str, list[tuple[str, str]]]:
+        """Item -> (name, source) of the other files with its content, as they were when they were added.
+
+        A file that has gone since is left out, if the item's own file is still there.
+        """
+        noted = self._store.copies()
+        holders = self._store.holders(sorted({content for content, _, _ in noted}))
+        kept = {content: item for content, item in holders.items() if item in self}
+        own = dict(zip(kept.values(), self.sources_of(list(kept.values())), strict=True)) if kept else {}
+        found: dict[int | str, list[tuple[str, str]]] = {}
+        for content, name, source in noted:
+            item = kept.get(content)
+            if item is None or source == own[item]:
+                continue
+            if Path(source).is_file() or not Path(own[item]).is_file():
+                found.setdefault(item, []).append((name, source))
+        return found
+
     def thumbnail(self, content: str) -> Path | None:
         """Path of the thumbnail of a content; None for "", the content of items that are not images."""
         return self.path / THUMBNAILS / content[:2] / f"{content}.jpg" if content.isalnum() else None

@@ -227,6 +227,27 @@ class ItemStore(SQLiteStore):
         with self._reading() as session:
             return dict(session.run(sql, [as_json_list(contents)]))
 
+    def note_copies(self, files: Sequence[tuple[str, str, str]]) -> None:
+        """Remember files whose content an item has: (content, name, source); the last content of a source counts."""
+        with self._writing() as session:
+            session.run(
+                f"CREATE TABLE IF NOT EXISTS {self.collection}_copies"
+                "(content TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL PRIMARY KEY)"
+            )
+            for file in files:
+                session.run(f"INSERT OR REPLACE INTO {self.collection}_copies VALUES (?, ?, ?)", list(file))
+
+    def copies(self) -> list[tuple[str, str, str]]:
+        """The files that ``note_copies`` remembers, by source."""
+        table = f"{self.collection}_copies"
+        with self._reading() as session:
+            if not session.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [table]):
+                return []
+            rows = session.run(f"SELECT content, name, source FROM {table} ORDER BY source")
+        if not all(isinstance(value, str) for row in rows for value in row):
+            raise DamagedFile(f"{self.path} is damaged: a copy has no name; {ADVICE}")
+        return [(content, name, source) for content, name, source in rows]
+
     def items_of(self, ids: AnyIds) -> Items:
         """Those of some items that the database has, in any order."""
         with self._opened() as session:

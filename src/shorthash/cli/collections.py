@@ -1,0 +1,157 @@
+"""shorthash images duplicates, shorthash images export: what a collection holds, for people and other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shorthash.cli import output
+from shorthash.cli.options import AsJson, CollectionFolder, flag, option
+from shorthash.cli.search import check_found_file
+
+if TYPE_CHECKING:
+    from shorthash.images import Collection
+    from shorthash.images.duplicates import Duplicates
+
+SHOWN = 20  # groups of duplicates that are printed
+
+
+def duplicates(
+    model: CollectionFolder,
+    out: Annotated[
+        Path | None, option("--out -o", "FILE", "Write all pairs to this file: .csv, .parquet or .jsonl.")
+    ] = None,
+    html: Annotated[Path | None, option("--html", "FILE", "Write a page with all groups to this .html file.")] = None,
+    threshold: Annotated[float, option("--threshold", "N", "Least similarity of near duplicates, in (0, 1].")] = 0.95,
+    as_json: AsJson = False,
+) -> None:
+    """Find files of equal content and near duplicates: resized, compressed again, brighter, cropped a little.
+
+    Every pair of items with similar features is found, and confirmed by the pixels of the thumbnails. The first file of
+    a group is the largest one. Nothing is removed.
+
+    \b
+    Examples:
+      shorthash images duplicates photos.model --html duplicates.html
+      shorthash images duplicates photos.model --out pairs.csv --threshold 0.98
+    """
+    from shorthash.images import Collection, find_duplicates
+
+    if not 0 < threshold <= 1:
+        raise typer.BadParameter(f"{threshold} is not in (0, 1]", param_hint="--threshold")
+    check_found_file(out, "--out")
+    check_sheet(html)
+    with Collection(model, readonly=True) as collection, output.progress() as step:
+        found = find_duplicates(collection, threshold=threshold, progress=step)
+        if html is not None:
+            _write_groups(html, collection, found)
+    if out is not None:
+        _write_pairs(out, found)
+    near = len(found.pairs) - found.n_exact
+    data = {
+        "model": str(model),
+        "n_items": found.n_items,
+        "n_groups": len(found.groups),
+        "n_exact_pairs": found.n_exact,
+        "n_near_pairs": near,
+        "threshold": threshold,
+        "groups": [[{"id": file.id, "name": file.name, "source": file.source} for file in g] for g in found.groups],
+    }
+    facts = {
+        "items": str(found.n_items),
+        "groups": f"{len(found.groups)} ({found.n_exact} exact pairs, {near} near pairs)",
+        **{name: str(path) for name, path in (("pairs", out), ("page", html)) if path is not None},
+    }
+    rows = [(n, file.id, file.name) for n, group in enumerate(found.groups[:SHOWN]) for file in group]
+    tables = [output.table(["group", "id", "name"], rows, text=["name"])] if rows and out is None else []
+    more = len(found.groups) - SHOWN
+    notes = [f"{more} more groups; --out or --html writes all"] if tables and more > 0 else []
+    output.show(data, facts, tables, notes, as_json=as_json)
+
+
+def check_sheet(path: Path | None) -> None:
+    """Raise if a page could not be written to the file of --html."""
+    from shorthash.data.files import check_place
+
+    if path is not None:
+        if path.suffix.lower() not in (".html", ".htm"):
+            raise typer.BadParameter(f"{path} does not end in .html", param_hint="--html")
+        check_place(path)
+
+
+def _write_groups(path: Path, collection: Collection, found: Duplicates) -> None:
+    from shorthash.images.sheets import Picture, write_sheet
+
+    sections = []
+    for number, group in enumerate(found.groups):
+        pictures = [
+            Picture(
+                file.name,
+                f"id {file.id}" + (f", {file.n_bytes / 1000:.0f} kB" if file.n_bytes else ""),
+                collection.thumbnail_bytes(file.content),
+            )
+            for file in group
+        ]
+        sections.append((f"Group {number}: {len(group)} files", pictures))
+    about = f"{len(found.groups)} groups in {found.n_items} items; the largest file of a group comes first."
+    write_sheet(path, f"Duplicates in {collection.path.name}", about, sections)
+
+
+def _write_pairs(path: Path, found: Duplicates) -> None:
+    import numpy as np
+
+    from shorthash.data.files import write_table
+    from shorthash.images.duplicates import pair_columns
+
+    write_table(path, {name: np.array(values) for name, values in pair_columns(found.pairs).items()})
+
+
+def export(
+    model: CollectionFolder,
+    out: Annotated[Path, option("--out -o", "FILE", "File of items and codes: .csv, .parquet or .jsonl.")],
+    vectors: Annotated[
+        Path | None, option("--vectors", "FILE", "Also write the features to this .npy file, in the same order.")
+    ] = None,
+    bits: Annotated[bool, flag("--bits", "Write the code as text of 0 and 1, highest bit first, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write all items: id, code, label, name, and the file that each was read from.
+
+    Codes are packed integers: bit j of an integer is bit j of the code. Rows of --vectors are those of --out; a row of
+    nan belongs to an item without features.
+
+    \b
+    Examples:
+      shorthash images export photos.model --out codes.csv
+      shorthash images export photos.model --out codes.parquet --vectors vectors.npy
+    """
+    import numpy as np
+
+    from shorthash.data.files import check_place, replacing, write_table
+    from shorthash.images import Collection
+
+    check_found_file(out, "--out")
+    if vectors is not None:
+        if vectors.suffix.lower() != ".npy":
+            raise typer.BadParameter(f"{vectors} does not end in .npy", param_hint="--vectors")
+        check_place(vectors)
+    with Collection(model, readonly=True) as collection:
+        ids, n_bits = collection.ids, collection.n_bits
+        items = collection.items(ids)
+        columns: dict[str, Any] = {"id": ids, "code": collection.codes_of(ids)}
+        if bits:
+            columns["bits"] = np.array([f"{item.code:0{n_bits}b}" for item in items], dtype=np.str_)
+        columns["label"] = np.array(["" if item.label is None else item.label for item in items], dtype=np.str_)
+        columns["name"] = np.array([item.name for item in items], dtype=np.str_)
+        columns["source"] = np.array(collection.sources_of(ids), dtype=np.str_)
+        rows = collection.vectors_of(ids) if vectors is not None else None
+        n_features = collection.n_features
+    write_table(out, columns)
+    if vectors is not None:
+        matrix = np.full((len(ids), n_features), np.nan, dtype=np.float32) if rows is None else rows
+        with replacing(vectors) as temporary:
+            np.save(temporary, matrix, allow_pickle=False)
+    data = {"model": str(model), "n_items": len(ids), "n_bits": n_bits, "codes": out, "vectors": vectors}
+    output.show(data, as_json=as_json)
