@@ -1,10 +1,12 @@
 """shorthash images, by its output, its exit status, and what it leaves on disk."""
 
+import csv
 import json
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.conftest import squeezed
 from pictures import CLASSES, encoded, picture, write_folder
@@ -113,6 +115,71 @@ def test_search_by_id_and_by_image(run, fitted, tmp_path):
     assert "score" in run("images", "search", path, 0, "--rerank", "--radius", 0).out
 
 
+def test_neighbours_as_table_and_contact_sheet(run, fitted, tmp_path):
+    out, sheet = tmp_path / "found.csv", tmp_path / "sheet.html"
+    answer = run("images", "search", fitted, 0, "-k", 3, "--out", out, "--html", sheet)
+    assert answer.status == 0
+    assert str(sheet) in answer.out.replace("\n", "")
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["rank"], row["id"], row["name"]) for row in rows[:2]] == [
+        ("1", "1", "checks/1.png"),
+        ("2", "2", "checks/2.png"),
+    ]
+    assert Path(rows[0]["source"]).is_file()
+    page = sheet.read_text()
+    assert page.count("<img") == 3
+    assert "checks/1.png" in page
+    assert "http" not in page  # nothing is loaded from elsewhere
+    run("images", "search", fitted, 0, "--rerank", "--radius", 0, "--html", sheet)
+    assert "score" in sheet.read_text()
+    assert run("images", "search", fitted, 0, "--radius", 0, "-k", 1, "--out", tmp_path / "x.jsonl").status == 0
+
+
+def test_names_on_a_sheet_are_text(run, fitted, tmp_path):
+    evil = tmp_path / "<script>alert(1)<" / "a&b.png"
+    evil.parent.mkdir()
+    evil.write_bytes(encoded(picture("rings", 0)))
+    sheet = tmp_path / "sheet.html"
+    run("images", "search", fitted, evil, "--html", sheet)
+    assert "<script" not in sheet.read_text()
+    assert "&lt;script&gt;alert(1)&lt;" in sheet.read_text()
+
+
+def test_duplicates(run, fitted, made, tmp_path):
+    more = tmp_path / "more"
+    more.mkdir()
+    (more / "copy.png").write_bytes((made / "photos" / "rings" / "0.png").read_bytes())
+    (more / "near.jpg").write_bytes(encoded(picture("rings", 1), "JPEG", quality=95))
+    assert run("images", "add", fitted, more, "--no-cache", "--workers", 0).status == 0
+    out, page = tmp_path / "pairs.csv", tmp_path / "page.html"
+    answer = run("images", "duplicates", fitted, "--out", out, "--html", page, "--threshold", 0.98, "--json")
+    data = json.loads(answer.out)
+    with out.open() as file:
+        pairs = {(row["kind"], row["name"], row["other_name"]) for row in csv.DictReader(file)}
+    assert {("exact", "rings/0.png", "copy.png"), ("near", "rings/1.png", "near.jpg")} <= pairs
+    assert data["n_exact_pairs"] == 1
+    assert data["n_groups"] == len(data["groups"])
+    assert page.read_text().count("<figure>") == sum(map(len, data["groups"]))
+    table = run("images", "duplicates", fitted, "--threshold", 1).out
+    assert re.search(r"^groups +1 \(1 exact pairs, 0 near pairs\)$", table, re.M)
+    assert re.search(r"^ +0 +\d+ +copy.png$", table, re.M)
+
+
+def test_export(run, fitted, tmp_path):
+    answer = run("images", "export", fitted, "--out", tmp_path / "codes.csv", "--vectors", tmp_path / "v.npy", "--bits")
+    assert answer.status == 0
+    with (tmp_path / "codes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    with Collection(fitted, readonly=True) as collection:
+        assert [int(row["id"]) for row in rows] == collection.ids.tolist()
+        assert [int(row["code"]) for row in rows] == collection.codes_of(collection.ids).tolist()
+        assert [row["label"] for row in rows] == collection.labels_of(collection.ids)
+        np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), collection.vectors_of(collection.ids))
+    assert all(int(row["bits"], 2) == int(row["code"]) for row in rows)
+    assert Path(rows[0]["source"]).name == Path(rows[0]["name"]).name
+
+
 def test_add_and_remove(run, fitted, made, tmp_path):
     path = fitted
     for kind in CLASSES[:2]:
@@ -171,6 +238,11 @@ def test_info_of_a_collection(run, fitted, command):
         (["fit", ".", "-o", "new", "--labels-from", "csv"], "name the CSV file with --labels"),
         (["fit", ".", "-o", "new", "--no-labels", "--labels", "b"], "give it or --labels, not both"),
         (["fit", ".", "-o", "new", "--no-labels", "--labels-from", "folder"], "give --labels-from or --no-labels"),
+        (["search", "model", "3", "--out", "found.txt"], "found.txt does not end in one of .csv, .parquet, .jsonl"),
+        (["search", "model", "3", "--html", "nowhere/s.html"], "nowhere"),
+        (["duplicates", "model", "--html", "page.png"], "page.png does not end in .html"),
+        (["duplicates", "model", "--threshold", "2"], "2.0 is not in (0, 1]"),
+        (["export", "model", "--out", "codes.csv", "--vectors", "v.csv"], "v.csv does not end in .npy"),
         (["add", "model", ".", "--label", "a", "--no-labels"], "give it or --label, not both"),
         (["fit", ".", "-o", "new", "--cache", "c", "--no-cache"], "give --cache or --no-cache, not both"),
     ],

@@ -146,7 +146,11 @@ def test_a_read_only_collection_is_not_written(picture_folder):
     with Collection(picture_folder, readonly=True) as opened, client_of(opened) as client:
         answer = client.delete("/items/0", headers=allowed())
         assert answer.status_code == 403
-        assert "read-only" in answer.json()["detail"]
+        assert "--readonly was given" in answer.json()["detail"]
+    with Collection(picture_folder, readonly=True) as opened, client_of(opened, token=None) as client:
+        answer = client.delete("/items/0", headers=allowed())  # as serve opens it without a token
+        assert "--readonly" not in answer.json()["detail"]
+        assert "SHORTHASH_TOKEN" in answer.json()["detail"]
 
 
 def test_buckets(api, pictures):

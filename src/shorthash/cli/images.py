@@ -478,18 +478,20 @@ def serve(
     elif model is not None or version is not None:
         raise typer.BadParameter(f"{place} is a folder; leave out --model and --version", param_hint="--model")
     else:
-        _serve_collection(Path(place), settings, host, port, writable=settings.writable and not readonly)
+        _serve_collection(Path(place), settings, host, port, readonly=readonly)
 
 
-def _serve_collection(model: Path, settings: Limits, host: str, port: int, *, writable: bool) -> None:
+def _serve_collection(model: Path, settings: Limits, host: str, port: int, *, readonly: bool) -> None:
     from shorthash.images import Collection
     from shorthash.web.app import create_app, listen
 
+    writable = settings.writable and not readonly
     with Collection(model, readonly=not writable) as collection, listen(host, port) as socket:
         if settings.token is not None and len(settings.token) < SHORT_TOKEN:
             output.complain("warning", "the token is short enough to be guessed; use: openssl rand -hex 32")
         what = f"{model.name}: {len(collection)} items, {collection.n_bits} bits"
-        how = "writes need the token" if writable else f"read-only (--token or {TOKEN} allows writes)"
+        why = "--readonly was given" if readonly else f"set {TOKEN} or use --token to allow writes"
+        how = "writes need the token" if writable else f"read-only: {why}"
         _run(create_app(collection, settings), settings, socket, host, (what, how))
 
 

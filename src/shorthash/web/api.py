@@ -81,11 +81,16 @@ class Json(JSONResponse):
 def check_writer(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
     """Raise unless the request has the token; the comparison takes constant time."""
     service: Service = request.app.state.service
-    if service.collection.readonly:
-        raise HTTPException(403, "This collection is served read-only; restart the server without --readonly to write.")
     if service.settings.token is None:
         raise HTTPException(
-            403, "Writing is disabled, since the server has no token; restart it with --token or SHORTHASH_TOKEN."
+            403,
+            "Writing is disabled, since the server was started without a token; set SHORTHASH_TOKEN, or use "
+            "--token, and start it again.",
+        )
+    if service.collection.readonly:
+        raise HTTPException(
+            403,
+            "This collection is served read-only, since --readonly was given; start the server without it to write.",
         )
     sent = "" if given is None else given.credentials
     if not hmac.compare_digest(sent.encode(), service.settings.token.encode()):
