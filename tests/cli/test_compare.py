@@ -42,3 +42,27 @@ def test_mistakes_are_one_line(run, files):
         assert message in done.err
         assert done.err.startswith("error: ")
         assert done.err.count("\n") == 1
+
+
+def test_an_own_split_from_files(run, tmp_path):
+    np.savez(tmp_path / "split.npz", query=np.arange(12), train=np.arange(12, 40))
+    call = [
+        "compare",
+        "database.npz",
+        "database.npz",
+        "--bits",
+        "2",
+        "--methods",
+        "pcaitq",
+        "-o",
+        tmp_path / "page",
+        "--json",
+    ]
+    outcome = run(*call, "--query-rows", f"{tmp_path}/split.npz:query", "--train-rows", f"{tmp_path}/split.npz:train")
+    result = json.loads(outcome.out)
+    assert (result["n_queries"], result["n_train"], result["n_database"]) == (12, 28, 48)
+    wrong = run(*call, "--train-rows", f"{tmp_path}/split.npz:train")
+    assert "an own split needs --query-rows" in wrong.err
+    np.save(tmp_path / "far.npy", [99])
+    wrong = run(*call, "--query-rows", tmp_path / "far.npy")
+    assert wrong.err == "error: The rows of --query-rows of a split must be from 0 to 59. Got 99 instead.\n"

@@ -143,3 +143,43 @@ def test_the_guide_tells_the_truth():
     results = doctest.testfile(str(guide), module_relative=False)
     assert results.attempted > 5
     assert results.failed == 0
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_an_own_split(blobs, labelled):
+    X, y = blobs
+    y = np.asarray(y, dtype=object)
+    if not labelled:  # rows without a label are left out of every part
+        y = y.copy()
+        y[::7] = None
+    kept = np.array([label is not None for label in y])
+    parts = {"query": np.arange(0, 40), "train": np.arange(50, 150)[::-1], "database": np.arange(45, 240)}
+    rows = {name: np.sort(part)[kept[np.sort(part)]] for name, part in parts.items()}
+    result = compare(X, y, lengths=[4], methods=["pcaitq"], split=parts, seed=1)
+    hasher = make_hasher("pcaitq", 4, random_state=1).fit(X[rows["train"]])
+    codes = {name: hasher.transform(X[part]) for name, part in rows.items()}
+    labels = {name: y[part].astype(int) for name, part in rows.items()}
+    scores = evaluate(codes["query"], labels["query"], codes["database"], labels["database"])
+    assert result.rows[0].map == pytest.approx(scores.map, abs=1e-12)
+    assert (result.n_queries, result.n_train, result.n_database) == tuple(map(len, rows.values()))
+
+
+def test_parts_of_a_split_that_are_missing(blobs):
+    result = compare(*blobs, lengths=[3], methods=["pcaitq"], split={"query": range(20)})
+    assert (result.n_queries, result.n_train, result.n_database) == (20, 280, 280)
+
+
+@pytest.mark.parametrize(
+    ("split", "more", "message"),
+    [
+        ({"train": [1]}, {}, r"must have 'query', and may have 'train' and 'database'. Got \['train'\] instead"),
+        ({"query": [1, 300]}, {}, r"The 'query' rows of a split must be from 0 to 299. Got 300 instead"),
+        ({"query": [1, 1]}, {}, r"must be different"),
+        ({"query": [0.5]}, {}, r"must be a list of row numbers, counted from 0"),
+        ({"query": [1], "train": [1, 2]}, {}, r"Row 1 is among the 'train' rows and the 'query' rows of the split"),
+        ({"query": [1]}, {"n_queries": 3}, r"takes a split, or n_queries and n_train to draw one"),
+    ],
+)
+def test_wrong_splits(blobs, split, more, message):
+    with pytest.raises(InvalidInput, match=message):
+        compare(*blobs, lengths=[3], methods=["pcaitq"], split=split, **more)

@@ -132,6 +132,6 @@ def test_a_grid_is_one_wide_latex_table():
     text = grid_latex(GRID, digits=2)
     assert r"\multicolumn{2}{c}{one} & \multicolumn{1}{c}{two}" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-4}" in text
-    assert r"first & \underline{0.50} & \textbf{0.60} & \textbf{0.10} \\" in text
+    assert r"first & \underline{0.50 $\pm$ 0.01} & \textbf{0.60 $\pm$ 0.02} & \textbf{0.10" in text
     assert r"second & \textbf{0.70} & -- & -- \\" in text
     assert text.count("{") == text.count("}")

@@ -40,6 +40,16 @@ def test_addresses_agree():
         assert repository in text
 
 
+def test_the_citation_has_a_year_and_an_address():
+    citation, readme = (ROOT / "CITATION.cff").read_text(), (ROOT / "README.md").read_text()
+    entry = dict(re.findall(r"^  (\w+) += \{+(.*?)\}+,?$", readme.partition("@software")[2].partition("```")[0], re.M))
+    facts = dict(re.findall(r"^([\w-]+): \"?(.*?)\"?$", citation, re.M))
+    assert entry["year"] == facts["date-released"][:4]
+    assert entry["url"] == facts["repository-code"]
+    assert entry["title"] == facts["title"]
+    assert all("    url: https://" in part for part in citation.split("  - type: ")[1:])
+
+
 def test_the_package_says_that_it_is_typed():
     assert (Path(shorthash.__file__).parent / "py.typed").exists()
     assert "Typing :: Typed" in PROJECT["classifiers"]

@@ -272,6 +272,15 @@ def compare(
     train: Annotated[
         int | None, option("--train", "N", "Number of training rows.", "all others, at most 10000")
     ] = None,
+    query_rows: Annotated[
+        Path | None, option("--query-rows", "FILE", "Numbers of the query rows, from 0, in place of a random split.")
+    ] = None,
+    train_rows: Annotated[
+        Path | None, option("--train-rows", "FILE", "Numbers of the training rows.", "those of the database")
+    ] = None,
+    database_rows: Annotated[
+        Path | None, option("--database-rows", "FILE", "Numbers of the rows to search.", "all but the queries")
+    ] = None,
     radius: Radius = 2,
     seed: Seed = 0,
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
@@ -284,19 +293,22 @@ def compare(
     """Compare methods on the given rows and write a report.
 
     Some rows are held out as queries; the others are the training set and the database. The mAP is an exact mean over
-    the orders of ties, with a confidence interval over the queries. FOLDER will contain index.html, compare.json, the
+    the orders of ties, with a confidence interval over the queries. With --query-rows the split is yours: files of row
+    numbers, also arrays of one .npz file (split.npz:query). FOLDER will contain index.html, compare.json, the
     tables as .csv, .md and .tex, and the figures.
 
     \b
     Examples:
       shorthash compare features.npy labels.npy
       shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
+      shorthash compare X.npy y.npy --query-rows split.npz:query --train-rows split.npz:train
     """
     from shorthash.lab import compare as lab
     from shorthash.methods import recipes
 
     check_report("shorthash compare", out)
     names = lab.DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))
+    split = _split({"query": query_rows, "train": train_rows, "database": database_rows})
     rows, y = _labelled(features, labels, table_columns(id_column, label, feature_columns, separator))
     with output.progress() as step:
         result = lab.compare(
@@ -306,6 +318,7 @@ def compare(
             methods=tuple(recipes()) if names == ("all",) else names,
             n_queries=queries,
             n_train=train,
+            split=split,
             radius=radius,
             seed=seed,
             progress=step,
@@ -314,6 +327,16 @@ def compare(
     tables = [lab.comparison_table(result), *([lab.skipped_table(result)] if result.skipped else [])]
     notes = ["", lab.comparison_sentence(result), f"page: {page}"]
     output.show({**result.to_dict(), "page": str(page)}, {}, tables, notes, as_json=as_json)
+
+
+def _split(files: dict[str, Path | None]) -> dict[str, Any] | None:
+    """Row numbers from files; None if there are none."""
+    from shorthash.data.files import read_labels
+
+    given = {name: read_labels(file) for name, file in files.items() if file is not None}
+    if given and "query" not in given:
+        raise typer.BadParameter("an own split needs --query-rows", param_hint=f"--{next(iter(given))}-rows")
+    return given or None
 
 
 def demo(

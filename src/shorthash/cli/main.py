@@ -80,6 +80,10 @@ WORDS = {
     r"; give the number of bits": "; give it by --bits",
     r"drop this column or turn it into numbers( \(ids.*?named\))?": "say what is what by --id, --label, --features",
     r"that save\(\) wrote": "that shorthash wrote",
+    r"The '(query|train|database)' rows": r"The rows of --\1-rows",
+    r"'(query|train|database)' rows? of the split": r"rows of --\1-rows",
+    r"'(train|database)' rows(?= and)": r"rows of --\1-rows",
+    r"a split, or n_queries and n_train to draw one": "--query-rows, or --queries and --train to draw rows",
 }
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells report it

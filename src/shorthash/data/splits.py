@@ -46,6 +46,51 @@ class Split:
     database: Rows
 
 
+def given_split(
+    n_rows: int, query: ArrayLike, train: ArrayLike | None = None, database: ArrayLike | None = None
+) -> Split:
+    """A split from row numbers that were chosen elsewhere.
+
+    Parameters
+    ----------
+    n_rows : number of all rows
+    query : numbers of the rows to search for
+    train : rows to fit on; all of the database if missing
+    database : rows that are searched; all but the queries if missing
+
+    Examples
+    --------
+    >>> given_split(5, query=[0, 3], train=[1])
+    Split(query=array([0, 3]), train=array([1]), database=array([1, 2, 4]))
+    """
+    parts = {"query": query, "train": train, "database": database}
+    rows = {name: _row_numbers(part, name, n_rows) for name, part in parts.items() if part is not None}
+    rows.setdefault("database", _without(np.arange(n_rows, dtype=np.intp), rows["query"]))
+    rows.setdefault("train", rows["database"])
+    for name in ("train", "database"):
+        both = np.intersect1d(rows["query"], rows[name])
+        if len(both):
+            raise InvalidInput(
+                f"Row {both[0]} is among the '{name}' rows and the 'query' rows of the split; a query must be in no "
+                "other part."
+            )
+    return Split(**rows)
+
+
+def _row_numbers(part: ArrayLike, name: str, n_rows: int) -> Rows:
+    """Row numbers, ascending, each once."""
+    rows = np.asarray(part)
+    if rows.ndim != 1 or not len(rows) or (rows.dtype.kind not in "iu" and not np.array_equal(rows, rows.astype(int))):
+        raise InvalidInput(f"The '{name}' rows of a split must be a list of row numbers, counted from 0.")
+    rows = rows.astype(np.intp)
+    if rows.min() < 0 or rows.max() >= n_rows:
+        worst = int(rows.min() if rows.min() < 0 else rows.max())
+        raise InvalidInput(f"The '{name}' rows of a split must be from 0 to {n_rows - 1}. Got {worst} instead.")
+    if len(np.unique(rows)) < len(rows):
+        raise InvalidInput(f"The '{name}' rows of a split must be different; leave out those that are repeated.")
+    return np.sort(rows)
+
+
 @dataclass(frozen=True)
 class Protocol:
     """Base class; subclasses define :meth:`split`."""

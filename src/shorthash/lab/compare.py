@@ -23,7 +23,7 @@ from shorthash._progress import with_progress
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes import pack
 from shorthash.data.datasets import Dataset
-from shorthash.data.splits import Protocol, RandomQueries
+from shorthash.data.splits import Protocol, RandomQueries, Split, given_split
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
@@ -50,6 +50,7 @@ MIN_ROWS = 10
 RESAMPLES = 2000
 NEAR = 100  # list length of the precision that is shown
 COPIED = ("map", "map_worst", "map_best", "map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
+OWN_SPLIT = {"kind": "given"}  # stands for a protocol where the caller chose the rows
 SIGNIFICANT = 0.05  # differences to the best with a larger p-value may be chance
 
 
@@ -174,6 +175,7 @@ def compare(
     methods: Sequence[str] = DEFAULT_METHODS,
     n_queries: int | None = None,
     n_train: int | None = None,
+    split: Split | Mapping[str, ArrayLike] | None = None,
     radius: int = 2,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
@@ -188,6 +190,8 @@ def compare(
     methods : names of methods, see ``recipes()``; those that cannot handle the labels are skipped and named
     n_queries : rows used as queries; by default a fifth of the rows, at most 1 000
     n_train : rows to learn from; by default all others, at most 10 000; they are searched, too
+    split : your own split in place of a random one: a ``Split``, or a mapping with row numbers "query" and optionally
+        "train" (else the database) and "database" (else all other rows)
     radius : Hamming radius of a lookup
     seed : seed of the split and the methods
     progress : called with (what, done, total)
@@ -202,7 +206,8 @@ def compare(
     """
     assert progress is not None
     start = time.perf_counter()
-    values, labels, groups = _checked_rows(X, y, seed)
+    own = None if split is None else _own_split(split, len(np.asarray(X)), n_queries, n_train)
+    values, labels, groups, own = _checked_rows(X, y, seed, own)
     chosen = sorted({check_n_bits(n, "compare") for n in lengths or default_lengths(len(groups.classes))})
     names = list(dict.fromkeys(methods))
     for name in names:
@@ -211,15 +216,15 @@ def compare(
         raise InvalidInput("compare needs at least one method to try.")
     usable = [name for name in names if groups.single or recipes()[name].multilabel]
     skipped = [Skipped(name, None, "needs one label per row") for name in names if name not in usable]
-    protocol = _protocol(len(values), n_queries, n_train, seed)
-    split = SharedSplit(Dataset("given", values, labels), protocol.to_dict())
+    protocol = OWN_SPLIT if own else _protocol(len(values), n_queries, n_train, seed).to_dict()
+    parts = SharedSplit(Dataset("given", values, labels), protocol, own)
     scores: dict[tuple[str, int], Scores] = {}
     rows: dict[tuple[str, int], MethodScore] = {}
     runs = _runs(usable, chosen, protocol, seed)
     for done, run in enumerate(runs):
         progress(f"{run.method}, {run.n_bits} bits", done, len(runs))
         try:
-            scores[run.method, run.n_bits], rows[run.method, run.n_bits] = _score(split, run, radius)
+            scores[run.method, run.n_bits], rows[run.method, run.n_bits] = _score(parts, run, radius)
         except ShorthashError as error:
             skipped.append(Skipped(run.method, run.n_bits, str(error)))
     if not rows:
@@ -235,11 +240,11 @@ def compare(
         n_features=values.shape[1],
         n_classes=len(groups.classes),
         multilabel=not groups.single,
-        n_queries=len(split.X_query),
-        n_train=len(split.X_train),
-        n_database=len(split.X_database),
+        n_queries=len(parts.X_query),
+        n_train=len(parts.X_train),
+        n_database=len(parts.X_database),
         radius=radius,
-        k=min(NEAR, len(split.X_database)),
+        k=min(NEAR, len(parts.X_database)),
         seed=seed,
         seconds=time.perf_counter() - start,
     )
@@ -392,15 +397,42 @@ def _beside_best(
     return replace(rows[place], behind=against.difference, p_value=against.p_value)
 
 
-def _runs(names: Sequence[str], lengths: Sequence[int], protocol: Protocol, seed: int) -> list[RunSpec]:
+def _runs(names: Sequence[str], lengths: Sequence[int], protocol: Mapping[str, Any], seed: int) -> list[RunSpec]:
     """All runs; those that share a kernel are together, and so are the lengths of a method."""
-    runs = [
-        RunSpec.of("scores", "given", protocol.to_dict(), seed, name, n_bits) for name in names for n_bits in lengths
-    ]
+    runs = [RunSpec.of("scores", "given", protocol, seed, name, n_bits) for name in names for n_bits in lengths]
     return [run for group in group_runs(runs) for run in group]
 
 
-def _checked_rows(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], NDArray[Any], LabelGroups]:
+def _own_split(
+    split: Split | Mapping[str, ArrayLike], n_rows: int, n_queries: int | None, n_train: int | None
+) -> Split:
+    """The split that the caller chose, checked."""
+    parts = vars(split) if isinstance(split, Split) else dict(split)
+    if n_queries is not None or n_train is not None:
+        raise InvalidInput("compare takes a split, or n_queries and n_train to draw one; leave out one of them.")
+    wrong = sorted(parts.keys() - {"query", "train", "database"})
+    if wrong or "query" not in parts:
+        raise InvalidInput(
+            f"The 'split' of compare must have 'query', and may have 'train' and 'database'. Got {sorted(parts)} "
+            "instead."
+        )
+    return given_split(n_rows, **parts)
+
+
+def _kept_rows(split: Split, kept: NDArray[Any], n_rows: int) -> Split:
+    """A split of the rows that are kept, numbered anew."""
+    number = np.full(n_rows, -1, dtype=np.intp)
+    number[kept] = np.arange(len(number[kept]))
+    parts = {name: number[rows][number[rows] >= 0] for name, rows in vars(split).items()}
+    for name, rows in parts.items():
+        if not len(rows):
+            raise InvalidInput(f"No '{name}' row of the split has a label; give rows with labels.")
+    return Split(**parts)
+
+
+def _checked_rows(
+    X: ArrayLike, y: ArrayLike, seed: int, split: Split | None
+) -> tuple[NDArray[Any], NDArray[Any], LabelGroups, Split | None]:
     """Finite rows and as many labels, of two classes or more; a random sample where there are very many."""
     values, labels = np.asarray(X), label_rows(y)
     if values.ndim != 2:
@@ -409,8 +441,9 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], 
         )
     groups = group_labels(labels, owner="compare", n_samples=len(values), drop_unlabelled=True)
     if groups.kept is not None:
+        split = split and _kept_rows(split, groups.kept, len(values))
         values, labels = values[groups.kept], labels[groups.kept]
-    if len(values) > MAX_ROWS:
+    if len(values) > MAX_ROWS and split is None:
         kept = np.sort(np.random.default_rng(seed).choice(len(values), MAX_ROWS, replace=False))
         values, labels = values[kept], labels[kept]
         groups = group_labels(labels, owner="compare")
@@ -420,7 +453,7 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, seed: int) -> tuple[NDArray[Any], 
             "give rows of several classes."
         )
     check_finite(values, "compare")
-    return values, labels, groups
+    return values, labels, groups, split
 
 
 def _protocol(n_rows: int, n_queries: int | None, n_train: int | None, seed: int) -> Protocol:

@@ -23,7 +23,7 @@ from shorthash.codes.neighbours import nearest_rows
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows
-from shorthash.data.splits import protocol_from_dict
+from shorthash.data.splits import Split, protocol_from_dict
 from shorthash.errors import CollisionWarning
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.lab.spec import RunSpec, canonical
@@ -79,16 +79,19 @@ class SharedSplit:
     ----------
     data : the data set
     protocol : of the split, as a plain dict
+    given : the split itself, in place of one that the protocol draws
     """
 
     data: Dataset
     protocol: Mapping[str, Any]
+    given: Split | None = None
     _kernel: tuple[str, _Kernel] | None = field(default=None, repr=False)
     _posteriors: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
     _nearest: NDArray[np.intp] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self.rows = protocol_from_dict(self.protocol).split(self.data.y, self.data.test)
+        drawn = self.given or protocol_from_dict(self.protocol).split(self.data.y, self.data.test)
+        self.rows: Split = drawn
         self.X_train, self.y_train = self.data.X[self.rows.train], self.data.y[self.rows.train]
         self.X_query, self.y_query = self.data.X[self.rows.query], self.data.y[self.rows.query]
         self.X_database, self.y_database = self.data.X[self.rows.database], self.data.y[self.rows.database]

@@ -385,14 +385,16 @@ def grid_latex(grid: ResultGrid, *, digits: int = 4) -> str:
 
 
 def _latex_panel(grid: ResultGrid, metric: str, digits: int) -> list[str]:
-    """The rows of one metric, means only."""
+    """The rows of one metric: means, and standard deviations where there are several seeds."""
     cells: dict[str, list[str]] = {row: [_escape_latex(row)] for row in grid.rows}
     for dataset in grid.datasets:
         table = mean_table(grid, metric, dataset, digits=digits)
         for row, marks in zip(table.rows, table.marks(), strict=True):
             for value, mark, column in zip(row[1:], marks[1:], table.columns[1:], strict=True):
                 number = column.rank(value)
-                cells[row[0]].append("--" if number is None else LATEX_MARKS[mark] % f"{number:.{digits}f}")
+                cells[row[0]].append(
+                    "--" if number is None else LATEX_MARKS[mark] % _escape_latex(f"{value:.{digits}f}")
+                )
     return [_latex_row(row) for row in cells.values()]
 
 
