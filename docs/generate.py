@@ -92,6 +92,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/paper/eaph.md", "choices", rendered("experiments/constants.py")),
     ("docs/paper/eaph.md", "cost", rendered("benchmarks/eaph.py")),
     ("docs/guide/no-labels.md", "neighbours", results("neighbours")),
+    ("docs/guide/no-labels.md", "crossmodal", rendered("experiments/crossmodal.py")),
     ("docs/guide/images.md", "images", rendered("benchmarks/images.py")),
     ("docs/guide/images.md", "duplicates", rendered("benchmarks/duplicates.py")),
     ("docs/guide/serve.md", "serve", rendered("benchmarks/serve.py")),

@@ -139,6 +139,23 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         added = other_learner.statistics_.centred(kernel.mean_ - other_kernel.mean_)
         return self._learn_from(kernel, learner, learner.statistics_.merge(added))
 
+    def align(self, X: ArrayLike, y: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> HasherPipeline:
+        """A hasher for another feature space whose codes can be compared with those of this one (:meth:`EAPH.align`).
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) rows of the other space
+        y : their labels
+        rows : instead of labels, rows of this space that show the same things as ``X``
+        """
+        learner = self.steps[-1][1]
+        if len(self.steps) > 1 or not hasattr(learner, "align"):
+            names = " -> ".join(type(step).__name__ for _, step in self.steps)
+            raise InvalidInput(
+                f"Only models of the methods auto and eaph can be aligned. Got {names} instead; fit one."
+            )
+        return HasherPipeline([(self.steps[-1][0], learner.align(X, y, rows=rows))])
+
     def project(self, X: ArrayLike) -> Floats:
         """Real-valued scores, (n_samples, n_bits), computed batch by batch."""
         check_is_fitted(self)

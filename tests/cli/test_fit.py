@@ -197,3 +197,41 @@ def test_bad_pairs(run, files, text, more, message):
     assert outcome.status == 2
     assert message in outcome.err
     assert not (files / "never").exists()
+
+
+ALIGNED = """\
+model         second
+aligned with  first
+bits          2
+rows          60
+features      2
+seconds       T
+"""
+
+
+def test_align_by_labels_and_by_rows(run, files):
+    X = np.load(files / "X.npy")
+    np.save(files / "other.npy", X[:, 1:3] * 2)
+    assert run("fit", "X.npy", "names.npy", "-o", "first", "--bits", "2").status == 0
+    outcome = run("align", "first", "other.npy", "names.npy", "-o", "second")
+    assert (outcome.status, masked(outcome.out), outcome.err) == (0, ALIGNED, "")
+    first, second = load(files / "first").transform(X), load(files / "second").transform(X[:, 1:3] * 2)
+    np.testing.assert_array_equal(first, second)
+    assert run("align", "first", "other.npy", "--rows", "X.npy", "-o", "second").status == 0
+    np.testing.assert_array_equal(first, load(files / "second").transform(X[:, 1:3] * 2))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["first", "X.npy"], "give labels, or rows of the first space, and not both"),
+        (["first", "X.npy", "names.npy", "--rows", "X.npy"], "give labels, or rows of the first space, and not both"),
+        (["model", "X.npy", "names.npy"], "Only models of the methods auto and eaph can be aligned"),
+        (["X.npy", "X.npy", "names.npy"], "X.npy"),
+    ],
+)
+def test_bad_alignments(run, files, args, message):
+    outcome = run("align", *args, "-o", "never")
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert not (files / "never").exists()

@@ -12,7 +12,20 @@ import shorthash
 from shorthash.cli.main import _verbosity_first, app, main
 from shorthash.methods import RECIPES
 
-COMMANDS = ["demo", "fit", "encode", "search", "evaluate", "info", "methods", "advise", "compare", "index", "sql"]
+COMMANDS = [
+    "demo",
+    "fit",
+    "align",
+    "encode",
+    "search",
+    "evaluate",
+    "info",
+    "methods",
+    "advise",
+    "compare",
+    "index",
+    "sql",
+]
 COMMANDS += ["images", "serve", "fsck", "backup", "restore", "sums", "datasets", "bench", "report"]
 GROUPS = {
     "index": ["build", "add", "upsert", "remove", "search", "stats", "export"],

@@ -18,6 +18,7 @@ from shorthash.cli.options import (
     FeatureColumns,
     IdColumn,
     LabelColumns,
+    Model,
     ModelOutput,
     Preset,
     Seed,
@@ -142,6 +143,61 @@ def fit(
         kind = "label set" if getattr(y, "ndim", 1) > 1 else "class"
         more = output.code_facts(quality, "rows", kind)
         show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
+
+
+def align(
+    first: Model,
+    features: Annotated[Path, argument("FEATURES", "Rows of the second space: .npy, .npz, .csv or .parquet.")],
+    model: ModelOutput,
+    labels: Annotated[Path | None, argument("LABELS", "Labels of these rows, of the classes of MODEL.")] = None,
+    rows: Annotated[
+        Path | None,
+        option("--rows", "FILE", "In place of labels: rows of the first space that show the same things."),
+    ] = None,
+    id_column: IdColumn = None,
+    label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
+    separator: Separator = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a model for a second feature space whose codes can be compared with those of MODEL.
+
+    Both models share their codes: what one encodes, for instance images, is found by what the other encodes, for
+    instance texts. MODEL is one of the methods auto and eaph. Give labels of the classes that it was fitted with, or
+    with --rows the same things in its own feature space, row by row.
+
+    \b
+    Examples:
+      shorthash align images.model texts.npy texts-labels.npy -o texts.model
+      shorthash align images.model texts.npy --rows images.npy -o texts.model
+    """
+    from shorthash.cli.search import load_model
+    from shorthash.data.files import read_features
+    from shorthash.persistence import save
+
+    columns = table_columns(id_column, label, feature_columns, separator)
+    if (rows is None) == (labels is None and not label):
+        raise typer.BadParameter("give labels, or rows of the first space, and not both", param_hint="--rows")
+    check_output(model)
+    hasher = load_model(first)
+    X, y = read_training(features, labels, columns)
+    with output.progress() as step:
+        start = time.perf_counter()
+        step(f"aligning {len(X)} rows", 0, 0)
+        second = hasher.align(X, y) if rows is None else hasher.align(X, rows=read_features(rows))
+        seconds = time.perf_counter() - start
+        step("saving", 0, 0)
+        save(second, model)
+    learner = second[-1]
+    data = {
+        "model": str(model),
+        "aligned_with": str(first),
+        "n_bits": int(learner.n_bits),
+        "n_rows": len(X),
+        "n_features": int(second.n_features_in_),
+        "seconds": round(seconds, 3),
+    }
+    output.show(data, output.facts_of(data), as_json=as_json)
 
 
 def read_training(features: Path, labels: Path | None, columns: Columns) -> tuple[Any, Any]:

@@ -27,6 +27,7 @@ from shorthash.errors import ShorthashError
 COMMANDS = {
     "demo": "evaluate",
     "fit": "fit",
+    "align": "fit",
     "encode": "search",
     "search": "search",
     "evaluate": "evaluate",

@@ -151,6 +151,7 @@ class EAPH(TableHasher):
         from pairs, how many times likelier than by chance a row of one is a partner of a row of another
     near_map_, wide_map_ : float, without labels: mAP of training rows that were held out, where the ``n_neighbors``
         nearest rows are relevant, and ten times as many
+    aligned_ : True where ``align`` made the hasher
     lift_ : float, from pairs: how many times earlier than by chance partners of held-out rows are found
 
     Without labels, label sets are clusters of rows, posteriors are memberships of them, and attributes that speak of
@@ -307,7 +308,7 @@ class EAPH(TableHasher):
         rng: np.random.RandomState = check_random_state(self.random_state)
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self.classes_, self.label_sets_ = classes, label_sets
-        for name in ("kept_rows_", "n_unlabelled_", *OF_GROUPS):
+        for name in ("kept_rows_", "n_unlabelled_", "aligned_", *OF_GROUPS):
             self.__dict__.pop(name, None)
         return rng
 
@@ -343,7 +344,7 @@ class EAPH(TableHasher):
         options["table_bits"] = partial(self._table_bits, size=CLUSTER_TABLE_SIZE)
         with threadpool_limits(limits=1):
             found = learn(np.asarray(X, dtype=np.float32), options)
-        for name in (*OF_LABELS, *OF_GROUPS):
+        for name in (*OF_LABELS, *OF_GROUPS, "aligned_"):
             self.__dict__.pop(name, None)
         self.posterior_, self.relevance_, self.report_ = found.model, found.relevance, found.report
         for name, value in found.scores.items():
@@ -418,7 +419,12 @@ class EAPH(TableHasher):
         return self
 
     def _check_labelled(self, verb: str) -> None:
-        """Raise if there was a fit without labels."""
+        """Raise if there was a fit without labels, or none at all."""
+        if hasattr(self, "aligned_"):
+            raise InvalidInput(
+                f"{verb} would change what an aligned EAPH shares with the one it was aligned with; change that one, "
+                "and align again."
+            )
         if hasattr(self, "relevance_"):
             raise InvalidInput(f"{verb} needs an EAPH that was fitted with labels, but y was missing; call fit.")
 

@@ -7,21 +7,30 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import is_foreign, like, to_numpy
-from shorthash._labels import shared_label
+from shorthash._labels import label_rows, shared_label
 from shorthash._rounding import Rounded, Scored, best_table_word, softmax
 from shorthash._types import Codes, Floats, PackedCodes
-from shorthash._validation import check_count
+from shorthash._validation import check_count, check_finite, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
+from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
+from shorthash.learners.eaph.alignment import posteriors_of_labels, posteriors_of_rows
 from shorthash.learners.eaph.encoding import extend, likeliest_words, profiles
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.posteriors.folds import PosteriorModel
 from shorthash.learners.posteriors.models import Classified
 from shorthash.learners.posteriors.prefit import Prefit
+
+SHARED = (  # attributes that hashers of two feature spaces have in common
+    *("classes_", "label_sets_", "relevance_", "cells_", "table_", "codewords_", "profiles_", "n_features_out_"),
+)
 
 
 class TableHasher(SupervisedHasher):
@@ -30,6 +39,8 @@ class TableHasher(SupervisedHasher):
     posterior_: PosteriorModel
     label_sets_: NDArray[np.uint8]
     relevance_: Floats
+    posterior: str | BaseEstimator
+    n_dropped_: int
 
     def _relevance(self) -> Floats | None:
         """Which label sets share a label; None where each is relevant to itself alone; of clusters, as estimated."""
@@ -115,6 +126,54 @@ class TableHasher(SupervisedHasher):
 
     def _codebook(self) -> Codes:
         return unpack(self.cells_, self.n_features_out_)
+
+    def align(self, X: ArrayLike, y: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Self:
+        """A hasher for another feature space whose codes can be compared with those of this one.
+
+        It learns posteriors of its own and shares the table, so rows of one space find those of the other. It cannot be
+        trained further; save and load it as any other.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) rows of the other space
+        y : their labels, of the same classes; rows whose label, or set of labels, is missing or not known here are left
+            out. Only for a hasher that was fitted with labels
+        rows : instead of labels, (n_samples, n_features_in_) rows of this space that show the same things as ``X``
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shorthash import EAPH
+        >>> X, y = load_iris(return_X_y=True)
+        >>> flowers = EAPH(n_bits=4, random_state=0).fit(X[:, :2], y)  # sepals
+        >>> petals = flowers.align(X[:, 2:], rows=X[:, :2])
+        >>> petals.transform(X[:, 2:]).shape, np.array_equal(petals.codewords_, flowers.codewords_)
+        ((150, 4), True)
+        """
+        check_is_fitted(self, "table_")
+        if (y is None) == (rows is None):
+            raise InvalidInput("align needs either labels y or rows=..., rows of the first space; give one of them.")
+        if y is not None and not hasattr(self, "classes_"):
+            raise InvalidInput("align needs rows=..., rows of the first space: this EAPH was fitted without labels.")
+        other: Self = clone(self)
+        values = np.asarray(validated(other, X, reset=True, min_samples=2), dtype=np.float32)
+        Rows(values, "EAPH").check_varied()
+        check_finite(values, "EAPH")
+        targets = None if rows is None else self.predict_proba(rows).astype(np.float32)
+        check_same_length(len(values), len(label_rows(y) if targets is None else targets), "EAPH")
+        rng: np.random.RandomState = check_random_state(self.random_state)
+        with threadpool_limits(limits=1):
+            if targets is not None:
+                fitted = posteriors_of_rows(values, targets, rng)
+            else:
+                known = self.classes_, self.label_sets_
+                fitted, other.n_dropped_ = posteriors_of_labels(values, y, *known, self.posterior, rng)
+        for name in SHARED:
+            if hasattr(self, name):
+                setattr(other, name, getattr(self, name))
+        other.posterior_, other.posterior_loss_, other.aligned_ = fitted.model, fitted.loss, True
+        other.codes_ = self._codebook()[best_rows(fitted.oof, self.table_)]
+        return other
 
     @property
     def _n_features_out(self) -> int:
