@@ -28,6 +28,7 @@ from .learners.fsdh import FSDH as FSDH
 from .learners.fssh import FSSH as FSSH
 from .learners.hcsdh import HCSDH as HCSDH
 from .learners.itq import PCAITQ as PCAITQ
+from .learners.kmh import KMH as KMH
 from .learners.ksh import KSH as KSH
 from .learners.lfh import LFH as LFH
 from .learners.lsh import LSH as LSH
@@ -40,6 +41,7 @@ from .learners.scdh import SCDH as SCDH
 from .learners.sdh import SDH as SDH
 from .learners.sdhmlr import SDHMLR as SDHMLR
 from .learners.sh import SH as SH
+from .learners.sphericalhash import SphericalHash as SphericalHash
 from .learners.sslh import SSLH as SSLH
 from .learners.sumeaph import SumEAPH as SumEAPH
 from .methods import make_hasher as make_hasher
@@ -57,6 +59,7 @@ __all__ = [
     "FSDH",
     "FSSH",
     "HCSDH",
+    "KMH",
     "KSH",
     "LFH",
     "LSH",
@@ -83,6 +86,7 @@ __all__ = [
     "ScanIndex",
     "Scores",
     "Searcher",
+    "SphericalHash",
     "SumEAPH",
     "advise",
     "compare",

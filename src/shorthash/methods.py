@@ -124,6 +124,23 @@ RECIPES: dict[str, Recipe] = {
         learner="shorthash.learners.itq:PCAITQ",
         preprocessing=(),
     ),
+    "sphericalhash": Recipe(
+        full_name="Spherical Hashing",
+        year=2012,
+        supervised=False,
+        reference="J.-P. Heo, Y. Lee, J. He, S.-F. Chang, S.-E. Yoon. Spherical Hashing. CVPR 2012.",
+        learner="shorthash.learners.sphericalhash:SphericalHash",
+        preprocessing=(),
+    ),
+    "kmh": Recipe(
+        full_name="K-means Hashing",
+        year=2013,
+        supervised=False,
+        reference="K. He, F. Wen, J. Sun. K-means Hashing: An Affinity-Preserving Quantization Method for Learning "
+        "Binary Compact Codes. CVPR 2013.",
+        learner="shorthash.learners.kmh:KMH",
+        preprocessing=(),
+    ),
     "pcarr": Recipe(
         full_name="PCA with Random Rotation",
         year=2011,
