@@ -31,3 +31,8 @@ def test_unknown_method(run):
     done = run("advise", "X.npy", "names.npy", "--methods", "nonsense")
     assert done.status == 2
     assert "error: --methods must be one of 'auto'" in done.err
+
+
+def test_without_labels(run):
+    done = run("advise", "X.npy", "--bits", "2", "--methods", "pcaitq", "--json")
+    assert (done.status, json.loads(done.out)["n_classes"]) == (0, 0)

@@ -79,3 +79,20 @@ def test_progress_counts_to_the_end(digits):
 def test_bad_arguments(digits, arguments, message):
     with pytest.raises(InvalidInput, match=message):
         advise(digits[0][:100], digits[1][:100], **arguments)
+
+
+def test_without_labels_neighbours_are_relevant(digits):
+    X = digits[0][:200]
+    advice = advise(X, lengths=(4,), methods=("pcaitq",), n_folds=2)
+    fold, values = balanced_folds(np.zeros(200, dtype=int), 2, 0), []
+    for k in range(2):
+        hasher = make_hasher("pcaitq", n_bits=4, random_state=0).fit(X[fold != k])
+        codes, rows = hasher.transform(X[fold == k]), X[fold == k]
+        cosines = rows @ rows.T / np.outer(np.linalg.norm(rows, axis=1), np.linalg.norm(rows, axis=1))
+        np.fill_diagonal(cosines, -1)
+        relevant = cosines >= np.sort(cosines, axis=1)[:, -5:-4]
+        values.append(evaluate(codes, relevance=relevant.astype(int)).map)
+    assert advice.rows[0].map == pytest.approx(np.mean(values), abs=1e-3)
+    assert advice.n_classes == 0
+    with pytest.raises(InvalidInput, match="rslh needs labels"):
+        advise(X, lengths=(4,), methods=("rslh",), n_folds=2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shorthash import evaluate, make_hasher
+from shorthash import evaluate, evaluate_neighbours, make_hasher
 from shorthash.data.splits import RandomQueries
 from shorthash.errors import InvalidInput
 from shorthash.lab import compare as module
@@ -183,3 +183,17 @@ def test_parts_of_a_split_that_are_missing(blobs):
 def test_wrong_splits(blobs, split, more, message):
     with pytest.raises(InvalidInput, match=message):
         compare(*blobs, lengths=[3], methods=["pcaitq"], split=split, **more)
+
+
+def test_without_labels_neighbours_are_relevant(blobs):
+    X, _ = blobs
+    result = compare(X, lengths=[4], methods=["pcaitq", "rslh", "auto"], seed=1)
+    assert [(each.method, each.reason) for each in result.skipped] == [("rslh", "needs labels")]
+    split = RandomQueries(n_queries=60, seed=1).split(np.zeros(300))
+    queries, database = X[split.query], X[split.database]
+    for row in result.rows:
+        hasher = make_hasher(row.method, 4, random_state=1).fit(X[split.train])
+        codes = hasher.transform(queries), hasher.transform(database)
+        assert row.map == pytest.approx(evaluate_neighbours(*codes, queries, database, k=12).map)
+    assert "no labels: relevant are the 12 nearest rows by cosine" in comparison_page(result).lede
+    assert (result.n_classes, result.n_neighbours) == (0, 12)

@@ -29,7 +29,6 @@ from shorthash.cli.search import CodedRows, check_bits, load_model, read_rows
 
 if TYPE_CHECKING:
     from shorthash._types import Labels
-    from shorthash.data.tables import Columns
     from shorthash.evaluation.scores import Scores
     from shorthash.lab.advice import Advice
     from shorthash.lab.tables import Table
@@ -183,9 +182,19 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
 
 def advise(
     features: Features,
-    labels: Annotated[Path | None, argument("LABELS", "Labels, one per row.")] = None,
+    labels: Annotated[
+        Path | None, argument("LABELS", "Labels, one per row; without them the nearest rows are relevant.")
+    ] = None,
     bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
-    methods: Annotated[str, option("--methods", "NAME,...", "Methods to try; see shorthash methods.")] = "auto,rslh",
+    methods: Annotated[
+        str | None,
+        option(
+            "--methods",
+            "NAME,...",
+            "Methods to try; see shorthash methods.",
+            "auto,rslh; without labels auto,pcaitq",
+        ),
+    ] = None,
     folds: Annotated[int, option("--folds", "N", "Folds of the cross-validation.")] = 3,
     radius: Radius = 2,
     items: Annotated[int | None, option("--items", "N", "Size of the database to plan for.", "number of rows")] = None,
@@ -201,11 +210,13 @@ def advise(
 
     Codes of several lengths are learned and scored by cross-validation. The table shows the expected mAP, the share of
     the database that a lookup reads, the rows per bucket and the size of the index. The shortest code whose mAP is
-    within 0.01 of the best is recommended. Rows without a label are left out.
+    within 0.01 of the best is recommended. Rows without a label are left out. Without any labels, relevant to a row are
+    the 100 nearest by cosine, of the rows held out with it their share.
 
     \b
-    Example:
+    Examples:
       shorthash advise features.npy labels.npy --bits 4,8,12 --items 1000000 --figure advice.png
+      shorthash advise embeddings.npy
     """
     from shorthash._validation import require_extra
     from shorthash.lab import advice as lab
@@ -214,13 +225,13 @@ def advise(
         require_extra("matplotlib", "report", "--figure")
         if figure.suffix not in (".png", ".svg"):
             raise typer.BadParameter(f"{figure} does not end in .png or .svg", param_hint="--figure")
-    rows, y = _labelled(features, labels, table_columns(id_column, label, feature_columns, separator))
+    rows, y = read_training(features, labels, table_columns(id_column, label, feature_columns, separator))
     with output.progress() as step:
         advice = lab.advise(
             rows,
             y,
             lengths=parse_numbers(bits, "--bits") or lab.LENGTHS,
-            methods=[name.strip() for name in methods.split(",")],
+            methods=None if methods is None else [name.strip() for name in methods.split(",")],
             n_folds=folds,
             radius=radius,
             n_items=items,
@@ -231,14 +242,6 @@ def advise(
     if figure is not None:
         notes.append(f"figure: {_draw_advice(advice, figure)}")
     output.show(advice.to_dict(), {}, [advice.to_table()], notes, as_json=as_json)
-
-
-def _labelled(features: Path, labels: Path | None, columns: Columns) -> tuple[Any, Any]:
-    """Feature rows and their labels."""
-    rows, y = read_training(features, labels, columns)
-    if y is None:
-        raise typer.BadParameter("labels are missing; give a file LABELS, or the column --label of a table")
-    return rows, y
 
 
 def _draw_advice(advice: Advice, path: Path) -> Path:
@@ -252,7 +255,10 @@ def _draw_advice(advice: Advice, path: Path) -> Path:
 
 def compare(
     features: Features,
-    labels: Annotated[Path | None, argument("LABELS", "Labels, one per row, or an indicator matrix.")] = None,
+    labels: Annotated[
+        Path | None,
+        argument("LABELS", "Labels, one per row, or an indicator matrix; without them the nearest rows are relevant."),
+    ] = None,
     bits: Annotated[
         str | None,
         option("--bits", "N,N,...", "Code lengths.", "four, by the number of classes"),
@@ -263,7 +269,7 @@ def compare(
             "--methods",
             "NAME,...",
             "Methods, or all; see shorthash methods.",
-            "the paper's ten, classifier, auto",
+            "the paper's ten, classifier, auto; without labels the unsupervised ones, auto",
         ),
     ] = None,
     queries: Annotated[
@@ -295,11 +301,13 @@ def compare(
     Some rows are held out as queries; the others are the training set and the database. The mAP is an exact mean over
     the orders of ties, with a confidence interval over the queries. With --query-rows the split is yours: files of row
     numbers, also arrays of one .npz file (split.npz:query). FOLDER will contain index.html, compare.json, the
-    tables as .csv, .md and .tex, and the figures.
+    tables as .csv, .md and .tex, and the figures. Without labels, the 100 nearest
+    rows by cosine are relevant, and methods that need labels are skipped.
 
     \b
     Examples:
       shorthash compare features.npy labels.npy
+      shorthash compare embeddings.npy
       shorthash compare features.npy labels.npy --bits 8,12 --methods rslh,sdh,auto -o compare
       shorthash compare X.npy y.npy --query-rows split.npz:query --train-rows split.npz:train
     """
@@ -307,9 +315,9 @@ def compare(
     from shorthash.methods import recipes
 
     check_report("shorthash compare", out)
-    names = lab.DEFAULT_METHODS if methods is None else tuple(name.strip() for name in methods.split(","))
+    names = None if methods is None else tuple(name.strip() for name in methods.split(","))
     split = _split({"query": query_rows, "train": train_rows, "database": database_rows})
-    rows, y = _labelled(features, labels, table_columns(id_column, label, feature_columns, separator))
+    rows, y = read_training(features, labels, table_columns(id_column, label, feature_columns, separator))
     with output.progress() as step:
         result = lab.compare(
             rows,

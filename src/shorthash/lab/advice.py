@@ -18,13 +18,14 @@ from shorthash._progress import with_progress
 from shorthash._types import Codes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import ball_size
+from shorthash.codes.neighbours import nearest_rows
 from shorthash.data.datasets import Dataset
 from shorthash.data.splits import OfficialTest
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput
 from shorthash.evaluation.scores import evaluate
 from shorthash.index.buckets import BucketIndex
 from shorthash.lab.figures import plot_scores_by_length
-from shorthash.lab.sharing import SharedSplit
+from shorthash.lab.sharing import SharedSplit, neighbour_judgements
 from shorthash.lab.spec import RunSpec
 from shorthash.lab.tables import Table, make_table, to_html
 from shorthash.learners.posteriors.folds import in_threads
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 LENGTHS = (4, 6, 8, 10, 12, 16)
 METHODS = ("auto", "rslh")
+UNLABELLED = ("auto", "pcaitq")  # where there are no labels
+NEAR = 100  # nearest rows that are relevant where there are no labels, of all rows; at most a twentieth
 CLOSE = 0.01  # a shorter code is recommended if it loses no more mAP than this against the best
 
 
@@ -77,7 +80,7 @@ class Advice:
     recommended: LengthAdvice
     sentence: str
     n_rows: int
-    n_classes: int
+    n_classes: int  # 0 without labels
     n_items: int
     radius: int
 
@@ -122,10 +125,10 @@ class Advice:
 @with_progress
 def advise(
     X: ArrayLike,
-    y: ArrayLike,
+    y: ArrayLike | None = None,
     *,
     lengths: Sequence[int] = LENGTHS,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] | None = None,
     n_folds: int = 3,
     radius: int = 2,
     n_items: int | None = None,
@@ -136,13 +139,14 @@ def advise(
 
     Every fold is held out once; its rows query each other with codes learned from the other folds, so no row is ever
     scored by a model that saw it. The recommendation is the shortest code whose mean mAP is within 0.01 of the best.
+    Without labels, relevant to a row are the nearest by cosine: 100 of all rows, so of a fold its share.
 
     Parameters
     ----------
     X : (n_samples, n_features) features
-    y : labels: (n_samples,) classes, or an indicator matrix
+    y : labels: (n_samples,) classes, or an indicator matrix; None: rows near each other are relevant
     lengths : code lengths to try
-    methods : names of methods, see ``recipes()``
+    methods : names of methods, see ``recipes()``; by default auto and rslh, without labels auto and pcaitq
     n_folds : folds, 2 or more
     radius : Hamming radius of a lookup
     n_items : size of the database to plan for; the number of rows if missing
@@ -159,14 +163,20 @@ def advise(
     """
     assert progress is not None
     values = np.asarray(X)
-    labels = label_rows(y)
+    labels = np.zeros(len(values), dtype=np.intp) if y is None else label_rows(y)
     groups = group_labels(labels, owner="advise", n_samples=len(values), drop_unlabelled=True)
     if groups.kept is not None:
         values, labels = values[groups.kept], labels[groups.kept]
+    if methods is None:
+        methods = UNLABELLED if y is None else METHODS
     lengths = sorted({check_n_bits(n, "advise") for n in lengths})
     check_count(n_folds, "n_folds", "advise", low=2, high=len(values) // 2)
     for name in methods:
         check_choice(name, "methods", "advise", list(recipes()))
+        if y is None and needs_labels(name):
+            raise InvalidInput(
+                f"The method {name} needs labels; give y, or use methods such as {', '.join(UNLABELLED)}."
+            )
     if not lengths or not methods:
         raise InvalidInput("advise needs at least one length and one method to try.")
     items = len(values) if n_items is None else check_count(n_items, "n_items", "advise")
@@ -182,12 +192,23 @@ def advise(
         for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores
             warnings.simplefilter("ignore", kind)
         found = in_threads(
-            lambda k: _held_out(Dataset("given", values, labels, test=fold == k), places, seed, report), range(n_folds)
+            lambda k: _held_out(Dataset("given", values, labels, test=fold == k), places, seed, report, y is not None),
+            range(n_folds),
         )
-    parts = [labels[fold == k] for k in range(n_folds)]
+    parts = [
+        _relevant(values[fold == k], None if y is None else labels[fold == k], len(values)) for k in range(n_folds)
+    ]
     rows = tuple(_summarise(*place, [codes[place] for codes in found], parts, radius, items) for place in places)
     chosen = _recommend(rows)
-    return Advice(rows, chosen, _sentence(rows, chosen, items), len(values), len(groups.classes), items, radius)
+    return Advice(
+        rows,
+        chosen,
+        _sentence(rows, chosen, items),
+        len(values),
+        0 if y is None else len(groups.classes),
+        items,
+        radius,
+    )
 
 
 def balanced_folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np.intp]:
@@ -205,12 +226,26 @@ def balanced_folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np
     return fold
 
 
+def needs_labels(name: str) -> bool:
+    """Whether a method cannot learn without labels."""
+    recipe = recipes()[name]
+    return recipe.supervised and not recipe.labels_optional
+
+
+def _relevant(X: NDArray[Any], labels: NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
+    """What ``evaluate`` takes to score held-out rows among each other: labels, or the nearest rows as relevance."""
+    if labels is not None:
+        return {"query_labels": labels}
+    k = int(np.clip(round(NEAR * len(X) / n_rows), 1, max(1, len(X) // 20)))
+    return {"relevance": neighbour_judgements(nearest_rows(X, X, k, own=np.arange(len(X))), len(X))}
+
+
 def _held_out(
-    data: Dataset, places: Sequence[tuple[str, int]], seed: int, report: Callable[[str], None]
+    data: Dataset, places: Sequence[tuple[str, int]], seed: int, report: Callable[[str], None], labelled: bool
 ) -> dict[tuple[str, int], Codes]:
     """Codes of the test rows from models of the other rows; lengths share kernel features, sums and posteriors."""
     protocol = OfficialTest(seed=seed).to_dict()
-    split = SharedSplit(data, protocol)
+    split = SharedSplit(data, protocol, labelled=labelled)
     found = {}
     for name, n_bits in places:
         found[name, n_bits] = split.run(RunSpec.of("scores", data.name, protocol, seed, name, n_bits)).query
@@ -219,10 +254,10 @@ def _held_out(
 
 
 def _summarise(
-    name: str, n_bits: int, codes: list[Codes], labels: list[NDArray[Any]], radius: int, n_items: int
+    name: str, n_bits: int, codes: list[Codes], relevant: list[dict[str, Any]], radius: int, n_items: int
 ) -> LengthAdvice:
     """Scores over the folds, and what a database of ``n_items`` would cost."""
-    scores = [evaluate(c, part, radius=radius) for c, part in zip(codes, labels, strict=True)]
+    scores = [evaluate(c, radius=radius, **part) for c, part in zip(codes, relevant, strict=True)]
     together = np.concatenate(codes)
     index = BucketIndex(n_bits).add(together)
     ball = index.counts(together, radius).mean() / len(together)

@@ -27,6 +27,7 @@ from shorthash.data.splits import Protocol, RandomQueries, Split, given_split
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
+from shorthash.lab.advice import needs_labels
 from shorthash.lab.figures import TALL, WIDE, drawing, plot_scores_by_length
 from shorthash.lab.pages import Page, Section, write_page, write_text
 from shorthash.lab.sharing import SharedSplit
@@ -43,10 +44,12 @@ DEFAULT_METHODS = (
     "classifier",
     "auto",
 )
+UNLABELLED = ("sh", "pcaitq", "pcarr", "mfh", "sphericalhash", "kmh", "auto")  # where there are no labels
 MAX_QUERIES = 1000
 MAX_TRAIN = 10_000  # rows to learn from by default: enough for every method, and minutes instead of hours
 MAX_ROWS = 100_000  # of more rows a random sample is used, so that kernel maps fit in memory
 MIN_ROWS = 10
+UNKNOWN_CLASSES = 64  # without labels, lengths are those for so many classes
 RESAMPLES = 2000
 NEAR = 100  # list length of the precision that is shown
 COPIED = ("map", "map_worst", "map_best", "map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
@@ -133,6 +136,7 @@ class MethodComparison:
     k: int
     seed: int
     seconds: float
+    n_neighbours: int = 0  # nearest rows that are relevant, where there are no labels
 
     def best(self, n_bits: int) -> MethodScore:
         """The method with the highest mAP at a length."""
@@ -169,10 +173,10 @@ class MethodComparison:
 @with_progress
 def compare(
     X: ArrayLike,
-    y: ArrayLike,
+    y: ArrayLike | None = None,
     *,
     lengths: Sequence[int] | None = None,
-    methods: Sequence[str] = DEFAULT_METHODS,
+    methods: Sequence[str] | None = None,
     n_queries: int | None = None,
     n_train: int | None = None,
     split: Split | Mapping[str, ArrayLike] | None = None,
@@ -185,9 +189,11 @@ def compare(
     Parameters
     ----------
     X : (n_samples, n_features) features
-    y : labels: (n_samples,) classes, or an indicator matrix; items are relevant that share a label
-    lengths : code lengths; by default four, from the shortest that can tell the classes apart
-    methods : names of methods, see ``recipes()``; those that cannot handle the labels are skipped and named
+    y : labels: (n_samples,) classes, or an indicator matrix; items are relevant that share a label. None: no method is
+        given labels, and the 100 nearest items by cosine are relevant, at most a twentieth of the database
+    lengths : code lengths; by default four, from the shortest that can tell the classes apart; 6 to 12 without labels
+    methods : names of methods, see ``recipes()``; by default those of the RSLH paper, classifier and auto, without
+        labels the unsupervised ones and auto; those that cannot handle the labels are skipped and named
     n_queries : rows used as queries; by default a fifth of the rows, at most 1 000
     n_train : rows to learn from; by default all others, at most 10 000; they are searched, too
     split : your own split in place of a random one: a ``Split``, or a mapping with row numbers "query" and optionally
@@ -208,16 +214,20 @@ def compare(
     start = time.perf_counter()
     own = None if split is None else _own_split(split, len(np.asarray(X)), n_queries, n_train)
     values, labels, groups, own = _checked_rows(X, y, seed, own)
-    chosen = sorted({check_n_bits(n, "compare") for n in lengths or default_lengths(len(groups.classes))})
-    names = list(dict.fromkeys(methods))
+    n_classes = UNKNOWN_CLASSES if y is None else len(groups.classes)
+    chosen = sorted({check_n_bits(n, "compare") for n in lengths or default_lengths(n_classes)})
+    defaults = UNLABELLED if y is None else DEFAULT_METHODS
+    names = list(dict.fromkeys(defaults if methods is None else methods))
     for name in names:
         check_choice(name, "methods", "compare", list(recipes()))
     if not names:
         raise InvalidInput("compare needs at least one method to try.")
-    usable = [name for name in names if groups.single or recipes()[name].multilabel]
-    skipped = [Skipped(name, None, "needs one label per row") for name in names if name not in usable]
+    unlabelled = [name for name in names if y is None and needs_labels(name)]
+    usable = [name for name in names if name not in unlabelled and (groups.single or recipes()[name].multilabel)]
+    reasons = {name: "needs labels" if name in unlabelled else "needs one label per row" for name in names}
+    skipped = [Skipped(name, None, reasons[name]) for name in names if name not in usable]
     protocol = OWN_SPLIT if own else _protocol(len(values), n_queries, n_train, seed).to_dict()
-    parts = SharedSplit(Dataset("given", values, labels), protocol, own)
+    parts = SharedSplit(Dataset("given", values, labels), protocol, own, labelled=y is not None)
     scores: dict[tuple[str, int], Scores] = {}
     rows: dict[tuple[str, int], MethodScore] = {}
     runs = _runs(usable, chosen, protocol, seed)
@@ -238,7 +248,7 @@ def compare(
         n_given=len(np.asarray(X)),
         n_rows=len(values),
         n_features=values.shape[1],
-        n_classes=len(groups.classes),
+        n_classes=0 if y is None else len(groups.classes),
         multilabel=not groups.single,
         n_queries=len(parts.X_query),
         n_train=len(parts.X_train),
@@ -247,7 +257,13 @@ def compare(
         k=min(NEAR, len(parts.X_database)),
         seed=seed,
         seconds=time.perf_counter() - start,
+        n_neighbours=0 if y is not None else _n_neighbours(parts),
     )
+
+
+def _n_neighbours(split: SharedSplit) -> int:
+    """How many of the nearest items are relevant, where there are no labels."""
+    return max(1, min(NEAR, len(split.X_database) // 20))
 
 
 def default_lengths(n_classes: int) -> tuple[int, ...]:
@@ -327,9 +343,8 @@ def comparison_page(result: MethodComparison) -> Page:
     best, shortest = max(result.rows, key=lambda row: row.map), result.best(result.lengths[0])
     return Page(
         title=f"{len(used)} methods on your rows",
-        lede=f"{result.n_rows} rows with {result.n_features} features and {result.n_classes} "
-        f"{'labels, several per row allowed' if result.multilabel else 'classes'}. {result.n_queries} rows are "
-        f"queries; the other {result.n_database} are searched, and {learned} of them were learned from. "
+        lede=f"{result.n_rows} rows with {result.n_features} features and {_relevant(result)}. {result.n_queries} "
+        f"rows are queries; the other {result.n_database} are searched, and {learned} of them were learned from. "
         + comparison_sentence(result),
         sections=[_by_length(result), numbers, *([not_run] if result.skipped else []), provenance],
         facts=[
@@ -339,6 +354,13 @@ def comparison_page(result: MethodComparison) -> Page:
         ],
         footer=f"Made by shorthash compare in {result.seconds:.0f} s, seed {result.seed}.",
     )
+
+
+def _relevant(result: MethodComparison) -> str:
+    """What is relevant, in words."""
+    if not result.n_classes:
+        return f"no labels: relevant are the {result.n_neighbours} nearest rows by cosine"
+    return f"{result.n_classes} {'labels, several per row allowed' if result.multilabel else 'classes'}"
 
 
 def write_comparison(result: MethodComparison, folder: str | Path) -> Path:
@@ -361,11 +383,13 @@ def _score(split: SharedSplit, run: RunSpec, radius: int) -> tuple[Scores, Metho
             warnings.simplefilter("ignore", kind)
         fitted = split.run(run)
     n_items = len(fitted.database)
+    relevant: dict[str, Any] = {"query_labels": split.y_query, "database_labels": split.y_database}
+    if not split.labelled:
+        relevant = {"relevance": split.judgements(_n_neighbours(split))}
     scores = evaluate(
         fitted.query,
-        split.y_query,
-        fitted.database,
-        split.y_database,
+        database_codes=fitted.database,
+        **relevant,
         radius=min(radius, run.n_bits),
         k=min(NEAR, n_items),
     )
@@ -431,10 +455,11 @@ def _kept_rows(split: Split, kept: NDArray[Any], n_rows: int) -> Split:
 
 
 def _checked_rows(
-    X: ArrayLike, y: ArrayLike, seed: int, split: Split | None
+    X: ArrayLike, y: ArrayLike | None, seed: int, split: Split | None
 ) -> tuple[NDArray[Any], NDArray[Any], LabelGroups, Split | None]:
     """Finite rows and as many labels, of two classes or more; a random sample where there are very many."""
-    values, labels = np.asarray(X), label_rows(y)
+    values = np.asarray(X)
+    labels = np.zeros(len(values), dtype=np.intp) if y is None else label_rows(y)
     if values.ndim != 2:
         raise InvalidInput(
             f"X of compare must have shape (n_samples, n_features). Got {values.shape} instead; put one sample per row."
@@ -447,7 +472,7 @@ def _checked_rows(
         kept = np.sort(np.random.default_rng(seed).choice(len(values), MAX_ROWS, replace=False))
         values, labels = values[kept], labels[kept]
         groups = group_labels(labels, owner="compare")
-    if len(groups.rows) < 2:
+    if y is not None and len(groups.rows) < 2:
         raise InvalidInput(
             f"compare needs rows with at least two different labels, but all {len(values)} rows have the same; "
             "give rows of several classes."

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.frozen import FrozenEstimator
 
 from shorthash._labels import group_labels
@@ -80,11 +81,13 @@ class SharedSplit:
     data : the data set
     protocol : of the split, as a plain dict
     given : the split itself, in place of one that the protocol draws
+    labelled : whether methods are given the labels
     """
 
     data: Dataset
     protocol: Mapping[str, Any]
     given: Split | None = None
+    labelled: bool = True
     _kernel: tuple[str, _Kernel] | None = field(default=None, repr=False)
     _posteriors: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
     _nearest: NDArray[np.intp] | None = field(default=None, repr=False)
@@ -102,6 +105,10 @@ class SharedSplit:
             self._nearest = nearest_rows(self.X_query, self.X_database, k)
         return self._nearest
 
+    def judgements(self, k: int) -> Any:
+        """The k database rows nearest to every query as relevance for ``evaluate``, (n_queries, n_database), sparse."""
+        return neighbour_judgements(self.nearest(k), len(self.X_database))
+
     def run(self, spec: RunSpec) -> FittedRun:
         """Fit and encode, sharing what can be shared."""
         made = make_run_hasher(spec)
@@ -111,7 +118,10 @@ class SharedSplit:
 
     def _run_plainly(self, made: HasherPipeline, spec: RunSpec) -> FittedRun:
         saved = 0.0
-        if len(made.steps) == 1 and isinstance(made[-1], ClassifierCode | EAPH):  # the length matters little here
+        if not self.labelled:
+            begin = time.process_time()
+            made.fit(self.X_train)
+        elif len(made.steps) == 1 and isinstance(made[-1], ClassifierCode | EAPH):  # the length matters little here
             shared, saved = self._posterior(spec)
             begin = time.process_time()
             _reuse(made[-1], shared, self.X_train, self.y_train)
@@ -189,6 +199,19 @@ class SharedSplit:
         query, database = (_map(kernel, Rows(X, "AnchorRBF"), len(X)) for X in (self.X_query, self.X_database))
         seconds = fitted - begin, time.process_time() - fitted
         return _Kernel(kernel, train, query, database, total / len(train), *seconds)
+
+
+def neighbour_judgements(lists: NDArray[np.intp], n_items: int) -> Any:
+    """Lists of the nearest items of queries as relevance, (n_queries, n_items), sparse.
+
+    Parameters
+    ----------
+    lists : (n_queries, k) numbers of items
+    n_items : number of all items
+    """
+    m, k = lists.shape
+    places = np.arange(m).repeat(k), lists.ravel()
+    return sparse.csr_array((np.ones(m * k, dtype=np.int64), places), shape=(m, n_items))
 
 
 def make_run_hasher(spec: RunSpec) -> HasherPipeline:
