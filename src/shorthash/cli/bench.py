@@ -133,7 +133,10 @@ def report(
         list[Path] | None,
         argument("EXPERIMENTS", "Specifications (.toml) or folders of them; default: experiments."),
     ] = None,
-    results: Annotated[Path, option("--results", "FOLDER", "Folder of the records.")] = Path("experiments/results"),
+    results: Annotated[
+        Path | None,
+        option("--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first of EXPERIMENTS"),
+    ] = None,
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("report"),
     as_json: AsJson = False,
 ) -> None:
@@ -145,13 +148,14 @@ def report(
     \b
     Examples:
       shorthash report
-      shorthash report experiments/table1.toml --results experiments/results -o report
+      shorthash report mine.toml -o report
     """
     from shorthash.lab.pages import write_page
     from shorthash.lab.report import build_report, collect
 
     check_report("shorthash report", out)
-    found = collect(experiments or [Path("experiments")], results)
+    specs = experiments or [Path("experiments")]
+    found = collect(specs, _results_folder(results, specs))
     page = write_page(build_report(found), out)
     parts = found.status()
     rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in parts]
@@ -229,4 +233,5 @@ def _read_experiments(specs: list[Path]) -> list[Experiment]:
 
 
 def _results_folder(results: Path | None, specs: list[Path]) -> Path:
-    return specs[0].parent / "results" if results is None else results
+    first = specs[0] if specs[0].is_dir() else specs[0].parent
+    return first / "results" if results is None else results
