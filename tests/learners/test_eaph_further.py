@@ -65,6 +65,22 @@ def test_partial_fit_goes_on_from_fit_but_not_from_its_save(blobs, tmp_path):
         EAPH(4, database="training").partial_fit(X, y)
 
 
+def test_merge_is_partial_fit_with_the_rows_of_the_other(blobs):
+    X, y = blobs
+    one, two, both = (EAPH(5, posterior="logistic", random_state=0) for _ in range(3))
+    one.partial_fit(X[:150], y[:150])
+    two.partial_fit(X[150:], y[150:])
+    both.partial_fit(X[:150], y[:150]).partial_fit(X[150:], y[150:])
+    before = one.cells_.copy()
+    one.merge(two)
+    np.testing.assert_array_equal(one.transform(X), both.transform(X))
+    np.testing.assert_array_equal(one.cells_, before)
+    assert one.kept_rows_.seen == 300
+    np.testing.assert_array_equal(one.update_codes().transform(X), both.update_codes().transform(X))
+    with pytest.raises(InvalidInput, match="merge of EAPH needs two of the same features and classes; got 12 and 3"):
+        one.merge(EAPH(5, posterior="logistic", random_state=0).fit(X[:, :3], y))
+
+
 def test_kept_rows_are_a_uniform_sample():
     rng = np.random.RandomState(0)
     count = np.zeros(60)

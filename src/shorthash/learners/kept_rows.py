@@ -38,9 +38,13 @@ class KeptRows:
 
     def add(self, X: NDArray[np.float32], Y: NDArray[np.uint8], rng: np.random.RandomState) -> Self:
         """With more rows."""
-        numbers = np.concatenate([self.numbers, rng.random_sample(len(X))])
-        rows, labels = np.concatenate([self.X, X]), np.concatenate([self.Y, Y])
+        return self.join(type(self)(X, Y, rng.random_sample(len(X)), len(X), self.capacity))
+
+    def join(self, other: Self) -> Self:
+        """The sample of the rows of both."""
+        numbers = np.concatenate([self.numbers, other.numbers])
+        rows, labels = np.concatenate([self.X, other.X]), np.concatenate([self.Y, other.Y])
         if len(numbers) > self.capacity:
             kept = np.sort(np.argpartition(numbers, self.capacity)[: self.capacity])
             rows, labels, numbers = rows[kept], labels[kept], numbers[kept]
-        return type(self)(rows, labels, numbers, self.seen + len(X), self.capacity)
+        return type(self)(rows, labels, numbers, self.seen + other.seen, self.capacity)

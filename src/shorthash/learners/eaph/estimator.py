@@ -392,23 +392,54 @@ class EAPH(TableHasher):
         rng = check_random_state(self.random_state)
         seed = int(rng.randint(np.iinfo(np.int32).max))
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
-        before = none if first else getattr(self, "kept_rows_", None) or self._rows
+        before = none if first else self._sample()
         sample = before.add(kept, groups.rows[groups.ids], np.random.RandomState((seed + before.seen) % 2**32))
+        if first:
+            self._seed, self.classes_ = seed, groups.classes
+        self.n_dropped_ = len(values) - len(kept)
+        return self._learn_on(sample, rng)
+
+    def merge(self, other: Self) -> Self:
+        """Learn the posteriors from the rows of another EAPH, too; codes given out so far keep their meaning.
+
+        What ``partial_fit`` with the rows of ``other`` does, from the at most 20 000 rows that each of the two keeps.
+
+        Parameters
+        ----------
+        other : EAPH that has learned from other rows with the same features and classes
+        """
+        for one in (self, other):
+            check_is_fitted(one)
+            one._check_further()
+        if self.n_features_in_ != other.n_features_in_ or not np.array_equal(self.classes_, other.classes_):
+            raise InvalidInput(
+                f"merge of EAPH needs two of the same features and classes; got {self.n_features_in_} and "
+                f"{other.n_features_in_} features, {len(self.classes_)} and {len(other.classes_)} classes. Name every "
+                "class with 'classes' of partial_fit."
+            )
+        rng = check_random_state(self.random_state)
+        rng.randint(np.iinfo(np.int32).max)  # as partial_fit
+        return self._learn_on(self._sample().join(other._sample()), rng)
+
+    def _sample(self) -> KeptRows:
+        """The rows kept of all that were learned from."""
+        return getattr(self, "kept_rows_", None) or self._rows
+
+    def _learn_on(self, sample: KeptRows, rng: np.random.RandomState) -> Self:
+        """Posteriors from a sample of all rows; codes where there are none or label sets are new."""
+        first = not hasattr(self, "table_")
         known = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
         folds = draw_folds(known.ids, rng)
         candidates = self._candidates(sample.X, known, folds)
         again = not first and not np.array_equal(known.rows, self.label_sets_)
-        if first:
-            self._seed, self.classes_ = seed, groups.classes
-        self.kept_rows_, self.n_dropped_ = sample, len(values) - len(kept)
+        self.kept_rows_, self._path = sample, candidates
         self.label_sets_, self.oof_rows_, self.label_set_ids_ = known.rows, folds.rows, known.ids[folds.rows]
-        self._path = candidates
         if again:
             warnings.warn(
                 "These rows have label sets that EAPH had not seen, so all codes were designed again; encode what is "
                 "stored again, or name every class with 'classes' and let the first call have rows of each.",
                 ShorthashWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         if first or again:
             return self.update_codes()
