@@ -90,3 +90,17 @@ def test_errors(run, shards):
 def test_fit_flags_agree(run, files):
     """The kernel of these tests is that of the model they are compared with."""
     assert FIT[4:] == KERNEL
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_of_a_table(run, shards, files, ending):
+    pd = pytest.importorskip("pandas")
+    X, names = np.load(files / "X.npy"), np.load(files / "names.npy")
+    frame = pd.DataFrame({"sku": np.arange(60), "kind": names, "weight": 1.0} | {f"emb_{j}": X[:, j] for j in range(4)})
+    frame.to_csv(files / "t.csv", index=False) if ending == "csv" else frame.to_parquet(files / "t.parquet")
+    columns = ["--id", "sku", "--label", "kind", "--features", "emb_*"]
+    assert run("sums", "collect", f"t.{ending}", *columns, "-o", "t.sums", *KERNEL).err == ""
+    for name in ("t", "all"):
+        assert run("sums", "fit", f"{name}.sums", "-o", f"{name}.m", "--method", "rslh", "--bits", "2").status == 0
+    codes = [load(files / f"{name}.m").transform(X) for name in ("t", "all")]
+    np.testing.assert_array_equal(*codes)

@@ -62,6 +62,24 @@ def test_encode_keeps_ids(run, files, table, ending):
     found = readers[ending](files / f"out.{ending}")
     assert found["id"].tolist() == [f"s{i}" for i in range(60)]
     assert found["code"].tolist() == [3, 2, 1] * 20
+    if ending in ("jsonl", "npz"):  # read back as it was written
+        bits = [] if ending == "npz" else ["--bits", "2"]
+        call = ["evaluate", "--codes", "--query", f"out.{ending}", "--query-labels", "database.npz:y", *bits, "--json"]
+        assert json.loads(run(*call).out)["map"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"id": "a", "code": 5}\n[1]\n', "Line 2 of bad.jsonl is not a JSON object; write one object per line."),
+        ('{"code": 5}\n\n{"id": 7}\n', "Line 3 of bad.jsonl has no code; every object needs code."),
+        ('{"code": "x"}\n', "Line 1 of bad.jsonl has no code; every object needs code."),
+    ],
+)
+def test_json_lines_that_are_no_codes(run, files, text, message):
+    (files / "bad.jsonl").write_text(text)
+    outcome = run("evaluate", "--codes", "--bits", "3", "--query", "bad.jsonl", "--query-labels", "names.npy")
+    assert outcome.err == f"error: {message}\n"
 
 
 def test_a_folder_of_tables_is_encoded_with_ids_in_blocks(run, files, frame, tmp_path):

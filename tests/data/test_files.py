@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from shorthash.data.files import ENDINGS, read_codes, read_features, read_labels, replacing, write_codes
+from shorthash.data.files import ENDINGS, read_codes, read_features, read_ids, read_labels, replacing, write_codes
 from shorthash.errors import DataFileError, InvalidInput, MissingExtra
 
 ROWS = np.array([[1.5, -2.0, 3.0], [4.0, 5.25, -6.0]])
@@ -314,3 +314,13 @@ def test_a_header_of_column_numbers_is_no_row(tmp_path):
     path = tmp_path / "frame.csv"
     path.write_text("0,1,2\n4.5,5,6\n7,8,9\n")
     assert read_features(path).tolist() == [[4.5, 5, 6], [7, 8, 9]]
+
+
+@pytest.mark.parametrize("signs", [True, False])
+@pytest.mark.parametrize("n_bits", [3, 64])
+def test_codes_of_json_lines(tmp_path, signs, n_bits):
+    codes = np.where(np.random.default_rng(0).random((7, n_bits)) < 0.5, -1, 1).astype(np.int8)
+    path = write_codes(tmp_path / "codes.jsonl", codes, signs=signs, ids=[f"s{i}" for i in range(7)])
+    np.testing.assert_array_equal(read_codes(path, n_bits), codes)
+    assert read_ids(path).tolist() == [f"s{i}" for i in range(7)]
+    assert read_ids(write_codes(path, codes)) is None

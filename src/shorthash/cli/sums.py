@@ -22,21 +22,25 @@ from typing import Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.fit import STREAM_METHOD, check_output, label_columns, show_fit
+from shorthash.cli.fit import STREAM_METHOD, check_output, label_columns, read_training, show_fit
 from shorthash.cli.options import (
     KERNEL,
     AsJson,
     Bits,
     Checkpoint,
+    FeatureColumns,
+    IdColumn,
     LabelColumns,
     ModelOutput,
     Preset,
     Seed,
+    Separator,
     Settings,
     argument,
     group,
     option,
     parse_settings,
+    table_columns,
 )
 
 SumsFile = Annotated[Path, argument("SUMS", "File written by shorthash sums collect.")]
@@ -47,10 +51,15 @@ sums = group("sums", __doc__)
 
 @sums.command()
 def collect(
-    features: Annotated[Path, argument("FEATURES", "Feature rows: a .npy or .parquet file, or a folder of tables.")],
+    features: Annotated[
+        Path, argument("FEATURES", "Feature rows: a .npy, .npz, .csv or .parquet file, or a folder of tables.")
+    ],
     output_file: SumsOutput,
     labels: Annotated[Path | None, argument("LABELS", "Labels, if they are in a separate file.")] = None,
+    id_column: IdColumn = None,
     label: LabelColumns = None,
+    feature_columns: FeatureColumns = None,
+    separator: Separator = None,
     kernel: Annotated[
         Path | None, option("--kernel", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
     ] = None,
@@ -64,9 +73,13 @@ def collect(
 ) -> None:
     """Compute the sums over rows, in blocks, and save them to a file.
 
+    Columns of a table are named by --label, --id (not learned from) and --features, as for shorthash fit. A .csv or
+    .npz file, or a table with --separator, is read whole.
+
     \b
-    Example:
+    Examples:
       shorthash sums collect monday.parquet --label class -o monday.sums
+      shorthash sums collect monday.csv --id sku --label kind --features 'emb_*' -o monday.sums
     """
     from shorthash import scale
     from shorthash.errors import InvalidInput
@@ -78,7 +91,14 @@ def collect(
         raise typer.BadParameter(f"{other[0]!r} does not begin with 'kernel.'", param_hint="--set")
     if labels is None and not label:
         raise InvalidInput("Sums need labels; give a file of them as LABELS, or a column of the table with --label.")
-    source = scale.as_stream(features, labels, label=label_columns(label))
+    if features.suffix.lower() in (".csv", ".npz") or separator is not None:
+        columns = table_columns(id_column, label, feature_columns, separator)
+        source = scale.as_stream(*read_training(features, labels, columns))
+    else:
+        besides = [] if id_column is None else [id_column]
+        source = scale.as_stream(
+            features, labels, label=label_columns(label), features=feature_columns, besides=besides
+        )
     if kernel is not None and given:
         raise typer.BadParameter("the file sets the kernel; leave out --anchors and --set", param_hint="--kernel")
     if kernel is not None:

@@ -29,6 +29,7 @@ from shorthash.errors import DataFileError, InvalidInput
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet")
 WRITTEN_ENDINGS = (".csv", ".parquet", ".jsonl")
+CODE_ENDINGS = (*ENDINGS, ".jsonl")
 NUMPY_ERRORS = (  # of np.load
     *(ValueError, TypeError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError, tokenize.TokenError),
 )
@@ -114,7 +115,7 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
 
     Parameters
     ----------
-    path : a .npy, .npz, .csv or .parquet file, for instance from :func:`write_codes`
+    path : a .npy, .npz, .csv, .parquet or .jsonl file, for instance from :func:`write_codes`
     n_bits : length of packed codes; a .npz file from :func:`write_codes` holds it
 
     Examples
@@ -124,7 +125,7 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     >>> read_codes(path).tolist()
     [[1, -1], [1, 1]]
     """
-    file, key = _locate(path)
+    file, key = _locate(path, CODE_ENDINGS)
     ending = file.suffix.lower()
     if ending == ".npz":
         values = _npz_pick(file, key, ("codes",), besides="n_bits")[1]
@@ -134,6 +135,8 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
         values = _read_npy(file)
     elif ending == ".csv":
         values = _csv_codes(file)
+    elif ending == ".jsonl":
+        values = _jsonl_codes(file)
     else:
         columns = read_parquet(file)
         values = np.stack([columns[name] for name in _code_columns(list(columns))], axis=1)
@@ -159,12 +162,15 @@ def read_ids(path: str | Path) -> Labels | None:
     >>> read_ids(path).tolist()
     ['a7']
     """
-    file, _ = _locate(path)
+    file, _ = _locate(path, CODE_ENDINGS)
     ending = file.suffix.lower()
     if ending == ".npz":
         return npz_array(file, "id")
     if ending == ".parquet":
         return read_parquet(file).get("id")
+    if ending == ".jsonl":
+        rows = [row.get("id") for _, row in _jsonl_rows(file)]
+        return None if None in rows else np.array(rows)
     if ending == ".csv":
         line, names = next(csv_lines(file), (0, []))
         if "id" in names:
@@ -284,15 +290,15 @@ def existing_file(path: str | Path) -> Path:
     return _locate(path)[0]
 
 
-def _locate(path: str | Path) -> tuple[Path, str | None]:
+def _locate(path: str | Path, endings: Sequence[str] = ENDINGS) -> tuple[Path, str | None]:
     """The file and, for ``file.npz:name``, the name; raises unless the file exists and has a known ending."""
     text, key = str(path), None
     before, colon, after = text.rpartition(":")
     if colon and before.lower().endswith(".npz"):
         text, key = before, after
     file = Path(text)
-    if file.suffix.lower() not in ENDINGS:
-        raise DataFileError(f"{file} must end in one of {', '.join(ENDINGS)}; convert it, or rename it to what it is.")
+    if file.suffix.lower() not in endings:
+        raise DataFileError(f"{file} must end in one of {', '.join(endings)}; convert it, or rename it to what it is.")
     if file.is_dir():
         raise DataFileError(f"{file} is a folder, but a file is needed here; name a file inside it.")
     if not file.exists():
@@ -440,6 +446,37 @@ def _csv_codes(file: Path) -> NDArray[Any]:
     if len(columns) == len(first):
         return _read_csv(file, kind)
     return csv_numbers(file, line, [first.index(name) for name in columns], kind)
+
+
+def _jsonl_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Objects of a file of JSON lines, and the numbers of their lines."""
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise DataFileError(f"Line {number} of {file} is not a JSON object; write one object per line.")
+            yield number, row
+
+
+def _jsonl_codes(file: Path) -> NDArray[Any]:
+    """Codes of a file of JSON lines, packed or as signs; objects may have other fields, too."""
+    names: list[str] = []
+    rows = []
+    for number, row in _jsonl_rows(file):
+        names = names or _code_columns(list(row))
+        cells = [row.get(name) for name in names]
+        if not all(isinstance(cell, int) and -1 <= cell < 2**64 for cell in cells):
+            raise DataFileError(f"Line {number} of {file} has no code; every object needs {', '.join(names)}.")
+        rows.append(cells)
+    try:
+        return np.array(rows, dtype=np.uint64 if len(names) == 1 else np.int64)
+    except OverflowError as error:
+        raise DataFileError(f"{file} does not hold codes: {error}.") from error
 
 
 def _code_columns(names: list[str]) -> list[str]:

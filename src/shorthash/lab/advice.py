@@ -191,14 +191,21 @@ def advise(
     with warnings.catch_warnings():
         for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores
             warnings.simplefilter("ignore", kind)
-        found = in_threads(
-            lambda k: _held_out(Dataset("given", values, labels, test=fold == k), places, seed, report, y is not None),
-            range(n_folds),
-        )
+        splits = [
+            SharedSplit(
+                Dataset("given", values, labels, test=fold == k),
+                OfficialTest(seed=seed).to_dict(),
+                labelled=y is not None,
+            )
+            for k in range(n_folds)
+        ]
+        found = _held_out(splits, places, seed, report)
     parts = [
         _relevant(values[fold == k], None if y is None else labels[fold == k], len(values)) for k in range(n_folds)
     ]
-    rows = tuple(_summarise(*place, [codes[place] for codes in found], parts, radius, items) for place in places)
+    rows = tuple(
+        _summarise(*place, [found[k, place] for k in range(n_folds)], parts, radius, items) for place in places
+    )
     chosen = _recommend(rows)
     return Advice(
         rows,
@@ -241,16 +248,29 @@ def _relevant(X: NDArray[Any], labels: NDArray[Any] | None, n_rows: int) -> dict
 
 
 def _held_out(
-    data: Dataset, places: Sequence[tuple[str, int]], seed: int, report: Callable[[str], None], labelled: bool
-) -> dict[tuple[str, int], Codes]:
-    """Codes of the test rows from models of the other rows; lengths share kernel features, sums and posteriors."""
-    protocol = OfficialTest(seed=seed).to_dict()
-    split = SharedSplit(data, protocol, labelled=labelled)
-    found = {}
-    for name, n_bits in places:
-        found[name, n_bits] = split.run(RunSpec.of("scores", data.name, protocol, seed, name, n_bits)).query
+    splits: Sequence[SharedSplit], places: Sequence[tuple[str, int]], seed: int, report: Callable[[str], None]
+) -> dict[tuple[int, tuple[str, int]], Codes]:
+    """Codes of the test rows of every fold from models of the other rows, by fold and place.
+
+    Lengths of a method share kernel features, sums and posteriors: the shortest is done first, fold by fold, and then
+    the others, the longest first because it takes most of the time, so that no thread waits for another.
+    """
+    names = list(dict.fromkeys(name for name, _ in places))
+    first = [min(place for place in places if place[0] == name) for name in names]
+    others = sorted((place for place in places if place not in first), key=lambda place: -place[1])
+
+    def codes(task: tuple[int, tuple[str, int]]) -> Codes:
+        k, (name, n_bits) = task
+        run = RunSpec.of("scores", "given", splits[k].protocol, seed, name, n_bits)
+        found = splits[k].run(run).query
         report(f"{name}, {n_bits} bits")
-    return found
+        return found
+
+    folds = range(len(splits))
+    begun = in_threads(lambda k: [codes((k, place)) for place in first], folds)
+    tasks = [(k, place) for place in others for k in folds]
+    found = dict(zip(tasks, in_threads(codes, tasks), strict=True))
+    return found | {(k, place): begun[k][i] for k in folds for i, place in enumerate(first)}
 
 
 def _summarise(

@@ -161,6 +161,11 @@ class Encoder:
         if isinstance(value, np.dtype) and value.name in TYPES.values():
             return {"$": "dtype", "name": value.name}
         kind = type(value)
+        if "torch" in {each.__module__.partition(".")[0] for each in kind.__mro__}:
+            raise PersistenceError(
+                f"Cannot save {where}: a torch module is code, which is never saved; export it by torch.onnx.export "
+                "and give the path of that file in its place (EAPH(posterior='model.onnx')), which is saved with it."
+            )
         raise PersistenceError(
             f"Cannot save {where}: {kind.__module__}.{kind.__qualname__} is not among the classes that shorthash saves "
             f"(its own, and of scikit-learn {' '.join(SKLEARN.values())}, with plain values inside); apply this step "
