@@ -255,7 +255,7 @@ def neighbours() -> str:
     """Codes without labels: neighbours found by Hamming distance, by learned probes, and by k-means cells."""
     (part,) = parts("neighbours")
     head = (
-        f"Relevant: the 100 nearest rows by cosine; 1 000 queries, {len(part.seeds)} seed; training set and database "
+        "Relevant: the 100 nearest rows by cosine; 1 000 queries, seeds: {n_seeds}; training set and database "
         "are all other rows. *class mAP*: by labels that training never saw. *recall*: share of the 100 nearest found "
         "in 1 % of the database, read by Hamming distance; *probed*: in the order of `relevance`; *IVF*: as many "
         "k-means cells as there are codes, in the order of their centres. "
@@ -264,14 +264,59 @@ def neighbours() -> str:
     shown = ("neighbour_map", "class_map", "recall_0.01", "probed_0.01", "ivf_0.01")
     columns = (Column("data set", text=True), Column("bits"), Column("method", text=True))
     columns += tuple(Column(title, 3) for title in ("mAP", "class mAP", "recall", "probed", "IVF"))
-    rows = []
+    rows, n_seeds = [], 0
     for data, bits, row in itertools.product(part.datasets, (8, 12), part.methods):
         found = [_means(record) for record in _records(part, data.name, row.name, bits)]
-        values = [
-            float(np.mean([one[name] for one in found])) if found and name in found[0] else None for name in shown
-        ]
-        rows.append((data.title, bits, row.name, *values))
-    return head + to_markdown(Table(columns, tuple(rows)))
+        if found:
+            n_seeds = max(n_seeds, len(found))
+            values = [float(np.mean([one[name] for one in found])) if name in found[0] else None for name in shown]
+            rows.append((data.title, bits, row.name, *values))
+    return head.format(n_seeds=n_seeds) + to_markdown(Table(columns, tuple(rows)))
+
+
+def few_labels() -> str:
+    """Codes from few labels and many rows without: mAP by labels per class, of what has records."""
+    known = parts("few-labels")
+    titles = list(dict.fromkeys(row.name for part in known for row in part.methods))
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    n_seeds = 0
+    for part in known:
+        for data, row in itertools.product(part.datasets, part.methods):
+            found = [_means(record)["map"] for record in _records(part, data.name, row.name)]
+            if found:
+                n_seeds = max(n_seeds, len(found))
+                values.setdefault((data.title, part.name.split("-")[1]), {})[row.name] = float(np.mean(found))
+    head = (
+        f"mAP by class at 8 bits; 1 000 queries, seeds: {n_seeds}; the database are all other rows. "
+        "`shorthash bench run experiments/few-labels.toml`.\n\n"
+    )
+    columns = (Column("data set", text=True), Column("labels per class"), *(Column(title, 3) for title in titles))
+    rows = [(*place, *(line.get(title) for title in titles)) for place, line in values.items()]
+    return head + to_markdown(Table(columns, tuple(rows))) if rows else ""
+
+
+def pairs() -> str:
+    """Codes from pairs beside those from all labels and from none, of what has records."""
+    columns = (
+        Column("data set", text=True),
+        Column("bits"),
+        *(Column(part.methods[0].name, 3) for part in parts("pairs")),
+    )
+    rows, n_seeds = [], 0
+    for data in parts("pairs")[0].datasets:
+        for bits in data.bits:
+            found = [[_means(record) for record in _records(part, data.name, bits=bits)] for part in parts("pairs")]
+            n_seeds = max(n_seeds, *map(len, found))
+            means = [
+                np.mean([one.get("class_map", one.get("map")) for one in runs]) if runs else None for runs in found
+            ]
+            if found[0]:
+                rows.append((data.title, bits, *means))
+    head = (
+        f"mAP by class; 1 000 queries, seeds: {n_seeds}; training set and database are all other rows. "
+        "`shorthash bench run experiments/pairs.toml`.\n\n"
+    )
+    return head + to_markdown(Table(columns, tuple(rows))) if rows else ""
 
 
 def _records(

@@ -158,7 +158,7 @@ rows         60
 features     4
 seconds      T
 labels       none: pairs of rows say what belongs together
-lift         N: how many times earlier than by chance held-out partners are found
+lift         N times chance, average precision of held-out partners
 """
 
 

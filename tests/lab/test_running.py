@@ -320,3 +320,11 @@ def test_a_record_of_neighbours(record):
     assert scores["neighbour_map"]["mean"] > itq["neighbour_map"]["mean"]
     assert {"class_map", "recall_0.01", "probed_0.01", "ivf_0.01"} <= set(scores)
     assert "probed_0.01" not in itq
+
+
+def test_records_of_few_labels_and_of_pairs(record):
+    labelled = record("scores", method="auto", n_bits=4)[0]["scores"]["map"]["mean"]
+    spread = record("few_labels", method="auto", n_bits=4)[0]["scores"]["map"]["mean"]
+    assert spread > labelled - 0.05
+    pairs = record("pairs", method="auto", n_bits=4)[0]["scores"]["map"]["mean"]
+    assert pairs > record("neighbours", method="auto", n_bits=4)[0]["scores"]["class_map"]["mean"]

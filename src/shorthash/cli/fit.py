@@ -281,7 +281,7 @@ def show_fit(
     if hasattr(learner, "lift_"):
         data["lift"] = float(learner.lift_)
         facts["labels"] = "none: pairs of rows say what belongs together"
-        facts["lift"] = f"{learner.lift_:.1f}: how many times earlier than by chance held-out partners are found"
+        facts["lift"] = f"{learner.lift_:.1f} times chance, average precision of held-out partners"
     if hasattr(learner, "convergence_"):
         runs = learner.convergence_
         data["runs"] = [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs]

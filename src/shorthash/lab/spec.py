@@ -49,7 +49,10 @@ from shorthash.errors import DataFileError, InvalidInput
 from shorthash.learners.encoders import ENCODERS
 from shorthash.methods import STEPS, Recipe, import_class, recipes
 
-TASKS = ("scores", "conventions", "reranking", "neighbours", "validation", "cost", "convergence", "embedding")
+TASKS = (
+    *("scores", "conventions", "reranking", "neighbours", "few_labels", "pairs"),
+    *("validation", "cost", "convergence", "embedding"),
+)
 KINDS = ("table", "lines", "heatmap", "convergence", "embedding", "cost")
 SMOKE = "smoke"  # a quick test; not included when a folder of experiments is read
 KERNEL = "kernel__"  # prefix of settings of the kernel

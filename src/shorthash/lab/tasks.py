@@ -48,6 +48,7 @@ from shorthash.lab.records import SCHEMA
 from shorthash.lab.sharing import SharedSplit, make_run_hasher
 from shorthash.lab.spec import RunSpec
 from shorthash.learners.base import BaseHasher
+from shorthash.learners.eaph.pairs import RelevantPairs
 from shorthash.methods import recipes
 
 FEW, MANY = 100, 5000  # list lengths; the second is that of the code of the RSLH authors
@@ -57,6 +58,7 @@ SHUFFLES = 10  # random orders of the database in "conventions"
 RERANKED = 250  # queries in "reranking": the whole database is sorted by vectors for each
 FOLDS = 3
 SHARES = (0.001, 0.003, 0.01, 0.03, 0.1)  # of the database that is read, in "neighbours"
+PAIRS = 20_000  # drawn in "pairs"
 LONGEST_CURVE = 100  # iterations kept of an objective
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 KEPT = ("map", "map_h2", "precision_at_100", "precision_at_5000")  # scores whose per-query values are stored
@@ -302,6 +304,36 @@ def _ivf_recall(spec: RunSpec, split: SharedSplit, lists: NDArray[np.intp]) -> M
     return found.recall
 
 
+def _few_labels(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """Scores of codes from the labels of the training rows, and from all other rows of the database without theirs."""
+    known = np.isin(split.rows.database, split.rows.train)
+    y = np.full(len(known), None, dtype=object)
+    y[known] = split.y_database[known]
+    return _scored(spec, split, split.X_database, y)
+
+
+def _pairs(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
+    """Scores of codes from pairs of training rows with equal labels, drawn at random; no label is given."""
+    ids = group_labels(split.y_train, owner="pairs").ids
+    rng = np.random.default_rng(spec.seed)
+    counts = np.bincount(ids)
+    first = rng.integers(len(ids), size=PAIRS)
+    place = (np.cumsum(counts) - counts)[ids[first]] + (rng.random(PAIRS) * counts[ids[first]]).astype(np.intp)
+    drawn = np.column_stack([first, np.argsort(ids, kind="stable")[place]])
+    return _scored(spec, split, split.X_train, RelevantPairs(drawn[drawn[:, 0] != drawn[:, 1]]))
+
+
+def _scored(spec: RunSpec, split: SharedSplit, X: Any, y: Any) -> dict[str, Any]:
+    """Scores of codes that were learned from these rows."""
+    hasher = make_run_hasher(spec)
+    begin = time.process_time()
+    hasher.fit(X, y)
+    seconds = time.process_time() - begin
+    query, database = hasher.transform(split.X_query), hasher.transform(split.X_database)
+    scores, per_query = measure(query, split.y_query, database, split.y_database, spec.seed)
+    return {"scores": scores, "seconds": {"fit": rounded(seconds)}, "per_query": per_query}
+
+
 def _validate(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     """Scores for choosing settings: only training rows are read."""
     X, y = split.X_train, split.y_train
@@ -345,6 +377,8 @@ FUNCTIONS: dict[str, Callable[[RunSpec, SharedSplit], dict[str, Any]]] = {
     "conventions": _conventions,
     "reranking": _rerank,
     "neighbours": _neighbours,
+    "few_labels": _few_labels,
+    "pairs": _pairs,
     "validation": _validate,
     "cost": _cost,
     "convergence": _follow,

@@ -152,7 +152,7 @@ class EAPH(TableHasher):
     near_map_, wide_map_ : float, without labels: mAP of training rows that were held out, where the ``n_neighbors``
         nearest rows are relevant, and ten times as many
     aligned_ : True where ``align`` made the hasher
-    lift_ : float, from pairs: how many times earlier than by chance partners of held-out rows are found
+    lift_ : float, from pairs: average precision of partners of held-out rows, in multiples of chance
 
     Without labels, label sets are clusters of rows, posteriors are memberships of them, and attributes that speak of
     classes, label sets, out-of-fold posteriors or kept rows do not exist.

@@ -15,7 +15,7 @@ and everything below raises the likelihood of pairs that were held out, or is le
 3. *Relevance.* A mixture of the relevance by pairs, that by neighbours, and none, whose weights are those of maximum
    likelihood: the fewer the pairs, the more neighbours count.
 
-The number of groups and how soft memberships are is chosen by how early partners of held-out rows are found.
+The number of groups and how soft memberships are is chosen by the average precision of partners of held-out rows.
 
 Legend::
 
@@ -65,6 +65,7 @@ DESCENT = 10  # steps of L-BFGS in every round
 PENALTY = 1e-4  # of the squared distance from the clusters' weights, against the mean log-loss
 MIXING = 50  # steps to the weights of the mixture
 BLOCK = 8192  # pairs at once
+GRID = 500  # points of the curve behind the lift
 
 
 class RelevantPairs:
@@ -194,7 +195,7 @@ def fit_pairs(
     table_bits: Callable[..., int],
     n_iter: int,
 ) -> GroupCodes:
-    """Memberships and codes by which partners of rows that were held out are found earliest.
+    """Memberships and codes by which partners of rows that were held out are found best.
 
     Parameters
     ----------
@@ -310,7 +311,7 @@ class PairGoal:
         return np.asarray(R), value
 
     def scores(self, held: PackedCodes, items: PackedCodes, n_bits: int) -> dict[str, float]:
-        """How many times earlier partners of held-out rows are found than by chance."""
+        """Average precision of partners of held-out rows, in multiples of chance."""
         one, two = held[: len(held) // 2], held[len(held) // 2 :]
         weights = np.tile(self.held_pairs.weights, 2)
         queries, partners = np.concatenate([one, two]), np.concatenate([two, one])
@@ -351,23 +352,37 @@ def mixture(chances: Floats, weights: Floats) -> tuple[Floats, float]:
 
 
 def lift(queries: PackedCodes, partners: PackedCodes, items: PackedCodes, n_bits: int, weights: Floats) -> float:
-    r"""How many times earlier partners are found than by chance, by Hamming distance, ties in random order.
+    r"""Average precision of partners in multiples of chance, by Hamming distance, ties in random order.
 
-    .. math:: \exp(-1 - \overline{\ln u}),
+    .. math:: \int_0^1 \frac{F(u)}{u}\, dF(u),
 
-    with u the share of the database, the partner included, that is read until the partner is found; where a level of
-    equal distance begins at :math:`a` and ends at :math:`b`, :math:`\ln u` is its mean over that level,
-    :math:`(b \ln b - a \ln a) / (b - a) - 1`. In random order the lift is 1. Up to a constant factor, which depends on
-    how many relevant items there are, this is the geometric mean of the precision over all levels of recall.
+    with F(u) the share of partners that are found when a share u of the database, the partner included, is read. In
+    random order it is 1. A partner stands anywhere in its level of equal distance with the same chance, so F is linear
+    there; the integral is taken on a grid.
+
+    Parameters
+    ----------
+    queries, partners, items : codes of both rows of the pairs, and of the database
+    n_bits : code length
+    weights : (k,) of the pairs
     """
     rows = np.arange(len(queries))
     level = np.bitwise_count(queries ^ partners).astype(np.intp)
     total = level_counts(queries, items, n_bits).astype(np.float64)
     total[rows, level] += 1
-    b = np.cumsum(total, axis=1)[rows, level]
-    a = b - total[rows, level]
-    logs = (b * np.log(b) - a * np.log(np.maximum(a, 1))) / (b - a) - 1 - np.log(total.sum(axis=1))
-    return float(np.exp(-1 - np.average(logs, weights=weights)))
+    n = total.sum(axis=1)
+    last = np.cumsum(total, axis=1)[rows, level] / n
+    width = total[rows, level] / n
+    first, share = last - width, weights / weights.sum()
+    u = np.geomspace(width.min() / 4, 1.0, GRID)
+    F = np.zeros(GRID)
+    for start in range(0, len(rows), BLOCK):
+        part = slice(start, start + BLOCK)
+        F += share[part] @ np.clip((u - first[part, None]) / width[part, None], 0.0, 1.0)
+    area = np.cumsum(np.diff(u) * (F[1:] / u[1:] + F[:-1] / u[:-1]) / 2)
+    G = np.concatenate([[0.0, F[0]], F[0] + area])  # F(u) / u is constant below the first point
+    at = np.concatenate([[0.0], u])
+    return float(share @ ((np.interp(last, at, G) - np.interp(first, at, G)) / width))
 
 
 def learn_memberships(model: Memberships, pairs: Pairs, goal: PairGoal) -> Memberships:
