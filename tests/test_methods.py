@@ -340,6 +340,16 @@ def test_set_output_reaches_the_codes(hasher, digits):
     assert hasher.score(frame, y) > 0.5
 
 
+def test_set_output_of_polars(hasher, digits):
+    pl = pytest.importorskip("polars")
+    X, y = digits
+    frame = pl.DataFrame(X, schema=[f"p{i}" for i in range(64)])
+    codes = hasher.set_output(transform="polars").fit(frame, y).transform(frame)
+    assert isinstance(codes, pl.DataFrame)
+    assert codes.columns == [f"rslh{i}" for i in range(8)]
+    np.testing.assert_array_equal(codes.to_numpy(), hasher.set_output(transform="default").transform(frame))
+
+
 def test_a_broken_package_takes_nothing_with_it(monkeypatch):
     broken = EntryPoints([EntryPoint(name="broken", value="no_such_module:RECIPE", group="shorthash.methods")])
     monkeypatch.setattr("shorthash.methods.entry_points", lambda group: broken.select(group=group))
