@@ -12,10 +12,10 @@ def double(x):
 def test_without_a_folder_to_write_to_code_is_compiled_in_memory(monkeypatch):
     usual = numba.njit
 
-    def no_locator(*, cache, **options):
+    def no_locator(*functions, cache=False, **options):
         if cache:
             raise RuntimeError("cannot cache function 'double': no locator available for file 'a.py'")
-        return usual(**options)
+        return usual(*functions, **options)
 
     monkeypatch.setattr(numba, "njit", no_locator)
     assert njit(cache=True, nogil=True)(double)(3) == 6
