@@ -15,7 +15,7 @@ from pictures import encoded, picture
 from shorthash import ScanIndex
 from shorthash.codes import pack
 from shorthash.errors import ForeignFile, InvalidInput, NewerVersion, PersistenceError, UnreadableImage
-from shorthash.images import Collection, is_collection
+from shorthash.images import Collection, check_collection, is_collection
 from shorthash.images.features import CallableFeatures, GistFeatures
 from shorthash.images.storage import ItemTable
 
@@ -96,15 +96,18 @@ def test_items_come_in_the_requested_order(vectors):
 
 
 def test_explanations_name_the_largest_scores_and_the_border(vectors, hasher):
-    model, X, _ = hasher
+    model, X, y = hasher
     scores = model.project(X)
     for bit in vectors.explain_bits(per_side=3):
         column = scores[:, bit.bit]
         assert bit.share == pytest.approx((column >= 0).mean())
         assert np.sort(np.abs(column[bit.border])) == pytest.approx(np.sort(np.abs(column))[:3])  # scores may tie
-        largest = -np.sort(-column)[:3]
-        assert column[bit.on] == pytest.approx(largest[largest >= 0])
-        assert (column[bit.off] < 0).all()
+        for side, shown, shares in ((1, bit.on, bit.classes_on), (-1, bit.off, bit.classes_off)):
+            inside = np.flatnonzero((column >= 0) if side > 0 else (column < 0))
+            known, counts = np.unique(y[inside], return_counts=True)
+            assert dict(shares) == pytest.approx(dict(zip(known.tolist(), counts / len(inside), strict=True)))
+            best = [(side * column[inside][y[inside] == name]).max() for name in known]  # one of every class first
+            assert side * column[shown][: len(known)] == pytest.approx(-np.sort(-np.array(best))[:3])
 
 
 def test_a_reopened_collection_is_the_same(vectors, hasher):
@@ -350,3 +353,22 @@ def test_the_table_finds_rows_with_and_without_gaps(ids):
     assert table.find(np.array([ids[2], *others, ids[0]])).tolist() == [2, -1, -1, -1, 0]
     assert table.find(np.array(["x"] if others[0] else [1])).tolist() == [-1]
     assert table.without(np.array(ids[1:3])).ids.tolist() == [ids[0], ids[3]]
+
+
+def test_labels_change_on_disk_and_in_memory(vectors):
+    ids = vectors.ids[:3].tolist()
+    before = vectors.snapshot()
+    old, names = vectors.labels_of(ids), [item.name for item in vectors.items(ids)]
+    vectors.relabel(ids[:2], ["new", None])
+    assert vectors.labels_of(ids) == ["new", None, old[2]]
+    assert before.labels_of(ids) == old
+    with pytest.raises(InvalidInput, match="one label per item"):
+        vectors.relabel(ids, ["a"])
+    with pytest.raises(InvalidInput, match="not in the collection"):
+        vectors.relabel([ids[0], 10**6], ["a", "b"])
+    with Collection(vectors.path, readonly=True) as again:
+        assert again.labels_of(ids) == ["new", None, old[2]]
+        assert [item.name for item in again.items(ids)] == names
+        assert again.classes == vectors.classes
+    vectors.close()
+    assert check_collection(vectors.path).sound

@@ -75,7 +75,7 @@ def test_head_is_get_without_a_body(api):
     [
         ("GET", "/search", "POST"),
         ("HEAD", "/search", "POST"),
-        ("PUT", "/items/3", "DELETE, GET, HEAD"),
+        ("PUT", "/items/3", "DELETE, GET, HEAD, PATCH"),
         ("GET", "/items", "POST"),
         ("POST", "/buckets", "GET, HEAD"),
         ("DELETE", "/healthz", "GET, HEAD"),

@@ -17,6 +17,7 @@ ROUTES = {
     "POST /items",
     "GET /items/{id}",
     "DELETE /items/{id}",
+    "PATCH /items/{id}",
     "GET /buckets",
     "GET /buckets/{code}",
     "GET /healthz",
@@ -28,6 +29,7 @@ UNBREAKABLE = {
     "GET /healthz",
     "GET /metrics",
     "GET /items/{id}",
+    "PATCH /items/{id}",
     "DELETE /items/{id}",
 }  # every request obeys the schema
 

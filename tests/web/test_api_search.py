@@ -58,7 +58,7 @@ def test_concurrent_vectors_get_their_own_codes(vectors, rows):
     codes = [answer["query"]["code"] for answer in asyncio.run(together())]
     service.close()
     assert codes == pack(vectors.encode(X)).tolist()
-    text = metrics.text(0, 0, 0).decode()
+    text = metrics.text(0, 0, n_bits=0).decode()
     assert "shorthash_encode_seconds_count 2.0" in text
     assert "shorthash_encoded_vectors_total 120.0" in text
 

@@ -29,6 +29,7 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
+TOKEN = "secret"
 DESK = {"width": 1280, "height": 860}
 LOOKS = {
     "light": {"viewport": DESK, "color_scheme": "light"},
@@ -43,10 +44,11 @@ LOOKS = {
 
 
 @contextmanager
-def serving(model):
+def serving(model, token=None):
     """`shorthash serve` on a free port; its address."""
     command = [sys.executable, "-m", "shorthash", "serve", str(model), "--port", "0", "--rate", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    settings = {**os.environ, **({"SHORTHASH_TOKEN": token} if token else {})}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as process:
         try:
             lines = "".join(process.stdout.readline() for _ in range(2))
             yield re.search(r"http://[\d.:]+", lines).group()
@@ -59,7 +61,7 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     model = folder / "patterns.model"
     fit_images(write_folder(folder / "photos", 10), model, n_bits=4, features=GistFeatures(32), method="rslh")
-    with serving(model) as found:
+    with serving(model, TOKEN) as found:
         yield found
 
 
@@ -114,6 +116,14 @@ def test_search_by_click_and_back_again(address, opened, keep):
     assert page.locator(".ring .bucket").count() >= 1
     first = page.url
     page.locator(".ring .tile").first.click()
+    box = page.locator("#lightbox")
+    box.locator("text=bit from the query").or_(box.locator("text=bits from the query")).first.wait_for()
+    assert "it was there when the codes were learned" in box.text_content()
+    keep(page, "lightbox")
+    page.keyboard.press("Escape")
+    assert page.url == first
+    page.locator(".ring .tile").first.click()
+    box.locator("text=Search with this").click()
     page.wait_for_url(lambda url: url != first)
     settled(page)
     page.go_back()
@@ -201,6 +211,7 @@ def test_an_uploaded_picture_is_searched_and_its_code_is_the_address(address, op
     page.wait_for_selector(".badge")
     keep(page, "synthetic-upload")
     page.locator(".ring .tile").first.click()
+    page.locator("text=Search with this").click()
     page.wait_for_url("**/?id=**")
     page.go_back()
     page.wait_for_selector("h1:text('Your picture')")
@@ -340,9 +351,9 @@ def axe(tmp_path_factory):
 
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
 def test_no_page_has_a_serious_accessibility_problem(address, opened, axe, look):
-    found = []
-    for path in ("/", "/?id=3", "/?q=rings", "/?code=0101", "/map", "/bits", "/model"):
-        page = opened(address + path, **LOOKS[look])
+    found, page = [], opened(address, **LOOKS[look])
+    for path in ("/", "/?id=3&rerank=1", "/?q=rings", "/?code=0101", "/map", "/bits", "/model", "/item?id=3"):
+        page.goto(address + path)
         page.evaluate(axe)
         problems = page.evaluate("axe.run()")["violations"]
         found += [
@@ -377,6 +388,48 @@ def test_on_a_phone_results_come_first(address, opened, keep):
     page.locator(".sheet > summary").click()
     assert page.locator("#radius").is_visible()
     keep(page, "phone-sheet")
+
+
+def test_a_holder_of_the_token_adds_labels_removes_and_undoes(address, opened, keep):
+    page = opened(address)
+    page.locator(".write > summary").click()
+    page.locator("#token").fill(TOKEN)
+    page.locator("#new-label").fill("<i>mine</i>")
+    new = [{"name": f"{i}.png", "mimeType": "image/png", "buffer": encoded(picture("rings", 900 + i))} for i in (1, 2)]
+    page.set_input_files("#new-images", new)
+    page.wait_for_selector("#toast:has-text('2 added')")
+    page.wait_for_selector("text=came later")
+    page.locator("text=Only those that came later").click()
+    page.wait_for_url("**new=1**")
+    settled(page)
+    assert page.locator(".start .tile").count() == 2
+    keep(page, "write-added")
+    page.locator(".start .tile").first.click()
+    page.wait_for_selector(".query h1:has-text('<i>mine</i>')")
+    page.locator("a:text('Details')").click()
+    page.locator("#lightbox #label").fill("yours")
+    keep(page, "write-item")
+    page.locator("#lightbox button:text('Save')").click()
+    page.wait_for_selector(".query h1:has-text('yours')")
+    page.locator("#toast button").click()
+    page.wait_for_selector(".query h1:has-text('<i>mine</i>')")
+    page.locator("#radius").fill("4")
+    page.wait_for_url("**radius=4**")
+    settled(page)
+    tile = page.locator(".ring .tile:has-text('<i>mine</i>')")
+    tile.click()
+    page.locator("#lightbox button:text('Remove this item')").click()
+    tile.wait_for(state="hidden")
+    page.locator("#toast button").click()
+    tile.wait_for()
+    tile.click()
+    page.locator("#lightbox button:text('Remove this item')").click()
+    page.goto(f"{address}/?new=1")  # leaving the page removes it now
+    page.wait_for_function("document.querySelectorAll('.start .tile').length == 1 || location.reload()")
+    page.locator("#token").fill("wrong")
+    page.set_input_files("#new-images", new[1:])
+    page.wait_for_selector("#toast:has-text('The token is wrong')")
+    opened.console.clear()  # the browser says itself that this was refused
 
 
 def test_errors_are_pages_for_people(address, opened):

@@ -121,6 +121,7 @@ class Collection(Reader):
         features: str | Mapping[str, Any] | ImageFeatures | None = None,
         method: str | None = None,
         evaluation: Mapping[str, Any] | None = None,
+        n_trained: int | None = None,
     ) -> Self:
         """Make an empty collection, and open it for writing; the folder is created completely or not at all.
 
@@ -131,6 +132,7 @@ class Collection(Reader):
         features : what computes vectors of images, as ``make_features`` takes it; None for a collection of vectors
         method : name of the method; None: the class of the hasher
         evaluation : measured quality, as plain values; see ``facts``
+        n_trained : how many items, the first ones that are added, the hasher has learned from; None if unknown
         """
         target = Path(path)
         check_new_folder(target)
@@ -142,6 +144,7 @@ class Collection(Reader):
             "method": method or type(learner).__name__,
             "features": None if made is None else made.recipe,
             "evaluation": None if evaluation is None else dict(evaluation),
+            "n_trained": n_trained,
         }
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_path(target, folder=True) as place:
@@ -344,6 +347,23 @@ class Collection(Reader):
             thumbnail = self.thumbnail(content)
             if thumbnail is not None:
                 thumbnail.unlink(missing_ok=True)
+
+    def relabel(self, ids: ArrayLike, labels: Sequence[Label]) -> None:
+        """Give items other labels, all or none; their codes stay as they are.
+
+        Parameters
+        ----------
+        ids : items of the collection
+        labels : one per item, as for ``add_vectors``; None: no label
+        """
+        self._check_writable()
+        given = as_ids(ids, "Collection.relabel")
+        check_unique(given, "Collection.relabel")
+        if len(labels) != len(given):
+            raise InvalidInput(f"There must be one label per item. Got {len(labels)} for {len(given)} items.")
+        with self._writing:
+            self._rows(given)
+            self._items.relabel(given, self._store.relabel(given, labels))
 
     def _commit(
         self,

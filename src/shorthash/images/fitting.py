@@ -134,7 +134,12 @@ def fit_images(
         learned = _learn(fit, images, found, (hold_out, random_state), on_doubt, report)
         inner = work / "collection"
         with Collection.create(
-            inner, learned.hasher, features=made, method=chosen, evaluation=learned.evaluation
+            inner,
+            learned.hasher,
+            features=made,
+            method=chosen,
+            evaluation=learned.evaluation,
+            n_trained=len({image.content for image in images if image.row is not None}),
         ) as collection:
             if (work / THUMBNAILS).exists():
                 (inner / THUMBNAILS).rmdir()

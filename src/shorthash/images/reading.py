@@ -52,6 +52,16 @@ class Reader:
         return self._features is not None or self._meta.get("features") is not None
 
     @property
+    def n_trained(self) -> int | None:
+        """How many items, those with the smallest ids, the encoder has learned from; None if unknown."""
+        return self._meta.get("n_trained")
+
+    def was_trained_on(self, item: int | str) -> bool | None:
+        """Whether the encoder has learned from an item; None if unknown."""
+        n = self.n_trained
+        return None if n is None or not isinstance(item, int) else item < n
+
+    @property
     def has_posteriors(self) -> bool:
         """Whether the encoder knows which cells hold relevant items, so that they can be searched by probes."""
         return Searcher(self.hasher, posterior_bytes=0).has_posteriors
@@ -242,9 +252,11 @@ class Reader:
         return read_thumbnail(self.path, content)
 
     def explain_bits(self, per_side: int = 6) -> list[BitExplanation]:
-        """For every bit, the items with the largest scores on either side, and those nearest to its decision border.
+        """For every bit, items with large scores on either side, and those nearest to its decision border.
 
-        Up to 5 000 items, evenly spread over the ids, are examined; items without a vector are left out.
+        On a side, the best item of every class comes first, then the second best ones, and so on, of the classes in
+        the order of their best items. Up to 5 000 items, evenly spread over the ids, are examined; items without a
+        vector are left out.
         """
         check_count(per_side, "per_side", "explain_bits")
         ids = self.ids
@@ -253,14 +265,14 @@ class Reader:
         if vectors is None:
             raise InvalidInput("Bits are explained by vectors, and no item of this collection has one.")
         known = ~np.isnan(vectors[:, 0])
-        return explain_bits(some[known], self.hasher.project(vectors[known]), per_side)
+        return explain_bits(some[known], self.hasher.project(vectors[known]), per_side, self.labels_of(some[known]))
 
     def facts(self) -> dict[str, Any]:
         """Everything about the collection as a whole, as plain values that JSON takes.
 
         ``name``, ``n_items``, ``n_bits``, ``n_features``, ``n_classes``, ``method``, ``features`` (the recipe),
-        ``evaluation`` (what was measured at the fit, or None), ``codes`` (statistics of the codes now, see
-        ``CodeQuality.to_dict``) and ``shorthash_version``.
+        ``evaluation`` (what was measured at the fit, or None), ``n_trained``, ``codes`` (statistics of the codes
+        now, see ``CodeQuality.to_dict``) and ``shorthash_version``.
         """
         table = self._state.table
         quality = table.quality(self.n_bits)
@@ -273,6 +285,7 @@ class Reader:
             "method": self._meta.get("method"),
             "features": self._meta.get("features"),
             "evaluation": self._meta.get("evaluation"),
+            "n_trained": self.n_trained,
             "codes": None if quality is None else {n: v for n, v in quality.to_dict().items() if v == v},
             "shorthash_version": self._meta.get("shorthash_version"),
         }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,8 @@ class BitExplanation:
     ----------
     bit : its number; bit 0 is the lowest of the packed code
     share : share of the examined items whose bit is on
-    on, off : ids of the items with the largest scores on either side, largest first
+    on, off : ids of items with large scores on either side, of different classes
+    classes_on, classes_off : class -> share of the examined items on that side, most frequent first
     border : ids of the items nearest to the decision border, nearest first
     border_scores : their signed scores: positive is on
     """
@@ -137,16 +140,21 @@ class BitExplanation:
     off: AnyIds
     border: AnyIds
     border_scores: NDArray[np.float64]
+    classes_on: Mapping[int | str, float] = field(default_factory=dict)
+    classes_off: Mapping[int | str, float] = field(default_factory=dict)
 
 
-def explain_bits(ids: AnyIds, scores: Floats, per_side: int) -> list[BitExplanation]:
-    """Explain every bit by the items with the largest scores on either side and those nearest to its border.
+def explain_bits(
+    ids: AnyIds, scores: Floats, per_side: int, labels: Sequence[Label] | None = None
+) -> list[BitExplanation]:
+    """Explain every bit by items with large scores on either side and those nearest to its border.
 
     Parameters
     ----------
     ids : (n,) items
     scores : (n, n_bits) as ``hasher.project`` gives them; the sign is the bit
     per_side : number of items on either side and at the border
+    labels : n classes; the items of a side are then of different classes, as far as there are
 
     Examples
     --------
@@ -155,14 +163,37 @@ def explain_bits(ids: AnyIds, scores: Floats, per_side: int) -> list[BitExplanat
     ([9], [8], [7], 0.67)
     """
     found = []
+    known = [None] * len(ids) if labels is None else list(labels)
     for bit, column in enumerate(scores.T):
         order = np.argsort(-column, kind="stable")
-        on = [row for row in order[:per_side] if column[row] >= 0]
-        off = [row for row in order[::-1][:per_side] if column[row] < 0]
+        rows_on, rows_off = order[column[order] >= 0].tolist(), order[::-1][column[order[::-1]] < 0].tolist()
+        on, off = _diverse(rows_on, known, per_side), _diverse(rows_off, known, per_side)
         border = np.argsort(np.abs(column), kind="stable")[:per_side]
         share = float(np.mean(column >= 0)) if len(column) else 0.0
-        found.append(BitExplanation(bit, share, ids[on], ids[off], ids[border], column[border]))
+        shares = [_class_shares([known[row] for row in rows]) for rows in (rows_on, rows_off)]
+        found.append(BitExplanation(bit, share, ids[on], ids[off], ids[border], column[border], *shares))
     return found
+
+
+def _diverse(rows: list[int], labels: Sequence[Label], n: int) -> list[int]:
+    """Up to n rows: the first of every class, then the second of every class, and so on.
+
+    Examples
+    --------
+    >>> _diverse([4, 3, 2, 1, 0], ["b", "a", "a", "a", "a"], 3)
+    [4, 0, 3]
+    """
+    by_class: dict[Label, list[int]] = {}
+    for row in rows:
+        by_class.setdefault(labels[row], []).append(row)
+    rounds = zip_longest(*by_class.values())
+    return [row for each in rounds for row in each if row is not None][:n]
+
+
+def _class_shares(labels: Sequence[Label]) -> dict[int | str, float]:
+    """Class -> share of the items, most frequent first."""
+    counts = Counter(part for label in labels for part in split_label(label))
+    return {name: n / len(labels) for name, n in counts.most_common()}
 
 
 @dataclass(frozen=True)

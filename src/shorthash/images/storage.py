@@ -22,7 +22,7 @@ import stat
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -38,7 +38,15 @@ from shorthash.images.results import Bucket, Label, split_label
 from shorthash.index.buckets import BucketIndex
 from shorthash.index.items import AnyIds
 from shorthash.persistence.files import ADVICE, parse_json, replacing, sync_folder
-from shorthash.store.items import Items, as_ids_array, as_json_list, from_signed, to_signed
+from shorthash.store.items import (
+    Items,
+    as_classes,
+    as_ids_array,
+    as_json_list,
+    from_signed,
+    in_order,
+    to_signed,
+)
 from shorthash.store.sqlite import SQLiteSession, SQLiteStore
 
 META, ENCODER, ITEMS, THUMBNAILS = "meta.json", "encoder", "items.sqlite", "thumbnails"
@@ -111,6 +119,8 @@ def _problem(path: Path, meta: Mapping[str, Any]) -> str:
         return f"n_bits is {meta['n_bits']}"
     if meta.get("features") is not None and type(meta["features"].get("kind")) is not str:
         return "the recipe of the features has no kind"
+    if meta.get("n_trained") is not None and type(meta["n_trained"]) is not int:
+        return f"n_trained is {str(meta['n_trained'])[:40]!r}"
     measured = meta.get("evaluation") or {"map": 0.0, "n_queries": 0, "n_searched": 0}
     if not all(type(measured.get(key)) in (int, float) for key in ("map", "n_queries", "n_searched")):
         return "the evaluation is incomplete"
@@ -269,6 +279,24 @@ class ItemStore(SQLiteStore):
         ):
             raise DamagedFile(f"{self.path} is damaged: the vector of item {item!r} differs; {ADVICE}")
 
+    def relabel(self, ids: AnyIds, labels: Sequence[Label]) -> list[Any]:
+        """Give items other labels, and return them as they are stored."""
+        classes: list[Any] = as_classes(labels, "Collection")
+        with self._writing() as session:
+            assert isinstance(session, SQLiteSession)
+            known = in_order(session.items(ids), ids)
+            rows = []
+            columns = (ids.tolist(), to_signed(known.codes).tolist(), classes, known.metadata)
+            for item, code, label, entry in zip(*columns, strict=True):
+                marked = dict(entry or {})
+                if "check" in marked:
+                    check = row_check(item, code, label, marked.get("name"), marked.get("content"))
+                    marked["check"] = check + str(marked["check"])[8:]  # and that of the vector
+                rows.append((label, json.dumps(marked, ensure_ascii=False), item))
+            session.connection.run_many(f"UPDATE {self.collection} SET class = ?, metadata = ? WHERE id = ?", rows)
+            session.renew_crc(*session.among_ids(ids))
+        return classes
+
     def table(self) -> ItemTable:
         """All items, without their vectors and sources; DamagedFile if one is not as it was written."""
         columns: list[list[Any]] = [[] for _ in range(5)]
@@ -398,6 +426,12 @@ class ItemTable:
         kept[self.find(ids)] = False
         return self.take(kept)
 
+    def relabelled(self, ids: AnyIds, labels: Sequence[Label]) -> ItemTable:
+        """The table with other labels of some of its items."""
+        changed = self.labels.copy()
+        changed[self.find(ids)] = _as_objects(labels)
+        return replace(self, labels=changed)
+
     @cached_property
     def buckets(self) -> list[Bucket]:
         """Every code that occurs, ascending, with its items by class."""
@@ -481,6 +515,10 @@ class ItemIndex:
         """Remove items."""
         self._index.remove(ids)
         self._publish(self.state.table.without(ids))
+
+    def relabel(self, ids: AnyIds, labels: Sequence[Label]) -> None:
+        """Give items other labels."""
+        self._publish(self.state.table.relabelled(ids, labels))
 
 
 def _as_objects(values: Sequence[Any] | NDArray[np.object_]) -> NDArray[np.object_]:

@@ -298,8 +298,9 @@ def load_collected(path: str | Path) -> Collected:
     if not is_save(file):
         raise ForeignFile(f"{file} holds no sums of shorthash; give a file of shorthash sums collect.")
     meta, arrays = read_save(file, mmap=False)
-    if meta["kind"] != KIND:
-        raise ForeignFile(f"{file} holds {meta['class']}, but sums are needed; give a file of shorthash sums collect.")
+    if meta.get("kind") != KIND:
+        held = meta.get("class")
+        raise ForeignFile(f"{file} holds {held}, but sums are needed; give a file of shorthash sums collect.")
     try:
         fields: dict[str, Any] = Decoder(arrays).decode(meta["value"])
         collected = Collected(kernel=fields.pop("front"), **fields)

@@ -144,7 +144,7 @@ def item_columns(
     metadata, cells = split(metadata, n=n, owner=owner)
     return {
         "id": ids.tolist(),
-        "class": [None] * n if classes is None else _as_classes(classes, owner),
+        "class": [None] * n if classes is None else as_classes(classes, owner),
         "metadata": [None] * n if metadata is None else [_as_json(value, owner) for value in metadata],
         **cells,
     }
@@ -295,7 +295,8 @@ def damage_explained(what: str) -> Iterator[None]:
         raise DamagedFile(f"The store is damaged: it holds a {what} that is none; restore it from a copy.") from error
 
 
-def _as_classes(classes: Sequence[Any] | NDArray[Any], owner: str) -> list[Class]:
+def as_classes(classes: Sequence[Any] | NDArray[Any], owner: str) -> list[Class]:
+    """Checked classes as a database holds them: integers, strings or None."""
     if isinstance(classes, np.ndarray) and classes.dtype.kind == "i" and classes.ndim == 1:
         numbers: list[Class] = classes.tolist()
         return numbers

@@ -313,7 +313,7 @@ class SQLiteSession(Session):
         """Give items new codes and places; their codes in other versions are deleted."""
         self._check_rows(*self.among_ids(ids))
         super().recode(ids, codes, first_place)
-        self._renew_crc(*self.among_ids(ids))
+        self.renew_crc(*self.among_ids(ids))
 
     def fill(
         self,
@@ -326,9 +326,10 @@ class SQLiteSession(Session):
         among, values = self.among_ids(as_ids_array(ids))
         self._check_rows(among, values)
         super().fill(ids, places, codes, posteriors)
-        self._renew_crc(among, values)
+        self.renew_crc(among, values)
 
-    def _renew_crc(self, condition: str = "1", values: Sequence[Any] = (), besides: Sequence[str] = ()) -> None:
+    def renew_crc(self, condition: str = "1", values: Sequence[Any] = (), besides: Sequence[str] = ()) -> None:
+        """Write the checksums of items that were changed, or will lose columns."""
         if self.connection.has_crc(self._name):
             crc = self._crc_sql(besides)
             self.run(f"UPDATE {self._name} SET {CRC} = {crc} WHERE {condition} AND {CRC} IS NOT NULL", values)
@@ -387,7 +388,7 @@ class SQLiteSession(Session):
             self._check_rows()
         super().add_columns(columns, index)
         if columns:
-            self._renew_crc()
+            self.renew_crc()
 
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order."""
@@ -498,7 +499,7 @@ class SQLiteSession(Session):
         """Drop the columns and the B-tree."""
         dropped = [version.column, *([version.posterior] if self.at(version).has_posteriors() else [])]
         self._check_rows()
-        self._renew_crc(besides=dropped)
+        self.renew_crc(besides=dropped)
         self.run(f"DROP INDEX {self._name}_{version.column}")
         for column in dropped:
             self.run(f"ALTER TABLE {self._name} DROP COLUMN {column}")

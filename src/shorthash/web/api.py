@@ -22,6 +22,7 @@ from shorthash.web.schema import (
     Health,
     ItemInfo,
     Problem,
+    Relabel,
     SearchAnswer,
     Text,
     content_type,
@@ -186,6 +187,24 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
         """Everything about an item, except where its file was read from."""
         return Json(item_value(service.item(await service.current(), item), collection.n_bits))
 
+    @router.patch(
+        "/items/{id:anything}",
+        summary="Label an item",
+        dependencies=[Depends(check_writer)],
+        responses={200: {"model": ItemInfo}, **problems(400, 401, 403, 404, 408, 413, 415, 422)},
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": Relabel.model_json_schema()}},
+            }
+        },
+    )
+    async def relabel(request: Request, item: ItemId) -> Json:
+        """Give an item another label; when 200 is answered, it is on disk. The code stays as it is."""
+        new = await read_json(request, Relabel, FIELDS)
+        await service.write(request.scope[DEADLINE], lambda: service.relabel(item, new.label))
+        return Json(item_value(service.item(await service.current(), item), collection.n_bits))
+
     @router.delete(
         "/items/{id:anything}",
         summary="Remove an item",
@@ -242,7 +261,7 @@ def _bucket_value(bucket: Bucket) -> dict[str, Any]:
 
 
 def _add_state(router: APIRouter, service: Service) -> None:
-    collection, settings = service.collection, service.settings
+    collection = service.collection
 
     @router.get("/healthz", summary="State of the server", responses={200: {"model": Health}, **problems()})
     async def healthz() -> Json:
@@ -254,7 +273,7 @@ def _add_state(router: APIRouter, service: Service) -> None:
                 "n_bits": collection.n_bits,
                 "n_features": collection.n_features,
                 "takes_images": collection.takes_images,
-                "writable": settings.writable and not collection.readonly,
+                "writable": service.writable,
             }
         )
 

@@ -6,7 +6,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -127,30 +127,32 @@ async def _refused(request: Request, error: Any) -> Response:
         detail = f"{request.url.path[:60]} takes {headers['Allow']} only; see /openapi.json."
     elif error.status_code == 404 and detail == "Not Found":
         detail = "There is nothing at this address; see /openapi.json."
+    return _problem(request, error.status_code, detail, headers)
+
+
+def _problem(request: Request, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """One sentence: a page for people, JSON for programs."""
     if wants_page(request.scope):
         root = str(request.scope.get("root_path", "")).rstrip("/")
-        return HTMLResponse(problem_page(error.status_code, detail, root), error.status_code, headers)
-    return Json({"detail": detail}, error.status_code, headers)
+        return HTMLResponse(problem_page(status, detail, root), status, headers)
+    return Json({"detail": detail}, status, headers)
 
 
-async def _invalid(_: Request, error: Any) -> Json:
+async def _invalid(request: Request, error: Any) -> Response:
     """The first broken rule as one sentence."""
-    return Json({"detail": broken_rule(error.errors())}, 422)
+    return _problem(request, 422, broken_rule(error.errors()))
 
 
-async def _failed(request: Request, error: Any) -> Json:
+async def _failed(request: Request, error: Any) -> Response:
     """What the collection refused; a sentence that names a path of the server goes to the log only."""
     sentence = str(error)
     if isinstance(error, InvalidInput) and not any(text in sentence for text in request.app.state.hidden):
-        return Json({"detail": sentence}, 422)
+        return _problem(request, 422, sentence)
     if isinstance(error, MissingExtra):
         log.error("%s", sentence)
-        return Json(
-            {"detail": "A package that this needs is not installed on the server; see its log."},
-            503,
-        )
+        return _problem(request, 503, "A package that this needs is not installed on the server; see its log.")
     log.error("a request failed", exc_info=error)
-    return Json({"detail": "The collection could not be read or written; the server's log has the details."}, 500)
+    return _problem(request, 500, "The collection could not be read or written; the server's log has the details.")
 
 
 def _methods(request: Request) -> set[str]:

@@ -117,7 +117,7 @@ def map_view(
             "pale": pale,
             "looked": False,
         }
-        cell |= _mark_view(bucket, n_bits, most, marks, root)
+        cell |= _mark_view(bucket, n_bits, most, marks, root, chosen)
         if bucket.code in looked:
             cell["looked"] = True
             cell["description"] += f"; looked up as number {looked.index(bucket.code) + 1}"
@@ -162,11 +162,15 @@ def _snake(rank: int, n_columns: int) -> tuple[int, int]:
 
 
 def _mark_view(
-    bucket: Bucket, n_bits: int, most: int, marks: Mapping[int | str, Mapping[str, Any]], root: str
+    bucket: Bucket, n_bits: int, most: int, marks: Mapping[int | str, Mapping[str, Any]], root: str, chosen: str = ""
 ) -> dict[str, Any]:
+    """A bucket as a mark of its main class; if a class is ``chosen``, of that one, large enough for its letters."""
     text = as_bits(bucket.code, n_bits)
     side = SMALLEST + (0.9 - SMALLEST) * math.sqrt(bucket.load / most)
     main = next(iter(bucket.classes), None)
+    if chosen:
+        main = next((name for name in bucket.classes if str(name) == chosen), main)
+        side = max(side, NAMED) if str(main) == chosen else side
     mark = {"colour": "none", "shape": 0, "letters": ""} if main is None else marks[main]
     description = f"{text}: {counted(bucket.load, 'item')}"
     if bucket.classes:
@@ -176,7 +180,7 @@ def _mark_view(
         "side": round(side * CELL, 2),
         "colour": mark["colour"],
         "shape": mark["shape"],
-        "letters": mark["letters"] if side >= NAMED else "",
+        "letters": mark["letters"] if side >= NAMED and chosen in ("", str(main)) else "",
         "description": description,
         "url": f"{root}/map?code={text}",
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import jinja2
 from fastapi import APIRouter, HTTPException, Request
@@ -20,12 +22,16 @@ from shorthash.web.views import (
     K_MAX,
     MOST_LOOKED,
     PageQuery,
+    card,
     cards,
     counted,
     default_radius,
     explanation_views,
+    item_view,
+    learned_view,
     model_view,
     read_code,
+    rerank_note,
     results_view,
     sample_ids,
 )
@@ -105,6 +111,20 @@ def map_page(request: Request, code: str = "", looked: str = "") -> HTMLResponse
     return _render(request, "map.html", values, status)
 
 
+@router.get("/item", response_class=HTMLResponse)
+def item_page(request: Request, id: str = "", near: str = "") -> HTMLResponse:  # noqa: A002
+    """Everything about one item, and what can be done with it."""
+    collection, root = _collection(request), _root(request)
+    template = "item.html" if "part" in request.query_params else "item_page.html"
+    try:
+        [item] = collection.items([parse_id(id, collection.ids)])
+        query = PageQuery.read({}, collection.n_bits)
+        values = {"item": item_view(collection, item, query, root, near), "problem": ""}
+        return _render(request, template, values)
+    except InvalidInput as error:
+        return _render(request, template, {"item": None, "problem": str(error)}, 404)
+
+
 @router.get("/bits", response_class=HTMLResponse)
 def bits_page(request: Request) -> HTMLResponse:
     """What every bit separates."""
@@ -152,19 +172,23 @@ def _search(request: Request, query: PageQuery) -> dict[str, Any]:
     if query.id:
         [item] = collection.items([parse_id(query.id, collection.ids)])
         found = service.find(collection, item.code, query.k, *_how(query), item.id, probes=_probes(query))
-        [tile] = cards(collection, [item.id], query, root)
-        return {"results": results_view(collection, found, query, root, item), "item": tile}
+        shown: dict[str, Any] = {"results": results_view(collection, found, query, root, item)}
+        if query.rerank:
+            plain = service.find(collection, item.code, query.k, *_how(replace(query, rerank=False)), item.id)
+            shown["note"] = rerank_note(found, plain, item)
+        details = f"{root}/item?{urlencode({'id': item.id})}"
+        return {**shown, "item": card(item, query, root, details=details)}
     if query.code:
         found = service.find(collection, read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
         results = results_view(collection, found, query, root)
         return {"results": results, "note": NO_VECTOR if query.rerank or query.probes else ""}
     if query.q:
         ids = collection.find_text(query.q)
-        shown = cards(collection, ids[:K_MAX], query, root)
-        return {"matches": {"items": shown, "summary": counted(len(ids), "item") + " found", "n": len(ids)}}
-    samples = cards(collection, sample_ids(collection, SAMPLES, query.sample), query, root)
-    more = f"{root}/{query.to(sample=query.sample + 1)}" if len(collection) > SAMPLES else ""
-    return {"samples": samples, "more": more}
+        tiles = cards(collection, ids[:K_MAX], query, root)
+        return {"matches": {"items": tiles, "summary": counted(len(ids), "item") + " found", "n": len(ids)}}
+    samples = cards(collection, sample_ids(collection, SAMPLES, query.sample, query.new), query, root)
+    more = f"{root}/{query.to(sample=query.sample + 1)}" if len(samples) == SAMPLES < len(collection) else ""
+    return {"samples": samples, "more": more, "learned": learned_view(collection, query, root)}
 
 
 def _probes(query: PageQuery) -> str | None:
@@ -184,6 +208,7 @@ def _render_search(request: Request, query: PageQuery, values: dict[str, Any], s
         "samples": [],
         "matches": None,
         "more": "",
+        "learned": None,
         "problem": "",
         "note": "",
         "uploaded": False,
@@ -220,6 +245,7 @@ def _render(request: Request, template: str, values: dict[str, Any], status: int
         "n_bits": collection.n_bits,
         "takes_images": collection.takes_images,
         "has_posteriors": collection.has_posteriors,
+        "writable": _service(request).writable,
     }
     html = environment.get_template(template).render({**common, **values})
     return HTMLResponse(html, status_code=status, headers={"Cache-Control": "no-store"})

@@ -197,6 +197,12 @@ Key = Annotated[Integer | Text, AfterValidator(_storable)]
 Nothing = SkipJsonSchema[None]  # null means the same as no value, but clients need not send it
 
 
+class Relabel(_Exact):
+    """Another label of an item."""
+
+    label: Key | None = Field(description="Class; several are joined by ';'; null: none.")
+
+
 class RequestModels(NamedTuple):
     """The models of requests to one server.
 

@@ -85,6 +85,11 @@ class Service:
         self._threads.shutdown(cancel_futures=True)
 
     @property
+    def writable(self) -> bool:
+        """Whether items can be added and removed with the token."""
+        return self.settings.writable and not self.collection.readonly
+
+    @property
     def workers(self) -> Workers:
         """The processes that decode images."""
         settings = self.settings
@@ -261,6 +266,10 @@ class Service:
         report = AddReport()
         self.collection.add_extracted(images, [label] * len(images), report)
         return report
+
+    def relabel(self, text: str, label: int | str | None) -> None:
+        """Give the item with an id, given as text, another label, or 404."""
+        self.collection.relabel([self.item(self.collection, text).id], [label])
 
     def remove(self, text: str) -> None:
         """Remove the item with an id, given as text, or 404."""

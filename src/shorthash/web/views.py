@@ -12,20 +12,25 @@ import numpy as np
 
 from shorthash.errors import InvalidInput
 from shorthash.images import BitExplanation, Collection, Found, Item
-from shorthash.images.results import Label
+from shorthash.images.results import Label, split_label
 from shorthash.index.items import AnyIds
 from shorthash.methods import RECIPES
 from shorthash.web.service import as_bits
 
 K_DEFAULT, K_MAX = 60, 200  # items that fit a page
 SAMPLED = 2000  # items among which samples of all classes are chosen
+CLASSES_PER_SIDE = 5
 MOST_LOOKED = 200  # cells that the address of a map names
 LONGEST_CODE = 200  # characters of a wrong code that an error repeats
 
 GOOD, FAIR, POOR = "good", "fair", "poor"
 BALANCE = "How evenly bits are on and off: full means half of the items each, empty that a bit never changes."
 INDEPENDENCE = "How little one bit says about another: full means that no bit repeats another."
-PURITY = "Share of items that are in a bucket where their own class is the most frequent one."
+PURITY = (
+    "Share of items in buckets where their own class is the most frequent one: full means that every bucket stands for "
+    "one class. An item alone in its bucket counts as pure, so with few items it says little."
+)
+NOT_LEARNED = "no: it was added later, so it shows how the codes do on new items"
 FEATURES = {
     "gist": "GIST: the positions of edges by direction and size",
     "efficientnet-lite0": "EfficientNet-Lite0: a network trained on a million photographs",
@@ -48,6 +53,7 @@ class PageQuery:
     rerank : whether to order by cosine
     probes : whether to look up the cells where relevant items are expected, instead of Hamming rings
     sample : which page of samples, if nothing is searched
+    new : whether samples are only items that the encoder has not learned from
     """
 
     n_bits: int
@@ -59,6 +65,7 @@ class PageQuery:
     rerank: bool = False
     probes: bool = False
     sample: int = 0
+    new: bool = False
 
     @classmethod
     def read(cls, params: Mapping[str, str], n_bits: int) -> PageQuery:
@@ -67,7 +74,7 @@ class PageQuery:
         Examples
         --------
         >>> PageQuery.read({"id": "7", "k": "1000000", "radius": "many", "rerank": "1"}, 8)
-        PageQuery(n_bits=8, id='7', code='', q='', k=200, radius=2, rerank=True, probes=False, sample=0)
+        PageQuery(n_bits=8, id='7', code='', q='', k=200, radius=2, rerank=True, probes=False, sample=0, new=False)
         """
         return cls(
             n_bits,
@@ -79,6 +86,7 @@ class PageQuery:
             rerank=params.get("rerank", "") in {"1", "on", "true"},
             probes=params.get("probes", "") in {"1", "on", "true"},
             sample=_number(params.get("sample", ""), 0, 0, 10**6),
+            new=params.get("new", "") in {"1", "on", "true"},
         )
 
     @property
@@ -86,7 +94,7 @@ class PageQuery:
         """The query string of the address, without default values."""
         defaults = {"id": "", "code": "", "q": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
         params: dict[str, Any] = {name: v for name, v in vars(self).items() if name in defaults and v != defaults[name]}
-        for switch in ("rerank", "probes"):
+        for switch in ("rerank", "probes", "new"):
             if getattr(self, switch):
                 params[switch] = 1
         return "?" + urlencode(params)
@@ -155,7 +163,7 @@ def counted(n: int, thing: str, things: str | None = None) -> str:
 
 def card(item: Item, query: PageQuery, root: str = "", **more: Any) -> dict[str, Any]:
     """An item as a tile to click on."""
-    query = replace(query, q="")
+    query = replace(query, q="", new=False)
     label = ", ".join(map(str, item.labels))
     name = item.name or f"item {item.id}"
     return {
@@ -176,9 +184,55 @@ def cards(
     return [card(item, query, root) for item in collection.items(ids, skip_missing=True)]
 
 
-def sample_ids(collection: Collection, n: int, page: int = 0) -> list[Any]:
-    """Items to start from: one of each class in turn, different ones on every page."""
-    ids = collection.ids
+def item_view(collection: Collection, item: Item, query: PageQuery, root: str = "", near: str = "") -> dict[str, Any]:
+    """Everything about one item; ``near`` is a code that its own is compared with."""
+    other = read_code(near, collection.n_bits) if near else None
+    load = len(collection.bucket(item.code))
+    facts = [
+        ("Name", item.name or "none"),
+        ("Class", ", ".join(map(str, item.labels)) or "none"),
+        ("Id", str(item.id)),
+        ("Bucket", f"{counted(load - 1, 'other item')} with the same code" if load > 1 else "no other item"),
+    ]
+    if other is not None:
+        facts.append(("Distance", f"{counted((item.code ^ other).bit_count(), 'bit')} from the query"))
+    learned = collection.was_trained_on(item.id)
+    if learned is not None:
+        facts.append(("Learned from", "yes: it was there when the codes were learned" if learned else NOT_LEARNED))
+    return {
+        **card(item, query, root),
+        "facts": facts,
+        "bits": bits_view(item.code, collection.n_bits, other),
+        "map_url": f"{root}/map?code={as_bits(item.code, collection.n_bits)}",
+        "label_text": "" if item.label is None else str(item.label),
+    }
+
+
+def learned_view(collection: Collection, query: PageQuery, root: str = "") -> dict[str, str] | None:
+    """How many items the codes were learned from, and the address of samples that are new; None if unknown."""
+    n_old = _n_learned(collection)
+    if n_old is None or not len(collection):
+        return None
+    n_new = len(collection) - n_old
+    if not n_new:
+        return {"text": "The codes were learned from all of them.", "url": "", "link": ""}
+    url = f"{root}/{query.to(new=not query.new)}"
+    text = f"The codes were learned from {n_old:,} of them; {n_new:,} came later.".replace(",", " ")
+    return {"text": text, "url": url, "link": "Show all" if query.new else "Only those that came later"}
+
+
+def _n_learned(collection: Collection) -> int | None:
+    """How many of the items there are now the encoder has learned from: those with the smallest ids."""
+    if collection.n_trained is None or collection.ids.dtype.kind != "i":
+        return None
+    return int(np.searchsorted(collection.ids, collection.n_trained))
+
+
+def sample_ids(collection: Collection, n: int, page: int = 0, new: bool = False) -> list[Any]:
+    """Items to start from: one of each class in turn, different ones on every page; only ``new`` ones, if known."""
+    ids = collection.ids[(_n_learned(collection) or 0) if new else 0 :]
+    if not len(ids):
+        return []
     some = ids[np.unique(np.linspace(0, len(ids) - 1, min(len(ids), SAMPLED)).astype(np.intp))]
     by_class: dict[Label, list[Any]] = {}
     for item in collection.items(some, skip_missing=True):
@@ -209,11 +263,13 @@ def results_view(
     scores = [None] * len(found) if found.scores is None else [f"{score:.3f}" for score in found.scores.tolist()]
     columns = (found.ids.tolist(), found.codes.tolist(), found.labels, found.names, found.contents)
     tiles = []
+    near = as_bits(found.code, found.n_bits)
     for neighbour, distance, score in zip(
         (Item(*values) for values in zip(*columns, strict=True)), found.distances.tolist(), scores, strict=True
     ):
         same = bool(classes & set(neighbour.labels)) if classes and neighbour.labels else None
-        tiles.append(card(neighbour, query, root, distance=distance, score=score, same=same))
+        details = f"{root}/item?{urlencode({'id': neighbour.id, 'near': near})}"
+        tiles.append(card(neighbour, query, root, distance=distance, score=score, same=same, details=details))
     rings = []
     if found.scores is None:
         for distance, rows in found.groups():
@@ -233,6 +289,23 @@ def results_view(
         "empty": _why_empty(totals.tolist(), query) if not len(found) else "",
         "summary": _summary(found, [tile["same"] for tile in tiles], item),
     }
+
+
+def rerank_note(found: Found, plain: Found, item: Item) -> str:
+    """Whether re-ranking by features has helped or hurt this query; "" if its class is unknown."""
+    share_of = [_same_share(each, item) for each in (found, plain)]
+    if None in share_of or not len(found):
+        return ""
+    after, before = (round(100 * (share or 0)) for share in share_of)
+    effect = "re-ranking hurts here" if after < before else "re-ranking helps here" if after > before else "no change"
+    why = " The codes have learned classes; the features only know what looks alike." if after < before else ""
+    return f"{after} % share its class; in the order of the codes {before} % do: {effect}.{why}"
+
+
+def _same_share(found: Found, item: Item) -> float | None:
+    """Share of neighbours that have a class of the item, of those that have a class."""
+    known = [set(split_label(label)) for label in found.labels if label is not None]
+    return sum(bool(labels & set(item.labels)) for labels in known) / len(known) if known and item.labels else None
 
 
 def _ranked_by(query: PageQuery) -> str:
@@ -347,19 +420,27 @@ def explanation_views(
             "share": round(100 * bit.share, 1),
             "balance": _balance(bit.share),
             "sides": [
-                {"title": "Surely 0", "items": shown(bit.off)},
+                {"title": "Surely 0", "items": shown(bit.off), "classes": _shares(bit.classes_off)},
                 {
                     "title": "At the border",
+                    "classes": [],
                     "items": [
                         {**tiles[item], "side": "1" if score >= 0 else "0"}
                         for item, score in zip(bit.border.tolist(), bit.border_scores.tolist(), strict=True)
                         if item in tiles
                     ],
                 },
-                {"title": "Surely 1", "items": shown(bit.on)},
+                {"title": "Surely 1", "items": shown(bit.on), "classes": _shares(bit.classes_on)},
             ],
         }
         for bit in reversed(explained)
+    ]
+
+
+def _shares(classes: Mapping[int | str, float]) -> list[dict[str, Any]]:
+    """The most frequent classes of a side, in percent."""
+    return [
+        {"name": str(name), "percent": round(100 * share)} for name, share in list(classes.items())[:CLASSES_PER_SIDE]
     ]
 
 
@@ -388,7 +469,7 @@ def model_view(facts: Mapping[str, Any], classes: Mapping[int | str, int]) -> di
         "reference": f"{recipe.reference}" if recipe else "",
         "features": _features(facts.get("features")),
         "numbers": [
-            {"value": f"{facts['n_items']:,}".replace(",", " "), "what": "items"},
+            {"value": f"{facts['n_items']:,}".replace(",", " "), "what": _learned_from(facts)},
             {"value": str(facts["n_bits"]), "what": f"bits per item; {_memory(facts)} for all codes"},
             {"value": str(facts["n_classes"]) if facts["n_classes"] else "no", "what": "classes"},
             _measured(facts.get("evaluation") or {}),
@@ -402,6 +483,11 @@ def model_view(facts: Mapping[str, Any], classes: Mapping[int | str, int]) -> di
         "n_features": facts["n_features"],
         "version": str(facts.get("shorthash_version") or ""),
     }
+
+
+def _learned_from(facts: Mapping[str, Any]) -> str:
+    n = facts.get("n_trained")
+    return "items" if n is None else f"items; the codes were learned from {counted(n, 'item')}"
 
 
 def _features(recipe: Mapping[str, Any] | None) -> str:
@@ -428,7 +514,11 @@ def _measured(evaluation: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(value, int | float) or value != value:
         return {"value": "?", "what": "mAP was not measured when this model was made"}
     by = f" of {counted(n_queries, 'held-out query', 'held-out queries')}" if isinstance(n_queries, int) else ""
-    return {"value": f"{value:.3f}", "what": f"mean average precision{by}; 1 means the right class always comes first"}
+    what = f"mean average precision{by}; 1 means the right class always comes first"
+    chance = evaluation.get("chance")
+    if isinstance(chance, int | float) and chance == chance:
+        what += f", and queries of random classes give {chance:.3f}"
+    return {"value": f"{value:.3f}", "what": what}
 
 
 def _health(codes: Mapping[str, Any], n_classes: int) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 // Request a part of a page, and show it.
 
-let running = null;
+const running = new WeakMap(); // place -> its request
 
 /** The address that answers with a part only. */
 export function partOf(url) {
@@ -12,13 +12,13 @@ export function partOf(url) {
 
 /** Fetch a part and show it in `place`; answers the shown element, or null if a later request replaced this one. */
 export async function show(place, url, body = null) {
-  running?.abort();
-  const request = (running = new AbortController());
+  running.get(place)?.abort();
+  const request = new AbortController();
+  running.set(place, request);
   place.setAttribute("aria-busy", "true");
   try {
-    const answer = await fetch(partOf(url), { method: body ? "POST" : "GET", body, signal: request.signal });
-    const kind = answer.headers.get("content-type") ?? "";
-    const text = await answer.text();
+    const answer = await send(partOf(url), body ? "POST" : "GET", body, {}, request.signal);
+    const { kind, text } = answer;
     if (request.signal.aborted) return null;
     if (kind.startsWith("text/html")) place.innerHTML = text; // made by our own templates, which escape
     else problem(place, sentence(text, answer.status));
@@ -28,6 +28,31 @@ export async function show(place, url, body = null) {
   }
   place.removeAttribute("aria-busy");
   return place;
+}
+
+/** Send a request; the upload of a body moves the bar. */
+export function send(url, method, body = null, headers = {}, signal = null) {
+  return new Promise((done, fail) => {
+    const request = new XMLHttpRequest(); // fetch does not say how much was sent
+    const bar = document.getElementById("sending");
+    request.open(method, url);
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
+    if (body && bar) {
+      request.upload.onprogress = (event) => {
+        bar.hidden = false;
+        if (event.lengthComputable) bar.value = event.loaded / event.total;
+      };
+    }
+    const end = (act) => () => {
+      if (bar) bar.hidden = true;
+      act();
+    };
+    request.onload = end(() => done({ status: request.status, kind: request.getResponseHeader("content-type") ?? "", text: request.responseText }));
+    request.onerror = end(() => fail(new Error("no answer")));
+    request.onabort = end(() => fail(new DOMException("aborted", "AbortError")));
+    signal?.addEventListener("abort", () => request.abort());
+    request.send(body);
+  });
 }
 
 /** Show one sentence about what went wrong. */
@@ -41,7 +66,7 @@ export function problem(place, text) {
 }
 
 /** The message of an answer that is not a page. */
-function sentence(text, status) {
+export function sentence(text, status) {
   try {
     const answer = JSON.parse(text);
     const detail = answer.detail ?? answer.error ?? answer.message;

@@ -140,11 +140,49 @@ ask.addEventListener("submit", (event) => {
   search(address(), "push");
 });
 
+const lightbox = document.getElementById("lightbox");
+
+/** Show an item above the page. */
+async function showItem(url) {
+  lightbox.replaceChildren();
+  const inside = lightbox.appendChild(document.createElement("div"));
+  lightbox.showModal();
+  await show(inside, url);
+  const close = document.createElement("button");
+  close.className = "close";
+  close.textContent = "Close";
+  close.addEventListener("click", () => lightbox.close());
+  lightbox.append(close);
+  inside.querySelector("a.button")?.focus();
+  document.dispatchEvent(new CustomEvent("item-shown", { detail: inside }));
+}
+
+lightbox.addEventListener("click", (event) => {
+  if (event.target === lightbox) lightbox.close(); // beside its content
+  const link = event.target.closest("a[data-search]");
+  if (!link || !isPlain(event)) return;
+  event.preventDefault();
+  lightbox.close();
+  picture = null;
+  const target = new URL(link.href);
+  const now = new URL(address(), location.href).searchParams;
+  for (const name of ["k", "radius", "rerank", "probes"]) if (now.has(name)) target.searchParams.set(name, now.get(name));
+  readAddress(target);
+  search(target, "push");
+});
+
+document.addEventListener("items-changed", () => search(picture === null ? location.href : address(), "keep"));
+
 results.addEventListener("click", (event) => {
   const bar = event.target.closest("a[data-radius]");
   const link = event.target.closest("a[data-search]");
-  if (!isPlain(event) || !(bar || link)) return;
+  const item = event.target.closest("a[data-item]");
+  if (!isPlain(event) || !(bar || link || item)) return;
   event.preventDefault();
+  if (item) {
+    showItem(item.dataset.item);
+    return;
+  }
   if (bar) {
     ask.elements.radius.value = bar.dataset.radius;
     showNumbers();
@@ -192,6 +230,7 @@ if (upload) {
     event.preventDefault();
     depth = 0;
     document.body.classList.remove("dropping");
+    if (event.target.closest?.("#add-drop")) return; // those are added
     searchFile(event.dataTransfer.files[0]);
   });
   addEventListener("paste", (event) => {
