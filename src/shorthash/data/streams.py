@@ -280,6 +280,16 @@ class TableStream(Stream):
         names, or text as :func:`shorthash.data.tables.feature_columns` takes it
     y : labels as an array, instead of ``label``
     besides : columns that are neither features nor labels
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> file = tempfile.mkdtemp() + "/rows.parquet"
+    >>> pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0], "kind": ["x", "y", "x"]}).to_parquet(file)
+    >>> stream = TableStream(file, label="kind")
+    >>> len(stream), stream.n_columns, [block.y.tolist() for block in stream.blocks()]
+    (3, 2, [['x', 'y', 'x']])
     """
 
     def __init__(

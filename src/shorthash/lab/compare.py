@@ -370,6 +370,15 @@ def write_comparison(result: MethodComparison, folder: str | Path) -> Path:
     ----------
     result : what was compared
     folder : created if necessary
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> result = compare(*load_iris(return_X_y=True), lengths=[4], methods=["pcaitq"])
+    >>> page = write_comparison(result, tempfile.mkdtemp())
+    >>> page.name, page.with_name("compare.json").exists()
+    ('index.html', True)
     """
     page = write_page(comparison_page(result), folder)
     write_text(page.with_name("compare.json"), to_json(result.to_dict()) + "\n")

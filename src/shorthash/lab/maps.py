@@ -50,6 +50,12 @@ def draw_bucket_map(codes: ArrayLike, classes: ArrayLike) -> Figure:
     ----------
     codes : (n_samples, n_bits) signs, at most 12 bits
     classes : (n_samples,) class of every item
+
+    Examples
+    --------
+    >>> figure = draw_bucket_map([[1, 1, -1], [1, 1, -1], [-1, 1, 1]], ["ape", "ape", "bee"])
+    >>> len(figure.axes)
+    1
     """
     signs = as_codes(codes)
     n_bits = signs.shape[1]
@@ -76,6 +82,12 @@ def draw_code_map(codes: ArrayLike, classes: ArrayLike, *, title: str, seed: int
     classes : (n_samples,) class of every sample
     title : what is drawn
     seed : of t-SNE and of the order of samples in a disc
+
+    Examples
+    --------
+    >>> figure = draw_code_map([[1, 1, -1], [1, 1, -1], [-1, 1, 1], [-1, -1, 1]], list("aabb"), title="four rows")
+    >>> len(figure.axes)
+    1
     """
     with drawing("", "", title, width=5.2, height=4.6) as (figure, axes):
         _draw_discs(axes, as_codes(codes), np.asarray(classes), seed)

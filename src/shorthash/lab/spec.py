@@ -215,6 +215,15 @@ def read_experiment(path: str | Path) -> Experiment:
     Parameters
     ----------
     path : a .toml file, as the docstring of :mod:`shorthash.lab.spec` explains
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "mine.toml"
+    >>> part = 'name = "table"', 'datasets = [{name = "digits", bits = [4, 8]}]', 'methods = ["rslh", "auto"]'
+    >>> _ = file.write_text(chr(10).join(['name = "mine"', "[[parts]]", *part]))
+    >>> [part.name for part in read_experiment(file).parts]
+    ['table']
     """
     file = Path(path)
     try:

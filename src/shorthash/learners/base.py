@@ -42,6 +42,20 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     The code of a row depends on the row and the model only, not on the other rows, the number of threads or the size of
     the batch: signs that rounding could change are decided row by row (``shorthash._rounding``).
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(eq=False)
+    ... class FirstColumns(BaseHasher):
+    ...     n_bits: int = 2
+    ...     def fit(self, X, y=None):
+    ...         self.n_features_in_ = np.shape(X)[1]
+    ...         self.projection_ = np.eye(self.n_features_in_, self.n_bits)
+    ...         self.intercept_ = np.zeros(self.n_bits)
+    ...         return self
+    >>> FirstColumns().fit([[3.0, -1.0, 0.5]]).transform([[3.0, -1.0, 0.5]]).tolist()
+    [[1, -1]]
     """
 
     n_bits: int
@@ -229,6 +243,14 @@ class UnsupervisedHasher(BaseHasher, ABC):
     Attributes
     ----------
     mean_ : (n_features_in,) the training mean
+
+    Examples
+    --------
+    >>> from shorthash import PCAITQ
+    >>> from shorthash.learners import UnsupervisedHasher
+    >>> hasher = PCAITQ(n_bits=2, random_state=0).fit([[0.0, 1.0], [2.0, 3.0], [4.0, 2.0]])
+    >>> isinstance(hasher, UnsupervisedHasher), hasher.mean_.tolist()
+    (True, [2.0, 2.0])
     """
 
     random_state: int | np.random.RandomState | None = None
@@ -259,6 +281,14 @@ class SupervisedHasher(BaseHasher, ABC):
     Attributes
     ----------
     classes_ : (c,) the classes
+
+    Examples
+    --------
+    >>> from shorthash import RSLH
+    >>> from shorthash.learners import SupervisedHasher
+    >>> hasher = RSLH(n_bits=2, random_state=0).fit(np.eye(3)[[0, 1, 2] * 4], ["ape", "bee", "cat"] * 4)
+    >>> isinstance(hasher, SupervisedHasher), hasher.classes_.tolist()
+    (True, ['ape', 'bee', 'cat'])
     """
 
     classes_: Labels

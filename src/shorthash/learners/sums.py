@@ -280,6 +280,16 @@ class SumHasher(SupervisedHasher):
     codes_ : (n_samples, n_bits) learned codes of the training rows; only after ``fit`` on all rows
     n_samples_seen_ : int, rows learned from and not forgotten
     n_dropped_ : int, rows without label in the last call
+
+    Examples
+    --------
+    >>> from shorthash import RSLH
+    >>> from shorthash.learners import SumHasher
+    >>> X, y = np.eye(3)[[0, 1, 2] * 8], np.array([0, 1, 2] * 8)
+    >>> hasher = RSLH(n_bits=4, random_state=0).partial_fit(X[:12], y[:12], classes=[0, 1, 2])
+    >>> hasher = hasher.partial_fit(X[12:], y[12:])
+    >>> isinstance(hasher, SumHasher), hasher.n_samples_seen_
+    (True, 24)
     """
 
     statistics_: GroupStatistics

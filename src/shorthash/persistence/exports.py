@@ -79,6 +79,15 @@ def import_index(path: str | os.PathLike[str], n_bits: int | None = None) -> Buc
     ----------
     path : a file with an ending that ``export_index`` knows
     n_bits : length of the codes; needed where the file does not state it, as FAISS files never do (whole bytes only)
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash.persistence import export_index
+    >>> file = tempfile.mkdtemp() + "/codes.sqlite"
+    >>> _ = export_index(BucketIndex(8).add([3, 5], ids=[70, 71]), file)
+    >>> import_index(file).search([5], k=1).ids.tolist()
+    [[71]]
     """
     source = Path(path)
     _, read = _format(source)

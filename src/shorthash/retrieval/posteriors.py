@@ -65,6 +65,17 @@ def score_posteriors(rows: NDArray[np.uint8], wanted: Floats) -> NDArray[np.floa
     ----------
     rows : (n, n_bytes) compact posteriors
     wanted : (n_label_sets,) the probability that an item with a label set is relevant, a row of ``EAPH.wanted``
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from shorthash import EAPH, BucketIndex, Searcher
+    >>> X, y = load_digits(return_X_y=True)
+    >>> hasher = EAPH(n_bits=4, posterior="ridge", random_state=0).fit(X[:200], y[:200])
+    >>> searcher = Searcher(hasher, BucketIndex(4).add(hasher.transform(X[:200])))
+    >>> scores = score_posteriors(searcher.compact(X[:200]), hasher.wanted(X[200:201])[0])
+    >>> bool(y[scores.argmax()] == y[200])
+    True
     """
     scores = np.empty(len(rows), dtype=np.float32)
     _score(rows, np.ascontiguousarray(wanted, dtype=np.float64), entry_bytes(len(wanted)), VALUES, scores)
