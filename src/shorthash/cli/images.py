@@ -329,7 +329,8 @@ def add(
     }
     facts = output.facts_of({"model": str(model), "added": report.added})
     if report.added:
-        facts["added"] += f" (ids {report.added[0]} to {report.added[-1]})"
+        first, last = report.added[0], report.added[-1]
+        facts["added"] += f" (id {first})" if len(report.added) == 1 else f" (ids {first} to {last})"
     output.show(data, {**facts, **_skipped_fact(report), "items": str(n_items)}, as_json=as_json)
     _name_skipped(report)
     if report.failed:

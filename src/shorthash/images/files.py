@@ -139,7 +139,7 @@ def named_images(
     elif labels_from == "folder" and found.sources and not any(found.labels):
         raise DataFileError(
             "There are no class folders to take labels from: an image is in no folder, or all are in one; put them "
-            "into folders, one per class, or learn without labels."
+            "into folders, one per class, or learn without labels: labels_from='none' (--no-labels)."
         )
     if table is not None and found.sources:
         found.labels, found.unmatched = labels_by_table(table, [name for name, _ in found.sources])

@@ -187,7 +187,8 @@ def check_new_folder(path: Path) -> None:
     """Raise unless a new collection may be made at ``path``: it does not exist, or is an empty folder."""
     if is_collection(path):
         raise PersistenceError(
-            f"{path} already holds a collection, which is never overwritten; add to it, or choose another folder."
+            f"{path} already holds a collection, which is never overwritten; add to it (shorthash images add), or "
+            "choose another folder."
         )
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise ForeignFile(f"{path} exists and is not an empty folder; nothing was changed, choose another folder.")
