@@ -184,7 +184,7 @@ def test_pairs_by_number_and_by_id(run, files):
     ("text", "more", "message"),
     [
         ("0,1\n2,b\n", [], "pairs.csv, line 2 must be two row numbers and, if wanted, a weight. Got '2,b'"),
-        ("0,1\n2,60\n", [], "rows 0 to 59 of X, but pair 1 is (2, 60)"),
+        ("0,1\n2,60\n", [], "--pairs must name rows 0 to 59 of X, but pair 1 is (2, 60)"),
         ("a,b\n", [], "pairs.csv has no pairs"),
         ("0,1,-1\n", [], "pair 0 has -1"),
         ("0,1\n", ["--method", "rslh"], "rslh cannot learn from --pairs; use --method auto"),

@@ -75,6 +75,8 @@ WORDS = {
     r"add\(codes, vectors=\.\.\.\)|vectors=\.\.\.": "--vectors",
     r"collection=\.\.\.": "--collection",
     r"pass replace=True": "give --replace",
+    r"\brows=\.\.\.": "--rows FILE",
+    r"\bRelevantPairs\b": "--pairs",
     r"drop those rows \(a learner does so with (.*?)\)": r"fit drops them with \1",
     r"drop_unlabelled=True": "--set drop_unlabelled=true",
     r"use (upsert|update)\(\) to (replace the item|change its code)": "replace it with shorthash index upsert",
