@@ -20,11 +20,11 @@ SEEDS = (0, 1)
 BITS = (8, 12)
 N_QUERIES = 1000
 ROWS = {
-    "labels": "labels of both spaces",
-    "rows": "labels of the first, rows of both",
-    "none": "no labels, rows of both",
-    "ccaitq": "CCA-ITQ of the concatenation",
-    "within": "within the space of the query",
+    "labels": "`align`: labels of both spaces",
+    "rows": "`align`: labels of CNN, rows of both",
+    "none": "`align`: no labels, rows of both",
+    "ccaitq": "CCA-ITQ: concatenation, labels",
+    "within": "`auto` within the space of the query",
 }
 
 
@@ -123,7 +123,7 @@ def table(record: dict[str, dict[str, list[float]]]) -> str:
         "searched, 1 000 of the rest are queries. `python experiments/crossmodal.py`.\n\n"
     )
     return caption + to_markdown(
-        make_table(["`auto`, aligned by", *titles], rows, text=["`auto`, aligned by"], digits=dict.fromkeys(titles, 3))
+        make_table(["learned from", *titles], rows, text=["learned from"], digits=dict.fromkeys(titles, 3))
     )
 
 
