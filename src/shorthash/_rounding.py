@@ -244,3 +244,40 @@ def settled(rows: Any, scores: Callable[..., Scored], fast: Callable[[Any], Scor
         one = scores(to_numpy(row) if is_foreign(row) else row, exact=True)
         values[number] = np.where(np.abs(one.values) > one.bound, one.values, 0.0)
     return values
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def on_grid(rows: Any, scores: Callable[..., Scored], n_bits: int) -> Floats:
+    """Scores of rows, (n, k), rounded to some bits of the largest of their row, which depend on the row alone.
+
+    Rows with a score that rounding could take across the border between two multiples of the step, or whose largest
+    score it could give another step, are computed again one by one.
+
+    Parameters
+    ----------
+    rows : an array or data frame
+    scores : function of rows and ``exact``; no score is negative
+    n_bits : of the largest score
+    """
+    found = scores(rows, exact=False)
+    values = np.array(to_numpy(found.values), dtype=np.float64)
+    bound = SURE * np.broadcast_to(to_numpy(found.bound), values.shape)
+    limit = _row_limit(values)
+    step = limit * 2.0**-n_bits
+    to_border = np.abs(values / step - np.floor(values / step) - 0.5) * step
+    top = values.max(axis=1, keepdims=True)
+    sure = (to_border > bound) & (limit - top > bound) & (top - limit / 2 > bound)
+    place = rows.iloc if hasattr(rows, "iloc") else rows
+    for number in np.flatnonzero(~sure.all(axis=1)):
+        values[number] = scores(to_numpy(place[number : number + 1]), exact=True).values[0]
+    step = _row_limit(values) * 2.0**-n_bits
+    return np.asarray(np.round(values / step) * step)
+
+
+def _row_limit(values: Floats) -> Floats:
+    """The smallest number 1.5 * 2**k that the largest value of every row does not exceed, (n, 1).
+
+    Not a power of two: probabilities of 1 are common, and would be at the border.
+    """
+    top = np.maximum(values.max(axis=1, keepdims=True), 2.0**-900)
+    return np.asarray(1.5 * np.exp2(np.ceil(np.log2(top / 1.5))))

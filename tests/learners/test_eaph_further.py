@@ -109,7 +109,7 @@ def test_relevance_is_the_chance_to_share_a_label(tagged):
                 for t in range(len(sets))
                 if (sets[s] & sets[t]).any()
             ]
-            assert got[i, z] == pytest.approx(sum(pairs), rel=1e-5)
+            assert got[i, z] == pytest.approx(sum(pairs), rel=1e-5, abs=2.0**-22)
 
 
 def test_cells_by_relevance_beat_cells_by_distance(digits):

@@ -159,7 +159,7 @@ def test_predictions_are_those_of_the_definition(hasher):
     for query, row in enumerate(X_queries):
         cells, shares = learned(hasher, row, 10**6)
         expected = [sizes.get(c, 0) * s for c, s in zip(cells, shares, strict=True)]
-        assert found.recall[query] == pytest.approx(sum(expected[:3]) / sum(expected))
+        assert found.recall[query] == pytest.approx(sum(expected[:3]) / sum(expected), rel=1e-5)
         assert found.precision[query] == pytest.approx(found[query][1].mean(), rel=1e-6)
     by_posterior = searcher.search(X_queries, 10, probes=3, rerank="posterior")
     assert by_posterior.precision == pytest.approx([scores.mean() for _, scores in by_posterior], rel=1e-6)
@@ -248,3 +248,57 @@ def test_nothing_is_predicted_without_hits(hasher):
     found = Searcher(hasher).add(X_items[:1]).search(X_queries[:1], 3, probes=1, where=[])
     assert len(found.ids) == 0
     assert found.precision.tolist() == pytest.approx([nan], nan_ok=True)
+
+
+def border_rows(hasher, n=12, steps=60):
+    """Rows between two others where the order of the cells changes: rounding decides there, if anything does."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(10 * n):
+        if len(found) == n:
+            break
+        a, b = X[rng.choice(200, 2, replace=False)]
+        first, last = (hasher.probes(row[None], 20)[0] for row in (a, b))
+        if np.array_equal(first, last):
+            continue
+        for _ in range(steps):
+            middle = (a + b) / 2
+            a, b = (middle, b) if np.array_equal(hasher.probes(middle[None], 20)[0], first) else (a, middle)
+        found += [a, b]
+    assert len(found) == n
+    return np.array(found)
+
+
+@pytest.mark.parametrize("labels", ["one", "several"])
+def test_the_order_of_cells_does_not_depend_on_the_batch(hasher, labels):
+    if labels == "several":
+        tags = np.stack([y[:200] == c for c in range(4)] + [y[:200] >= 4], axis=1)
+        hasher = EAPH(n_bits=N_BITS, n_iter=4, n_starts=1, random_state=0).fit(X[:200], tags.astype(int))
+    rows = np.concatenate([border_rows(hasher), X[:200]])
+    searcher = Searcher(hasher).add(X_items)
+    order = np.random.default_rng(1).permutation(len(rows))
+    at_once = hasher.probes(rows, 30)
+    ways = {
+        "alone": np.concatenate([hasher.probes(row[None], 30) for row in rows[:60]]),
+        "by 7": np.concatenate([hasher.probes(rows[i : i + 7], 30) for i in range(0, 60, 7)])[:60],
+        "shuffled": hasher.probes(rows[order], 30)[np.argsort(order)][:60],
+    }
+    for way, cells in ways.items():
+        assert np.array_equal(cells, at_once[:60]), way
+    policy = {"k": 15, "probes": "auto", "rerank": "posterior"}
+    together = searcher.search(rows[:40], **policy)
+    for i, row in enumerate(rows[:40]):
+        one = searcher.search(row[None], **policy)
+        assert one.looked_up(0).tolist() == together.looked_up(i).tolist()
+        assert one.ids.tolist() == together[i][0].tolist()
+        assert one.scores.tolist() == together[i][1].tolist()
+
+
+def test_relevance_is_a_sum_without_rounding(hasher):
+    """Fractions add up exactly."""
+    from fractions import Fraction
+
+    wanted = [[Fraction(v) for v in row] for row in hasher.wanted(X_queries).tolist()]
+    profiles = [[Fraction(v) for v in row] for row in hasher.profiles_.tolist()]
+    exact = [[float(sum(a * b for a, b in zip(w, p, strict=True))) for p in profiles] for w in wanted]
+    assert hasher.relevance(X_queries).tolist() == exact
+    np.testing.assert_allclose(hasher.wanted(X_queries), hasher.predict_proba(X_queries), atol=2.0**-22)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import is_foreign, like, to_numpy
 from shorthash._labels import label_rows, shared_label
-from shorthash._rounding import Rounded, Scored, best_table_word, softmax
+from shorthash._rounding import Rounded, Scored, best_table_word, on_grid, softmax, table_gains
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_count, check_finite, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
@@ -31,6 +31,9 @@ from shorthash.learners.posteriors.prefit import Prefit
 SHARED = (  # attributes that hashers of two feature spaces have in common
     *("classes_", "label_sets_", "relevance_", "cells_", "table_", "codewords_", "profiles_", "n_features_out_"),
 )
+# steps are large beside rounding errors, so that rows are rarely near a border, and small beside what matters
+WANTED_BITS = 22
+PROFILE_STEP = 2.0**-26
 
 
 class TableHasher(SupervisedHasher):
@@ -61,7 +64,8 @@ class TableHasher(SupervisedHasher):
         self.table_ = design.table
         self.codewords_ = codes[design.table.argmax(axis=0)]
         self.codes_ = extend(short, order)
-        self.profiles_ = profiles(P, design.table)
+        # sums of products with numbers of WANTED_BITS are exact, so no order of summation changes the order of cells
+        self.profiles_ = np.round(profiles(P, design.table) / PROFILE_STEP) * PROFILE_STEP
         self.expected_map_, self.objective_ = design.value, design.history
         return self
 
@@ -92,11 +96,18 @@ class TableHasher(SupervisedHasher):
     def wanted(self, X: ArrayLike) -> Floats:
         r"""The probability that an item with a label set is relevant, (n_samples, n_label_sets): :math:`p(x) R`.
 
-        Equal to ``predict_proba`` where every row has one label. Its product with the posterior of an item is the
-        probability that the item is relevant.
+        Equal to ``predict_proba`` where every row has one label, but rounded to 22 bits of the largest, in a way that
+        depends on the row alone. Its product with the posterior of an item is the probability that the item is
+        relevant.
         """
-        P, rel = self.predict_proba(X), self._relevance()
-        return P if rel is None else P @ rel
+        check_is_fitted(self)
+        values, rel = validated(self, X, reset=False), self._relevance()
+
+        def scores(rows: Any, *, exact: bool) -> Scored:
+            P = softmax(self.posterior_.logits(Rounded(rows), exact=exact))
+            return P if rel is None else table_gains(P, rel.T, exact=exact)
+
+        return np.concatenate([on_grid(batch, scores, WANTED_BITS) for _, batch in Rows(values, "EAPH")])
 
     def probes(self, X: ArrayLike, n_probes: int) -> PackedCodes:
         """The codes to look up for every row, those with the largest expected share of relevant items first.
