@@ -36,8 +36,8 @@ Find = Callable[[Any, int], list[Any]]
 """From query rows and k to the rows found for every query."""
 
 
-def load(name: str) -> dict[str, Any]:
-    """Rows, labels and split of one data set."""
+def load(name: str, most: int | None = None) -> dict[str, Any]:
+    """Rows, labels and split of one data set; at most so many items, and a quarter of them training rows."""
     from shorthash.data.datasets import default_protocol, read_dataset
     from shorthash.data.splits import RandomQueries, UnseenClasses
 
@@ -51,13 +51,17 @@ def load(name: str) -> dict[str, Any]:
     split = protocol.split(data.y)
     X = np.ascontiguousarray(data.X, dtype=np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    queries = np.random.default_rng(0).permutation(split.query)[:N_QUERIES]
+    rng = np.random.default_rng(0)
+    queries = rng.permutation(split.query)[:N_QUERIES]
+    train, items = split.train, split.database
+    if most is not None:
+        train, items = rng.permutation(train)[: most // 4], rng.permutation(items)[:most]
     return {
         "name": name,
-        "X_train": X[split.train],
-        "y_train": data.y[split.train],
-        "X": X[split.database],
-        "y": data.y[split.database],
+        "X_train": X[train],
+        "y_train": data.y[train],
+        "X": X[items],
+        "y": data.y[items],
         "Q": X[queries],
         "y_q": data.y[queries],
     }
@@ -130,11 +134,11 @@ def our_searches(searcher: Any) -> Iterator[tuple[str, str, Find, dict[str, Any]
         yield family, where, find, policy
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str, most: int | None) -> dict[str, Any]:
     """All searches of one data set."""
     from shorthash import EAPH, Searcher
 
-    data = load(name)
+    data = load(name, most)
     start = time.perf_counter()
     hasher = EAPH(n_bits=BITS[name], random_state=0).fit(data["X_train"], data["y_train"])
     fit = time.perf_counter() - start
@@ -188,7 +192,7 @@ def sizes(hasher: Any, data: dict[str, Any]) -> dict[str, Any]:
     return table
 
 
-def measure_stores() -> dict[str, Any]:
+def measure_stores(most: int | None) -> dict[str, Any]:
     """The same search in SQLite and PostgreSQL, beside the indexes of pgvector."""
     import tempfile
 
@@ -198,7 +202,7 @@ def measure_stores() -> dict[str, Any]:
     sys.path.insert(0, str(ROOT / "tests"))
     from postgres_server import start_server
 
-    data = load("imagenet100")
+    data = load("imagenet100", most)
     hasher = EAPH(n_bits=12, random_state=0).fit(data["X_train"], data["y_train"])
     url, reason = start_server(("max_connections=20", "shared_buffers=512MB", "maintenance_work_mem=512MB"))
     rows: list[dict[str, Any]] = []
@@ -221,7 +225,8 @@ def measure_stores() -> dict[str, Any]:
                     print(rows[-1], flush=True)
         if url is not None:
             rows += _pgvector(url, data)
-    return {"rows": rows, "reason": reason}
+    sizes = {"n_items": len(data["X"]), "n_train": len(data["X_train"]), "n_features": int(data["X"].shape[1])}
+    return {"rows": rows, "reason": reason, **sizes}
 
 
 def _quick(find: Find, data: dict[str, Any]) -> dict[str, float]:
@@ -314,10 +319,15 @@ def render_sizes(path: Path = RECORD) -> str:
 def render_stores(path: Path = RECORD) -> str:
     """Search in databases."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    lines = ["| database | search | P@100 | ms |", "|---|---|---:|---:|"]
+    entry = record["stores"]
+    about = (
+        f"ImageNet-100: {entry['n_items']:,} items of {entry['n_features']} features, 12 bits, {entry['n_train']:,} "
+        f"training rows, {TIMED} queries, one after another."
+    )
+    lines = [about, "", "| database | search | P@100 | ms |", "|---|---|---:|---:|"]
+    lines += [f"| PostgreSQL | not measured: {entry['reason']} | | |"] if entry["reason"] else []
     lines += [
-        f"| {row['store']} | {row['name']} | {row['p100']:.3f} | {1e3 * row['seconds']:.2f} |"
-        for row in record["stores"]["rows"]
+        f"| {row['store']} | {row['name']} | {row['p100']:.3f} | {1e3 * row['seconds']:.2f} |" for row in entry["rows"]
     ]
     return "\n".join(lines) + "\n"
 
@@ -349,6 +359,7 @@ def draw(name: str, entry: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="*", default=[], choices=list(TITLES), help="data sets to measure")
+    parser.add_argument("--rows", type=int, metavar="N", help="at most N items, and N / 4 training rows")
     parser.add_argument("--stores", action="store_true", help="measure SQLite and PostgreSQL")
     parser.add_argument("--record", action="store_true", help=f"store the figures in {RECORD.name}")
     parser.add_argument("--figures", action="store_true", help="draw the figures from the record")
@@ -358,11 +369,11 @@ def main() -> None:
     record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     with threadpool_limits(1):
         for name in options.data:
-            record[name] = measure(name)
+            record[name] = measure(name, options.rows)
             if options.record:
                 RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         if options.stores:
-            record["stores"] = measure_stores()
+            record["stores"] = measure_stores(options.rows)
             if options.record:
                 RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.figures:

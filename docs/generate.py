@@ -104,6 +104,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/guide/search.md", "search", rendered("benchmarks/search.py")),
     ("docs/guide/semantic-search.md", "semantic", rendered("benchmarks/semantic.py")),
     ("docs/guide/semantic-search.md", "posterior_sizes", rendered("benchmarks/semantic.py", "render_sizes")),
+    ("docs/guide/semantic-search.md", "semantic_stores", rendered("benchmarks/semantic.py", "render_stores")),
     ("docs/guide/datasets.md", "datasets", rendered("docs/datasets_reference.py")),
     ("docs/cli.md", "cli", rendered("docs/cli_reference.py")),
     *(
