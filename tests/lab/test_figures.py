@@ -180,3 +180,11 @@ def test_without_the_extra(monkeypatch):
     message = r"Drawing figures needs matplotlib, which is not installed; .* pip install 'shorthash\[report\]'"
     with pytest.raises(MissingExtra, match=message):
         draw_tie_bounds([4], [0.5], [0.3], [0.9])
+
+
+def test_an_axis_that_does_not_begin_at_0_has_a_break():
+    strokes = [
+        [line for line in draw_convergence({"a": [values]}).axes[0].get_lines() if line.get_gid() == "axis-break"]
+        for values in ([100.0, 98.0], [100.0, 1.0])
+    ]
+    assert [len(lines) for lines in strokes] == [1, 0]

@@ -126,10 +126,19 @@ def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: 
                 last, lowest = max(last, int(x[-1])), min(lowest, float(line.min()))
         axes.set_xticks(np.arange(first, last + 1))
         axes.set_ylim(min(95.0, lowest - 0.05 * (100 - lowest)), 100 + max(0.3, 0.05 * (100 - lowest)))
+        _mark_break(axes)
         axes.ticklabel_format(axis="y", useOffset=False)
         if any(curves.values()):
             figure.legend(loc="outside right center")
     return figure
+
+
+def _mark_break(axes: Axes) -> None:
+    """Two strokes across an axis that does not begin at 0."""
+    if axes.get_ylim()[0] > 0:
+        place = {"transform": axes.transAxes, "clip_on": False, "gid": "axis-break"}
+        across, up = [-0.012, 0.012, np.nan, -0.012, 0.012], [0.008, 0.032, np.nan, 0.038, 0.062]
+        axes.plot(across, up, color=PALETTE["ink"], linewidth=1, **place)
 
 
 def draw_heat_map(

@@ -69,6 +69,12 @@ COST_DIGITS = {"fit s": 2, "encode s": 2, "peak MiB": 0, "added MiB": 0}
 Styles = Mapping[str, Mapping[str, Any]]  # row -> line properties of matplotlib
 Curve = tuple[float, list[float]]  # an objective at the starting point, and after every iteration
 
+LEDE = (
+    "A method turns rows of numbers, such as features of images, into codes of a few bits; items are then found by "
+    "codes that differ in few bits from that of a query. Every table and figure compares methods on one task: larger "
+    "scores are better, mAP 1 means that relevant items always come first, and what follows ± is the deviation of runs."
+)
+
 
 @dataclass(frozen=True)
 class PartStatus:
@@ -153,7 +159,7 @@ def build_report(results: Results, styles: Styles | None = None) -> Page:
     seconds = sum(record.get("seconds", {}).get("wall", 0.0) for record in shown.values())
     return Page(
         title="Experiments",
-        lede="Results of the stored runs.",
+        lede=LEDE,
         sections=[*_missing(status), *sections, provenance(shown)],
         facts=[
             (f"{len(shown)} of {planned}", "runs are stored"),
