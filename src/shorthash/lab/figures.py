@@ -136,7 +136,7 @@ def draw_convergence(curves: Mapping[str, Sequence[Sequence[float]]], *, first: 
 def _mark_break(axes: Axes) -> None:
     """Two strokes across an axis that does not begin at 0."""
     if axes.get_ylim()[0] > 0:
-        place = {"transform": axes.transAxes, "clip_on": False, "gid": "axis-break"}
+        place: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "gid": "axis-break"}
         across, up = [-0.012, 0.012, np.nan, -0.012, 0.012], [0.008, 0.032, np.nan, 0.038, 0.062]
         axes.plot(across, up, color=PALETTE["ink"], linewidth=1, **place)
 
