@@ -30,7 +30,7 @@ COMMANDS += ["images", "serve", "fsck", "backup", "restore", "sums", "datasets",
 GROUPS = {
     "index": ["build", "add", "upsert", "remove", "search", "stats", "export"],
     "sums": ["collect", "merge", "subtract", "show", "fit"],
-    "images": ["fit", "search", "add", "remove", "info"],
+    "images": ["fit", "search", "add", "remove", "info", "duplicates", "export"],
     "bench": ["run", "list", "status"],
     "datasets": ["list", "fetch"],
 }
