@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = [f"tests/{room}" for room in ("codes", "evaluation", "index", "kernels", "learners", "retrieval", "scale")]
 CORE_TYPES = {"native": [], "Haswell": ["AVX2", "FMA3"], "Sandybridge": ["AVX"], "Nehalem": ["SSE42"]}
 THREADS = {"native": (2,)}  # 1 and 2 for the others; make test runs native with 1 thread
+COVER = {**THREADS, "Sandybridge": (2,), "Nehalem": (1,)}  # with --cover
 
 
 def environment(core_type, n_threads):
@@ -32,11 +33,13 @@ def environment(core_type, n_threads):
 
 def main(arguments):
     failed, table = False, []
+    threads = COVER if "--cover" in arguments else THREADS
+    arguments = [word for word in arguments if word != "--cover"]
     for core_type, needed in CORE_TYPES.items():
         if not all(__cpu_features__.get(name) for name in needed):
             table.append(f"{core_type:12} skipped: this CPU lacks {' or '.join(needed)}")
             continue
-        for n_threads in THREADS.get(core_type, (1, 2)):
+        for n_threads in threads.get(core_type, (1, 2)):
             command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), *(arguments or FOLDERS)]
             print(f"{core_type}, {n_threads} threads", flush=True)
             start = time.perf_counter()
