@@ -64,7 +64,7 @@ def folder(vectors):
 
 READ = """
 import resource, sys
-import scipy.optimize, scipy.spatial  # older versions write a temporary file when they are imported
+import scipy.stats  # older versions write a temporary file when they are imported
 from shorthash.cli.main import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 for words in (["images", "info", sys.argv[1], "--json"], ["serve", sys.argv[1], "--readonly", "--port", "0"]):
