@@ -453,7 +453,7 @@ def _own_split(
 
 
 def _kept_rows(split: Split, kept: NDArray[Any], n_rows: int) -> Split:
-    """A split of the rows that are kept, numbered anew."""
+    """A split of the rows that are kept, with their numbers among those."""
     number = np.full(n_rows, -1, dtype=np.intp)
     number[kept] = np.arange(len(number[kept]))
     parts = {name: number[rows][number[rows] >= 0] for name, rows in vars(split).items()}

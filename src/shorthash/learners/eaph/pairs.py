@@ -53,6 +53,7 @@ from shorthash.learners.eaph.groups import (
 from shorthash.learners.eaph.neighbours import Sample, draw_sample
 from shorthash.learners.posteriors.folds import Posteriors, softmax
 from shorthash.learners.posteriors.prototypes import whitening
+from shorthash.learners.posteriors.soft import soft_gap
 
 FEWEST = 10  # pairs, of which some can be held out
 HELD_SHARE = 10  # one of so many rows with pairs is held out
@@ -207,9 +208,9 @@ def fit_pairs(
     table_bits : bits of the table, by the numbers of rows and of clusters
     n_iter : iterations of the refinement
     """
-    shown, hidden = _split(given.pairs, rng)
-    learned = shown[np.sort(rng.permutation(len(shown))[:MOST_PAIRS])]
-    pairs, few, held = (Pairs.of(X, given.pairs[some], given.weights[some]) for some in (shown, learned, hidden))
+    known, hidden = _split(given.pairs, rng)
+    learned = known[np.sort(rng.permutation(len(known))[:MOST_PAIRS])]
+    pairs, few, held = (Pairs.of(X, given.pairs[some], given.weights[some]) for some in (known, learned, hidden))
     free = rng.permutation(len(X))[:MOST_ROWS]
     seed = int(rng.randint(np.iinfo(np.int32).max))
     best: tuple[float, Memberships, PairGoal] | None = None
@@ -293,7 +294,7 @@ class PairGoal:
 
     def likelihood(self, model: Memberships) -> float:
         """Mean log-likelihood of held-out pairs, against that of any two rows."""
-        return self._mixed(model, softmax(model.temperature * model.scores(self.rows)))[1]
+        return self._mixed(model, memberships(model, self.rows))[1]
 
     def _mixed(self, model: Memberships, P: Posteriors) -> tuple[Floats, float]:
         m = P.mean(axis=0, dtype=np.float64)
@@ -426,12 +427,10 @@ def _regressed(model: Memberships, start: Memberships, X: NDArray[np.float32], t
 
     def loss(v: Floats) -> tuple[float, Floats]:
         W, b = v[:size].reshape(shape), v[size:]
-        P = softmax(X @ W.T.astype(np.float32) + b.astype(np.float32))
-        value = -float(np.einsum("ij,ij->", targets, np.log(np.maximum(P, NOTHING)), dtype=np.float64)) / len(X)
-        P -= targets
+        value, gap = soft_gap(X @ W.T.astype(np.float32) + b.astype(np.float32), targets)
         away = W - W0
-        slope = (P.T @ X).astype(np.float64) / len(X) + PENALTY * away
-        return value + PENALTY / 2 * float((away**2).sum()), np.concatenate([slope.ravel(), P.mean(axis=0)])
+        slope = (gap.T @ X).astype(np.float64) / len(X) + PENALTY * away
+        return value + PENALTY / 2 * float((away**2).sum()), np.concatenate([slope.ravel(), gap.mean(axis=0)])
 
     first = np.concatenate([2 * t * model.centers.ravel(), t * model.offsets()])
     found = minimize(loss, first, jac=True, method="L-BFGS-B", options={"maxiter": DESCENT}).x

@@ -82,12 +82,16 @@ def _prepared(X: Features, T: Posteriors) -> tuple[LogLinear, NDArray[np.float32
 
 def soft_loss(Z: NDArray[np.float32], T: Posteriors, model: LogLinear) -> tuple[float, Floats, Floats]:
     """Mean cross-entropy of a model, and its slopes by weights and biases."""
-    S: Any = model.scores(Z)
-    S -= S.max(axis=1, keepdims=True)
-    total = np.log(np.exp(S).sum(axis=1, keepdims=True))
-    value = float((total.sum(dtype=np.float64) - np.einsum("ij,ij->", T, S, dtype=np.float64)) / len(Z))
-    away = np.exp(S - total) - T
+    value, away = soft_gap(model.scores(Z), T)
     return value, (Z.T @ away).astype(np.float64) / len(Z), away.mean(axis=0, dtype=np.float64)
+
+
+def soft_gap(S: NDArray[Any], T: Posteriors) -> tuple[float, NDArray[Any]]:
+    """Mean cross-entropy of the softmax of logits S, and how far that softmax is from the targets, (n, u)."""
+    S = S - S.max(axis=1, keepdims=True)
+    total = np.log(np.exp(S).sum(axis=1, keepdims=True))
+    value = float((total.sum(dtype=np.float64) - np.einsum("ij,ij->", T, S, dtype=np.float64)) / len(S))
+    return value, np.exp(S - total) - T
 
 
 def _minimised(
