@@ -59,7 +59,7 @@ def test_bare_learner_without_its_sums(run, files):
 
     save(load(files / "model")[-1], files / "learner", statistics=False)
     out = run("info", "learner").out
-    assert "further learning   not possible: saved without its sums\n" in out
+    assert "further learning   not possible: no sums or rows were saved\n" in out
     assert "\nRSLH                value\n" in out
 
 

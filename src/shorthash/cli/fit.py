@@ -342,7 +342,7 @@ def info(
         "written by": f"shorthash {data['shorthash_version']} (format {data['format_version']})",
     }
     if data["kind"] != "index":
-        facts["further learning"] = "possible" if data["statistics"] else "not possible: saved without its sums"
+        facts["further learning"] = "possible" if data["statistics"] else "not possible: no sums or rows were saved"
     tables = []
     for name, step in dict(data["params"].get("steps", [[data["class"], data["params"]]])).items():
         title = f"{name}: {step['class']}" if "class" in step else name

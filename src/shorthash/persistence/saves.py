@@ -17,6 +17,7 @@ from shorthash.persistence.values import ESTIMATORS, INDEXES, Decoder, Encoder, 
 
 TRIED = 1 << 20  # columns of a row that a loaded model encodes to show that it can
 NOT_SAVED = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
+OF_PARTIAL_FIT = ("statistics_", "kept_rows_")
 
 
 def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> Path:
@@ -55,11 +56,11 @@ def save(obj: Any, path: str | os.PathLike[str], *, statistics: bool = True) -> 
         raise PersistenceError(f"save() takes one of {kinds}. Got {type(obj).__name__} instead.")
     if hasattr(obj, "verify"):
         obj.verify()  # a damaged array must not get a new checksum that fits it
-    encoder = Encoder(leave_out=NOT_SAVED if statistics else (*NOT_SAVED, "statistics_", "kept_rows_"))
+    encoder = Encoder(leave_out=NOT_SAVED if statistics else (*NOT_SAVED, *OF_PARTIAL_FIT))
     meta = {
         "kind": kind,
         "class": name,
-        "statistics": statistics,
+        "statistics": statistics and _learns_further(obj),
         "summary": _summary(obj),
         "value": encoder.encode(obj, name),
     }
@@ -185,6 +186,12 @@ def verify(path: str | os.PathLike[str]) -> None:
     meta, arrays = read_save(place, mmap=False)
     if "value" in meta:  # other files of arrays, such as packed vectors, have none
         _decoded(place, meta, arrays, thorough=True)
+
+
+def _learns_further(obj: Any) -> bool:
+    """Whether the learner has what its ``partial_fit`` goes on from."""
+    learner = obj.steps[-1][1] if hasattr(obj, "steps") else obj
+    return hasattr(learner, "partial_fit") and any(hasattr(learner, name) for name in OF_PARTIAL_FIT)
 
 
 def _summary(obj: Any) -> dict[str, int]:
