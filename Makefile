@@ -13,7 +13,7 @@ READY_CNN := $(VENV)/.ready-cnn
 unexport PYTHONDONTWRITEBYTECODE
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help install cnn demo test numerics lowest faults attack lint docs bench records reproduce smoke wheel sdist lock clean
+.PHONY: help install cnn demo test numerics lowest faults attack lint docs bench records reproduce smoke wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,7 +55,7 @@ test: $(READY)  ## run the whole test suite
 numerics: $(READY)  ## run the numerical tests with the kernels of older CPUs, on 1 and 2 threads
 	$(BIN)/python .ci/numerics.py
 
-lowest:  ## run the whole test suite with the lowest versions that pyproject.toml allows
+lowest: $(READY)  ## build the sdist, unpack it, and run its tests with the lowest versions that pyproject.toml allows
 	bash .ci/lowest
 
 faults: $(READY)  ## kill saves and writes at 50 random moments each, and look at what is left
@@ -118,9 +118,6 @@ smoke: $(READY)  ## every method and every figure once, on scikit-learn's digits
 wheel: $(READY)  ## build wheel and sdist, install each without extras, ask for help, check types from outside
 	bash .ci/wheel
 
-sdist: $(READY)  ## build the sdist, unpack it elsewhere and run the whole test suite from there
-	$(ONE_THREAD) bash .ci/sdist -n auto
-
 COMPILE := $(BIN)/python .ci/uv.py pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" --no-emit-index-url pyproject.toml
 
@@ -131,4 +128,4 @@ lock: | $(BIN)/python  ## renew the lock files from pyproject.toml (not the extr
 	echo uv | $(COMPILE:pyproject.toml=-) -o .ci/uv.lock
 
 clean:  ## remove everything that can be made again
-	rm -rf $(VENV) .venv-lowest dist build site demo docs/api docs/methods docs/gallery docs/_inventories .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist build site demo docs/api docs/methods docs/gallery docs/_inventories .mypy_cache .ruff_cache .pytest_cache .hypothesis
