@@ -1,5 +1,7 @@
 """EAPH from pairs of rows: the space, the memberships, the relevance, and what they are worth."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,18 @@ from shorthash import EAPH, RelevantPairs, evaluate, load, make_hasher, save
 from shorthash.errors import InvalidInput
 from shorthash.learners.eaph import pairs as module
 from shorthash.learners.eaph.groups import Memberships
-from shorthash.learners.eaph.pairs import Pairs, lift, mixture, partner_targets, relevance_of_pairs
+from shorthash.learners.eaph.pairs import (
+    PENALTY,
+    Pairs,
+    as_vector,
+    drawn_loss,
+    from_vector,
+    learn_memberships,
+    lift,
+    mixture,
+    partner_targets,
+    relevance_of_pairs,
+)
 
 
 def drawn_pairs(y, n_pairs, seed=0):
@@ -172,6 +185,28 @@ def test_targets_are_what_partners_make_likely(small, monkeypatch):
     assert partner_targets(P, R, pairs) == pytest.approx(expected, rel=1e-4)
 
 
+def test_rounds_end_when_held_out_pairs_are_no_more_likely(small, monkeypatch):
+    _, pairs = small
+    X = np.random.default_rng(3).normal(size=(12, 2)).astype(np.float32)
+    start = Memberships(X[:4].astype(np.float64), 1.0, unit=False)
+    pairs = Pairs(X, pairs.first, pairs.second, pairs.weights)
+    seen = []
+
+    def likelihood(model):
+        seen.append(model)
+        return [1.0, 2.0, 3.0, 2.5][len(seen) - 1]
+
+    best = learn_memberships(start, pairs, SimpleNamespace(rows=X, likelihood=likelihood))
+    assert seen[0] is start
+    assert best is seen[2]
+    assert len(seen) == 4
+    monkeypatch.setattr(module, "PENALTY", 1e6)  # weights stay where they begin
+    seen.clear()
+    assert learn_memberships(start, pairs, SimpleNamespace(rows=X, likelihood=likelihood)).centers == pytest.approx(
+        start.centers, abs=1e-3
+    )
+
+
 def test_the_mixture_is_the_likeliest():
     rng = np.random.default_rng(0)
     chances, weights = rng.gamma(1.0, size=(200, 3)) * [1.2, 1.0, 0.4], rng.uniform(size=200)
@@ -203,6 +238,24 @@ def test_lift_is_the_precision_of_partners_against_chance():
     assert lift(same, same, np.zeros(400, dtype=np.uint8), 4, weights) == pytest.approx(1, rel=0.01)
 
 
+def test_the_slope_of_the_loss():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(40, 3)).astype(np.float32)
+    W, W0, b = rng.normal(size=(4, 3)), rng.normal(size=(4, 3)), rng.normal(size=4)
+    scores = X @ W.T.astype(np.float32) + b.astype(np.float32)
+    P = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    v = np.concatenate([W.ravel(), b])
+    value, slope = drawn_loss(v, X, P, W0)  # the targets are met: the penalty alone is left
+    entropy = -(P * np.log(P)).sum(axis=1).mean()
+    assert value == pytest.approx(entropy + PENALTY / 2 * ((W - W0) ** 2).sum(), rel=1e-6)
+    np.testing.assert_allclose(slope, np.append(PENALTY * (W - W0), np.zeros(4)), atol=1e-6)
+    targets, step = P[::-1].copy(), 1e-2
+    _, slope = drawn_loss(v, X, targets, W0)
+    for i, e in enumerate(np.eye(len(v)) * step):
+        rise = drawn_loss(v + e, X, targets, W0)[0] - drawn_loss(v - e, X, targets, W0)[0]
+        assert rise / (2 * step) == pytest.approx(slope[i], abs=1e-3)
+
+
 def test_memberships_with_a_space_and_a_bias_are_the_softmax_of_distances():
     rng = np.random.default_rng(0)
     V, C, X = rng.normal(size=(3, 3)), rng.normal(size=(4, 3)), rng.normal(size=(6, 3)).astype(np.float32)
@@ -212,3 +265,6 @@ def test_memberships_with_a_space_and_a_bias_are_the_softmax_of_distances():
     S = 1.7 * (np.arange(4) - ((Z[:, None] - C) ** 2).sum(axis=2))
     assert model.predict(X) == pytest.approx(np.exp(S) / np.exp(S).sum(axis=1, keepdims=True), rel=1e-4)
     assert model.scores(model.prepared(X)) == pytest.approx(S / 1.7 + (Z**2).sum(axis=1, keepdims=True), rel=1e-4)
+    again = from_vector(as_vector(model), model)
+    np.testing.assert_allclose(again.centers, C, atol=1e-12)
+    np.testing.assert_allclose(again.bias, np.arange(4), atol=1e-12)

@@ -422,18 +422,32 @@ def partner_targets(P: Posteriors, R: Floats, pairs: Pairs) -> Posteriors:
 
 def _regressed(model: Memberships, start: Memberships, X: NDArray[np.float32], targets: Posteriors) -> Memberships:
     """Some steps towards the log-linear model of least log-loss of soft targets, drawn towards the start."""
-    t, shape = model.temperature, model.centers.shape
-    W0, size = 2 * t * start.centers, start.centers.size
+    W0 = 2 * model.temperature * start.centers
 
     def loss(v: Floats) -> tuple[float, Floats]:
-        W, b = v[:size].reshape(shape), v[size:]
-        value, gap = soft_gap(X @ W.T.astype(np.float32) + b.astype(np.float32), targets)
-        away = W - W0
-        slope = (gap.T @ X).astype(np.float64) / len(X) + PENALTY * away
-        return value + PENALTY / 2 * float((away**2).sum()), np.concatenate([slope.ravel(), gap.mean(axis=0)])
+        return drawn_loss(v, X, targets, W0)
 
-    first = np.concatenate([2 * t * model.centers.ravel(), t * model.offsets()])
-    found = minimize(loss, first, jac=True, method="L-BFGS-B", options={"maxiter": DESCENT}).x
-    centers = found[:size].reshape(shape) / (2 * t)
-    bias = found[size:] / t + np.einsum("ij,ij->i", centers, centers)
-    return replace(model, centers=centers, bias=bias)
+    found = minimize(loss, as_vector(model), jac=True, method="L-BFGS-B", options={"maxiter": DESCENT}).x
+    return from_vector(found, model)
+
+
+def as_vector(model: Memberships) -> Floats:
+    """The weights, (K, d), and biases, (K,), of memberships as a softmax of linear scores, in one vector."""
+    t = model.temperature
+    return np.concatenate([2 * t * model.centers.ravel(), t * model.offsets()])
+
+
+def from_vector(v: Floats, model: Memberships) -> Memberships:
+    """The model with the weights and biases of ``as_vector``."""
+    t, size = model.temperature, model.centers.size
+    centers = v[:size].reshape(model.centers.shape) / (2 * t)
+    return replace(model, centers=centers, bias=v[size:] / t + np.einsum("ij,ij->i", centers, centers))
+
+
+def drawn_loss(v: Floats, X: NDArray[np.float32], targets: Posteriors, W0: Floats) -> tuple[float, Floats]:
+    """Log-loss of soft targets, plus a penalty on the distance of the weights from W0, and its slope, at a vector."""
+    W, b = v[: W0.size].reshape(W0.shape), v[W0.size :]
+    value, gap = soft_gap(X @ W.T.astype(np.float32) + b.astype(np.float32), targets)
+    away = W - W0
+    slope = (gap.T @ X).astype(np.float64) / len(X) + PENALTY * away
+    return value + PENALTY / 2 * float((away**2).sum()), np.concatenate([slope.ravel(), gap.mean(axis=0)])
