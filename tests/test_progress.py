@@ -1,16 +1,20 @@
 """The switch, the steps, and the three displays: a bar, a line of a notebook, lines of a log."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pictures import write_folder
 
-from shorthash import BucketIndex, config_context, evaluate, get_config, make_hasher, set_config
+from shorthash import BucketIndex, Collection, config_context, evaluate, fit_images, get_config, make_hasher, set_config
 from shorthash import _progress as progress
 from shorthash._progress import Step, reporting
 from shorthash.cli import output
+from shorthash.data import datasets
 from shorthash.errors import InvalidInput
+from shorthash.images import find_duplicates
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +168,38 @@ def test_the_library_reports_what_it_does(capsys, monkeypatch):
         "designing codes",
     ):
         assert f"] {step}" in shown
+
+
+def test_work_on_images_is_reported(capsys, tmp_path):
+    photos = write_folder(tmp_path / "photos", per_class=2)
+    gist = {"kind": "gist", "size": 16}
+
+    def work(name, **own):
+        fit_images(photos, tmp_path / name, n_bits=2, features=gist, method="lsh", hold_out=0, **own)
+        with Collection(tmp_path / name) as collection:
+            collection.remove(collection.ids[:3])
+            collection.add_images(sorted(photos.rglob("*.png")), **own)
+            collection.add_codes([1, 2])
+            find_duplicates(collection, **own)
+
+    work("silent")
+    assert capsys.readouterr().err == ""
+    with config_context(progress="lines"):
+        work("shown")
+    shown = capsys.readouterr().err
+    steps = ["reading images", "learning codes of 6 images", "adding (", "adding items", "reading vectors", "comparing"]
+    assert [step for step in steps if f"] {step}" not in shown] == []
+    seen = []
+    work("own", progress=lambda what, _done, _total: seen.append(what))
+    assert {"reading images", "learning codes of 6 images", "adding", "reading vectors"} <= set(seen)
+
+
+def test_a_download_is_reported(capsys, tmp_path, monkeypatch):
+    source = tmp_path / "numbers.gz"
+    source.write_bytes(b"12345")
+    original = datasets.Original(source.as_uri())
+    monkeypatch.setitem(datasets.CATALOGUE, "mnist", replace(datasets.CATALOGUE["mnist"], originals=(original,)))
+    with config_context(progress="lines"):
+        (file,) = datasets.fetch("mnist", tmp_path / "data")
+    assert file.read_bytes() == b"12345"
+    assert "] numbers.gz (5 of 5)" in capsys.readouterr().err

@@ -220,7 +220,7 @@ def fetch(
 
     check_choice(name, "NAME", "fetch", list(CATALOGUE))
     with output.progress() as step:
-        files = download(name, data_dir, step)
+        files = download(name, data_dir, progress=step)
     facts = {file.name: str(file) for file in files} | {"licence": CATALOGUE[name].licence}
     output.show({"files": [str(file) for file in files]}, facts, as_json=as_json)
 

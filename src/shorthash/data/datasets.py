@@ -17,11 +17,13 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._progress import Progress as AnyProgress
+from shorthash._progress import reporting
 from shorthash._types import Features, Labels
 from shorthash._validation import check_choice
 from shorthash.data.files import ENDINGS, npz_array, read_features, read_labels
@@ -384,14 +386,29 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: Progress | No
     ----------
     name : an entry of the catalogue
     data_dir : where to put that folder; default: the cache folder of the user
-    progress : called with (file name, bytes so far, bytes in all or 0)
+    progress : called with (file name, bytes so far, bytes in all or 0); None shows what ``set_config`` sets
+
+    Returns
+    -------
+    files : paths of the files; files that were there already are checked, not downloaded again
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:  # files copied by hand, on a machine without a network
+    ...     place = Path(folder, "originals", "caltech101")
+    ...     place.mkdir(parents=True)
+    ...     _ = Path(place, "caltech-101.zip").write_bytes(b"the images")
+    ...     [file.name for file in fetch("caltech101", folder)]
+    ['caltech-101.zip']
     """
     check_choice(name, "name", "fetch", list(CATALOGUE))
     entry = CATALOGUE[name]
     if not entry.originals:
         raise DataFileError(f"The data set {name!r} cannot be downloaded by a program: {entry.obtain}.")
     folder = (_user_cache() if data_dir is None else Path(data_dir)) / "originals" / name
-    return tuple(download(original, folder, progress) for original in entry.originals)
+    with reporting(cast("AnyProgress | None", progress)) as step:
+        return tuple(download(original, folder, step) for original in entry.originals)
 
 
 def download(original: Original, folder: str | Path, progress: Progress | None = None) -> Path:

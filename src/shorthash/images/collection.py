@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._progress import shown, with_progress
 from shorthash._types import PackedCodes
 from shorthash.codes import as_packed
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
@@ -221,6 +222,7 @@ class Collection(Reader):
         rows = np.asarray(X, dtype=np.float32)
         return self.add_codes(self.encode(rows), ids=ids, labels=labels, names=names, vectors=rows)
 
+    @shown("adding items")
     def add_codes(
         self,
         codes: ArrayLike,
@@ -250,6 +252,7 @@ class Collection(Reader):
             self._commit(new, packed, labels, metadata, vectors)
         return new
 
+    @with_progress
     def add_images(
         self,
         sources: Iterable[Source],
@@ -271,7 +274,7 @@ class Collection(Reader):
         cache : file of features, by content
         max_pixels : larger images are refused
         n_workers : processes that decode; 0 decodes in this one
-        progress : called with (what, done, total)
+        progress : called with (what, done, total); None shows what ``set_config`` sets
         """
         self._check_writable()
         images = list(sources)

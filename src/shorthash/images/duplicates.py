@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from shorthash._progress import with_progress
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.collection import Collection
 from shorthash.images.decoding import decode
@@ -103,6 +104,7 @@ class Duplicates:
         return sum(pair.kind == "exact" for pair in self.pairs)
 
 
+@with_progress
 def find_duplicates(
     collection: Collection, *, threshold: float = THRESHOLD, progress: Progress | None = None
 ) -> Duplicates:
@@ -116,7 +118,7 @@ def find_duplicates(
     ----------
     collection : of images, or of vectors
     threshold : least similarity of a pair, in (0, 1]
-    progress : called with (what, done, total)
+    progress : called with (what, done, total); None shows what ``set_config`` sets
 
     Examples
     --------
@@ -130,20 +132,20 @@ def find_duplicates(
     ...     [(pair.id, pair.other_id, pair.kind) for pair in find_duplicates(points).pairs]
     [(3, 7, 'near')]
     """
+    assert progress is not None
     if not 0 < threshold <= 1:
         raise InvalidInput(f"The 'threshold' parameter of find_duplicates must be in (0, 1]. Got {threshold} instead.")
-    report = progress or (lambda _what, _done, _total: None)
     ids = collection.ids
     if not len(ids):
         return Duplicates()
-    report("reading vectors", 0, 0)
+    progress("reading vectors", 0, 0)
     vectors = collection.vectors_of(ids)
     if vectors is None:
         raise InvalidInput("Near duplicates are found by vectors, and no item of this collection has one.")
     known = np.flatnonzero(~np.isnan(vectors[:, 0]))
-    pairs, cosines = near_pairs(vectors[known], min(threshold, CANDIDATES), progress=report)
+    pairs, cosines = near_pairs(vectors[known], min(threshold, CANDIDATES), progress=progress)
     pairs = known[pairs]
-    similar = _confirmed(collection, ids, pairs, cosines, report)
+    similar = _confirmed(collection, ids, pairs, cosines, progress)
     kept = similar >= threshold
     return _grouped(collection, pairs[kept], similar[kept])
 

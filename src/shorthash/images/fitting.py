@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
+from shorthash._progress import with_progress
 from shorthash._validation import check_n_bits
 from shorthash.codes import pack
 from shorthash.errors import DataFileError, InvalidInput
@@ -68,6 +69,7 @@ class FitReport:
     seconds: float
 
 
+@with_progress
 def fit_images(
     folder: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -109,8 +111,28 @@ def fit_images(
     random_state : seed of everything random
     cache : file of features, by content; after an interruption, work continues from it
     n_workers : processes that decode; 0 decodes in this one
-    progress : called with (what, done, total)
+    progress : called with (what, done, total); None shows what ``set_config`` sets
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from shorthash import Collection, fit_images
+    >>> rng = np.random.default_rng(0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for label, lightness in (("dark", 0), ("light", 150)):
+    ...         Path(folder, "photos", label).mkdir(parents=True)
+    ...         for number in range(8):
+    ...             pixels = rng.integers(lightness, lightness + 100, (16, 16, 3), dtype=np.uint8)
+    ...             Image.fromarray(pixels).save(f"{folder}/photos/{label}/{number}.png")
+    ...     gist = {"kind": "gist", "size": 16}
+    ...     report = fit_images(f"{folder}/photos", f"{folder}/model", n_bits=2, features=gist, method="classifier")
+    ...     with Collection(f"{folder}/model", readonly=True) as collection:
+    ...         found = collection.search(image=f"{folder}/photos/dark/0.png", k=3)
+    >>> report.n_images, found.labels
+    (16, ['dark', 'dark', 'dark'])
     """
+    assert progress is not None
     check_n_bits(n_bits, "fit_images")
     if not 0 <= hold_out < 1:
         raise InvalidInput(f"The 'hold_out' parameter of fit_images must be in [0, 1). Got {hold_out} instead.")
@@ -125,13 +147,12 @@ def fit_images(
     chosen, reason = _method(method, found.labels)
     on_doubt = _on_doubt(chosen, requested=labels is not None or labels_from is not None)
     made = make_features(features)
-    report = progress or (lambda _what, _done, _total: None)
     target.parent.mkdir(parents=True, exist_ok=True)
     with temporary_path(target, folder=True) as work:
-        batches = extract(found.sources, made, cache=cache, thumbnail=THUMBNAIL, n_workers=n_workers, progress=report)
+        batches = extract(found.sources, made, cache=cache, thumbnail=THUMBNAIL, n_workers=n_workers, progress=progress)
         images = [_with_thumbnail_saved(image, work) for batch in batches for image in batch]
         fit = partial(_fit, chosen, n_bits, random_state, dict(settings or {}))
-        learned = _learn(fit, images, found, (hold_out, random_state), on_doubt, report)
+        learned = _learn(fit, images, found, (hold_out, random_state), on_doubt, progress)
         inner = work / "collection"
         with Collection.create(
             inner,
@@ -144,14 +165,14 @@ def fit_images(
             if (work / THUMBNAILS).exists():
                 (inner / THUMBNAILS).rmdir()
                 (work / THUMBNAILS).rename(inner / THUMBNAILS)
-            added = _add(collection, images, found, report)
+            added = _add(collection, images, found, progress)
             facts = {**collection.facts(), "name": target.name}
             n_labelled = sum(label is not None for label in collection.labels_of(collection.ids))
         if hasattr(os, "sync"):
             os.sync()  # thumbnails; everything else has been forced to disk
         move_folder(inner, target)
     if learned.doubt:
-        warnings.warn(learned.doubt, stacklevel=2)
+        warnings.warn(learned.doubt, stacklevel=3)  # past with_progress
     if learned.doubt and not any(found.labels):
         reason = "the folders are no classes: codes by which images are alike"
     seconds = time.perf_counter() - start

@@ -122,6 +122,17 @@ def backup_collection(path: str | os.PathLike[str], target: str | os.PathLike[st
     Returns
     -------
     checked : what was found in the copy; a damaged collection raises DamagedFile
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash import make_hasher
+    >>> X = [[0, 1], [1, 0], [2, 2], [3, 1]]
+    >>> hasher = make_hasher("pcaitq", n_bits=2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder, Collection.create(f"{folder}/points", hasher) as points:
+    ...     ids = points.add_vectors(X)
+    ...     backup_collection(f"{folder}/points", f"{folder}/copy").n_items
+    4
     """
     source, place = Path(path), Path(target)
     read_meta(source)
@@ -188,6 +199,22 @@ def restore_collection(backup: str | os.PathLike[str], target: str | os.PathLike
     ----------
     backup : a folder that ``backup_collection`` made
     target : a new or empty folder
+
+    Returns
+    -------
+    checked : what was found in the new folder; a damaged backup raises DamagedFile
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash import make_hasher
+    >>> hasher = make_hasher("pcaitq", n_bits=2, random_state=0).fit([[0, 1], [1, 0], [2, 2], [3, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Collection.create(f"{folder}/points", hasher).close()
+    ...     copied = backup_collection(f"{folder}/points", f"{folder}/copy")
+    ...     restored = restore_collection(f"{folder}/copy", f"{folder}/restored")
+    >>> restored.path.name, restored.sound
+    ('restored', True)
     """
     checked = check_collection(backup)
     if checked.damaged:

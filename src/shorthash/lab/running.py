@@ -46,7 +46,7 @@ def run_experiments(
     again: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> RunCounts:
-    """Do every run that has no record. It may be stopped or killed at any time, and continues where it stopped.
+    r"""Do every run that has no record. It may be stopped or killed at any time, and continues where it stopped.
 
     Parameters
     ----------
@@ -56,6 +56,24 @@ def run_experiments(
     workers : processes of one thread each; default: one per core
     again : methods whose runs are repeated and whose records are replaced
     progress : called with (what, done, total, seconds left) after every group of runs
+
+    Returns
+    -------
+    counts : how many runs are planned, had a record, and were done now
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shorthash.lab.spec import read_experiment
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "short.toml")
+    ...     _ = file.write_text('methods = ["lsh"]\ndatasets = [{name = "digits", bits = [4, 8]}]')
+    ...     experiment = read_experiment(file)
+    ...     for runs in group_runs(unique_runs([experiment]).values()):
+    ...         do_group(runs, f"{folder}/results", None)  # what the processes do, in this one
+    ...     counts = run_experiments([experiment], f"{folder}/results")  # every run has a record now
+    >>> counts.planned, counts.stored, counts.done
+    (2, 2, 0)
     """
     n_workers = check_count(os.cpu_count() or 1 if workers is None else workers, "workers", "run_experiments")
     begin = time.perf_counter()

@@ -105,6 +105,16 @@ class PostgresStore(Store):
     version : which codes to open; None opens the current ones, and a new collection begins with "v1"
     partitions : of a new collection: how many tables the codes are divided among, by equal ranges of the code; 1: one
         table. A collection that exists keeps its own
+
+    Examples
+    --------
+    >>> from shorthash.errors import PersistenceError
+    >>> try:  # doctest: +ELLIPSIS
+    ...     with PostgresStore("postgresql://localhost:1/photos", n_bits=8) as store:
+    ...         print(store.add([1, 2, 3, 250]).search([2], k=2).ids.tolist())
+    ... except PersistenceError as error:  # no server listens at port 1
+    ...     print(error)
+    PostgreSQL reports: ...; nothing was changed; check the server, the URL and your permissions.
     """
 
     _facts: CollectionInfo | None = None  # as last read; where vectors are changes once only

@@ -49,6 +49,20 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
     Returns
     -------
     app : an ASGI application; ``app.state.service`` has the collection and the settings
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fastapi.testclient import TestClient
+    >>> from shorthash import make_hasher
+    >>> X = [[0, 1], [1, 0], [2, 2], [3, 1]]
+    >>> hasher = make_hasher("pcaitq", n_bits=2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder, Collection.create(f"{folder}/points", hasher) as points:
+    ...     ids = points.add_vectors(X)
+    ...     client = TestClient(create_app(points), base_url="http://localhost")
+    ...     answer = client.post("/search", json={"vector": X[2], "k": 1}).json()
+    >>> [item["id"] for group in answer["groups"] for item in group["items"]]
+    [2]
     """
     settings = Settings() if settings is None else settings
     metrics = Metrics()
@@ -73,6 +87,23 @@ def create_store_app(hasher: Any, opener: Callable[[], Store], settings: Setting
     Returns
     -------
     app : an ASGI application
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fastapi.testclient import TestClient
+    >>> from shorthash import make_hasher, open_store
+    >>> X = [[0, 1], [1, 0], [2, 2], [3, 1]]
+    >>> hasher = make_hasher("pcaitq", n_bits=2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     url = f"sqlite:///{folder}/points.db"
+    ...     with open_store(url, n_bits=2) as store:
+    ...         ids = store.add(hasher.transform(X), vectors=X).ids
+    ...     app = create_store_app(hasher, lambda: open_store(url, version="v1"))
+    ...     with TestClient(app, base_url="http://localhost") as client:
+    ...         answer = client.post("/search", json={"vector": X[2], "k": 1}).json()
+    >>> [item["id"] for item in answer["items"]]
+    [2]
     """
     settings = Settings() if settings is None else settings
     metrics = Metrics()
