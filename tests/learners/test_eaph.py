@@ -17,6 +17,7 @@ from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph import codebook as eaph_codebook
+from shorthash.learners.eaph import table as eaph_table
 from shorthash.learners.eaph.choosing import searched_map, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
 from shorthash.learners.eaph.encoding import likeliest_words
@@ -115,8 +116,6 @@ def test_the_table_is_the_limit_of_the_exact_tie_aware_precision(seed):
 
 
 def test_class_blocks_change_nothing(masses, monkeypatch):
-    from shorthash.learners.eaph import table as eaph_table
-
     h, rel = masses
     whole = ap_table(h, 0.01 * h.sum(axis=0), rel)
     monkeypatch.setattr(eaph_table, "BLOCK_FLOATS", 1)
@@ -184,6 +183,34 @@ def test_masses_are_sums_of_posteriors(seed):
     group[group == 4] = 0  # an empty group
     expected = np.array([P[group == g].sum(axis=0) if (group == g).any() else np.zeros(3) for g in range(7)])
     assert np.allclose(_masses(P, group, 7), expected / P.sum(), atol=1e-7)
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.mark.parametrize("floats", [1, 1 << 26])
+def test_the_table_on_tensors_equals_the_compiled_one(masses, torch, floats, monkeypatch):
+    monkeypatch.setattr(eaph_table, "DEVICE_FLOATS", floats)  # label sets one by one, and at once
+    h, rel = masses
+    for relevance in (None, rel):
+        here = ap_table(h, 0.01 * h.sum(axis=0), relevance)
+        there = ap_table(torch.asarray(h), 0.01 * h.sum(axis=0), relevance)
+        assert np.allclose(here.query, there.query, atol=1e-6)
+        assert np.allclose(here.database, there.database, atol=1e-6)
+        assert here.value == pytest.approx(there.value, abs=1e-6)
+
+
+def test_refinement_on_tensors_equals_that_on_the_cpu(torch, seed):
+    rng = np.random.default_rng(seed)
+    P = softmax(2 * rng.standard_normal((600, 9))).astype(np.float32)
+    start = rng.integers(0, 32, size=9)[P.argmax(axis=1)]
+    assert np.allclose(_masses(torch.asarray(P), torch.asarray(start), 32), _masses(P, start, 32), atol=1e-12)
+    here, there = (refine_table(p, None, start, 5, np.random.RandomState(seed), 8) for p in (P, torch.asarray(P)))
+    assert np.array_equal(here.cells, there.cells)
+    assert np.allclose(here.table, there.table, atol=1e-6)
+    assert np.allclose(here.history, there.history, atol=1e-6)
 
 
 def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from shorthash import make_hasher
 from shorthash.data import streams
 from shorthash.errors import InvalidInput
-from shorthash.learners.eaph import estimator
+from shorthash.learners.eaph import estimator, refinement
 from shorthash.learners.posteriors import streamed
 from shorthash.learners.posteriors.logistic import minimise
 from shorthash.learners.sums import BlockSums, GroupStatistics
@@ -101,6 +101,22 @@ def test_tensors(rows, whole):
     assert isinstance(codes, torch.Tensor)
     assert np.array_equal(codes.numpy(), found.transform(X))
     assert np.allclose(found.project(torch.asarray(X[:50].copy())), found.project(X[:50]))
+
+
+def test_the_table_is_refined_where_the_rows_are(rows, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    X, y = rows
+    refine, kinds = refinement.refine_table, []
+
+    def spy(P, *rest):
+        kinds.append(type(P))
+        return refine(P, *rest)
+
+    monkeypatch.setattr(refinement, "ROWS_PER_CLASS", 5)
+    monkeypatch.setattr(refinement, "refine_table", spy)
+    here, there = hasher().fit(X, y), hasher().fit(torch.asarray(X.copy()), torch.asarray(y.copy()))
+    assert set(kinds) == {np.ndarray, torch.Tensor}
+    assert there[-1].expected_map_ == pytest.approx(here[-1].expected_map_, abs=0.02)
 
 
 def test_a_short_stream_is_read_into_memory(rows):

@@ -80,6 +80,7 @@ class Choice:
     seed : of every design
     database : "disjoint", "training" or "auto"
     options : as in ``design_codes``
+    beside : an array on the device where tables are refined; None for the CPU
     """
 
     groups: LabelGroups
@@ -88,13 +89,15 @@ class Choice:
     seed: int
     database: str
     options: dict[str, Any]
+    beside: Any = None
 
     def judged(self, candidate: Candidate, *, refine: bool) -> list[Judged]:
         """A candidate with codewords and, where asked for and possible, with the refined table."""
         oof, found = candidate.fitted.oof, []
         rng = np.random.RandomState(self.seed)
         weighted = oof * share_weights(self.groups.ids)[:, None]
-        for design in design_codes(weighted, self.rel, self.n_bits, rng, **{**self.options, "refine": refine}):
+        options = {**self.options, "refine": refine, "beside": self.beside}
+        for design in design_codes(weighted, self.rel, self.n_bits, rng, **options):
             queries = design.cells[best_rows(oof, design.table)]
             items = design.cells[best_rows(candidate.inside, design.table)]
             disjoint = leave_one_out_map(queries, self.groups.rows[self.groups.ids], self.n_bits)

@@ -295,7 +295,7 @@ class EAPH(TableHasher):
         known = replace(fitted, oof=with_lone_rows(fitted.oof, self.label_set_ids_))
         self._path = [Candidate(name, known, fitted.model.predict(sample.X[sample.held]))]
         report("designing codes", 0, 0)
-        return self.update_codes()
+        return self._design_codes(None if stream.distributed else next(iter(stream.blocks())).X)
 
     def _streams(self) -> bool:
         """Whether the posteriors can be learned from a stream."""
@@ -478,6 +478,10 @@ class EAPH(TableHasher):
 
         The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again.
         """
+        return self._design_codes()
+
+    def _design_codes(self, beside: Any = None) -> Self:
+        """Choose posteriors and design codes; tables are refined on the device of ``beside``."""
         self._check_params()
         self._check_labelled("update_codes")
         check_is_fitted(self, "oof_posteriors_" if not hasattr(self, "_path") else "_path")
@@ -487,7 +491,7 @@ class EAPH(TableHasher):
                 "update_codes of EAPH with database='training' needs the models that fit has compared, which are not "
                 "saved; call fit."
             )
-        choice = self._choice()
+        choice = replace(self._choice(), beside=beside)
         if candidates is None:  # a model that was saved: its posteriors stand, and what they say of rows they have seen
             fitted = Fitted(self.posterior_, self.oof_posteriors_, self.posterior_loss_)
             candidates, choice = [Candidate("saved", fitted, fitted.oof)], replace(choice, database="disjoint")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
+from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._types import Floats, PackedCodes
 from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS
@@ -63,10 +64,12 @@ def design_codes(
     new_classes: bool,
     n_starts: int,
     n_iter: int,
+    beside: Any = None,
 ) -> list[Design]:
     """Codewords and, where there are rows enough, the refined table of the largest expected mAP over all partitions.
 
-    Where new classes are expected there is one design, which places items between codewords.
+    Where new classes are expected there is one design, which places items between codewords. The table is refined on
+    the device of ``beside``, an array; on the CPU if it is None.
     """
     refine = refine and not new_classes and len(P) >= ROWS_PER_CLASS * n_classes
     partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
@@ -80,7 +83,7 @@ def design_codes(
     designs = [_nearest(P, books[0], rel, n_bits)]
     if refine:
         tables = [
-            refine_table(P, rel, cells[group], n_bits, rng, n_iter)
+            refine_table(like(P, beside), rel, cells[group], n_bits, rng, n_iter)
             for (group, _), cells in zip(partitions, books, strict=True)
         ]
         designs.append(max(tables, key=lambda design: design.value))
@@ -88,10 +91,14 @@ def design_codes(
 
 
 def refine_table(
-    P: Posteriors, rel: Floats | None, z: NDArray[np.int64], n_bits: int, rng: np.random.RandomState, n_iter: int
+    P: Any, rel: Floats | None, start: NDArray[np.int64], n_bits: int, rng: np.random.RandomState, n_iter: int
 ) -> Design:
-    """Conditional gradient: rows move, some at a time, to the cell where their posterior gains most."""
+    """Conditional gradient: rows move, some at a time, to the cell where their posterior gains most.
+
+    Posteriors may be an array of torch or CuPy; then all is computed on its device.
+    """
     n, background = len(P), _background(P)
+    z = like(start.copy(), P)
     best_T, best_value, history = None, -np.inf, []
     for iteration in range(n_iter):
         table = ap_table(_masses(P, z, 2**n_bits), background, rel)
@@ -100,12 +107,11 @@ def refine_table(
         if table.value > best_value:
             best_T, best_value = T, table.value
         share = 0.5 if iteration < n_iter // 2 else 0.25  # damping: all at once would oscillate
-        moved = rng.random_sample(n) < share
-        z = z.copy()
+        moved = like(rng.random_sample(n) < share, P)
         z[moved] = best_rows(P[moved], T)
-    assert best_T is not None
-    used = np.unique(best_rows(P, best_T))
-    return Design("table", n_bits, used.astype(packed_dtype(n_bits)), best_T[used], best_value, np.array(history))
+    used = np.unique(to_numpy(best_rows(P, best_T)))
+    cells, table = used.astype(packed_dtype(n_bits)), to_numpy(best_T)[used]
+    return Design("table", n_bits, cells, table, best_value, np.array(history))
 
 
 def _nearest(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits: int) -> Design:
@@ -179,8 +185,10 @@ def _annealed(
     return [max(found, key=lambda run: run[1])[0] for found in of_partition]
 
 
-def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
+def _masses(P: Any, group: Any, n_groups: int) -> Any:
     """Share of every label set in every group in all posterior mass, (G, u); a row may have more mass than others."""
+    if is_foreign(P):
+        return _masses_by_arrays(P, group, n_groups)
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(n_groups))
     filled = np.bincount(group, minlength=n_groups) > 0
@@ -189,18 +197,31 @@ def _masses(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
     return np.asarray(M / M.sum())
 
 
-def _background(P: Posteriors) -> Floats:
+def _masses_by_arrays(P: Any, group: Any, n_groups: int) -> Any:
+    """The same on a device, as differences of running sums."""
+    xp = namespace(P)
+    order = xp.argsort(group)
+    sums = xp.cumulative_sum(P[order], axis=0, dtype=xp.float64, include_initial=True)
+    places = xp.searchsorted(group[order], like(np.arange(n_groups + 1), P))
+    M = sums[places[1:]] - sums[places[:-1]]
+    return M / xp.sum(M)
+
+
+def _background(P: Any) -> Floats:
     """Mass of the label sets that is spread over all cells, (u,)."""
-    mass = P.sum(axis=0, dtype=np.float64)
+    xp = namespace(P)
+    mass = to_numpy(xp.sum(P, axis=0, dtype=xp.float64))
     return np.asarray(BACKGROUND * mass / mass.sum())
 
 
-def best_rows(P: Posteriors, T: NDArray[np.float32]) -> NDArray[np.int64]:
+def best_rows(P: Any, T: Any) -> Any:
     """The row of a table with the largest gain, for every posterior; in blocks."""
     block = max(1, BLOCK // len(T))
+    xp = namespace(P)
 
-    def best(start: int) -> NDArray[np.intp]:
-        return np.asarray(np.argmax(P[start : start + block] @ T.T, axis=1))
+    def best(start: int) -> Any:
+        return xp.argmax(P[start : start + block] @ T.T, axis=1)
 
-    parts = [best(0)] if len(P) <= block else in_threads(best, range(0, len(P), block))
-    return np.concatenate(parts).astype(np.int64)
+    starts = range(0, max(len(P), 1), block)
+    parts = in_threads(best, starts) if len(P) > block and not is_foreign(P) else [best(start) for start in starts]
+    return xp.astype(xp.concat(parts), xp.int64, copy=False)

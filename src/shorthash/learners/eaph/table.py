@@ -23,10 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import is_foreign, like, namespace
 from shorthash._compiled import njit
 from shorthash._types import Floats
 
 BLOCK_FLOATS = 1 << 22  # level masses held at once: 16 MB in float32, which stays in the cache
+DEVICE_FLOATS = 1 << 26  # the same on a device: 512 MB in float64
 LEAST_MASS = 1e-30  # keeps the AP of a label set without any relevant mass finite
 
 
@@ -34,20 +36,22 @@ LEAST_MASS = 1e-30  # keeps the AP of a label set without any relevant mass fini
 class ApTable:
     """What a query gains at every cell, what a database item gives there, and the mAP of it all."""
 
-    query: NDArray[np.float32]  # A
-    database: NDArray[np.float32]  # D
+    query: Any  # A, float32
+    database: Any  # D, float32
     value: float
 
 
-def ap_table(h: Floats, background: Floats, rel: Floats | None = None) -> ApTable:
+def ap_table(h: Any, background: Floats, rel: Floats | None = None) -> ApTable:
     """A, D and the mAP of the masses ``h``.
 
     Parameters
     ----------
-    h : (2**n_bits, u) masses
+    h : (2**n_bits, u) masses; where they are tensors, so are A and D
     background : (u,) mass spread evenly over all cells, so that empty ones have a derivative
     rel : (u, u) which label sets share a label; None for the identity
     """
+    if is_foreign(h):
+        return _table_by_arrays(h, background, rel)
     Z, u = h.shape
     n_bits = Z.bit_length() - 1
     full = h + background / Z
@@ -160,3 +164,64 @@ def _class_terms(
                 f[t, z, k] = w * (2 * rho + log[t, z] * (before[t, k] - 2 * rho * N[t, z]) * inv) + above[k]
                 above[k] += w * rho * log[t, z]
     return A
+
+
+def _table_by_arrays(h: Any, background: Floats, rel: Floats | None) -> ApTable:
+    """``ap_table`` on the device of the masses, in float64, without compiled loops."""
+    xp = namespace(h)
+    Z, u = h.shape
+    n_bits = Z.bit_length() - 1
+    across = [like(np.arange(Z) ^ (1 << bit), h) for bit in range(n_bits)]
+    shared = None if rel is None else like(np.asarray(rel, dtype=np.float64), h)
+    full = h + like(background / Z, h)
+    seen = full if shared is None else full @ shared
+    n = _levels_by_arrays(xp.sum(full, axis=1)[:, None], across)  # (T, Z, 1)
+    inverse = 1.0 / xp.clip(xp.sum(seen, axis=0), LEAST_MASS, None)
+    block = max(1, DEVICE_FLOATS // ((n_bits + 1) * Z))
+    terms = []
+    for part in (slice(start, start + block) for start in range(0, u, block)):
+        f = _levels_by_arrays(seen[:, part], across)
+        A, own, common = _class_terms_by_arrays(f, n, h[:, part], inverse[part])
+        terms.append((A, _lowered(own, across), _lowered(common, across)))
+    A, own = (xp.concat([term[i] for term in terms], axis=1) for i in (0, 1))
+    D = (own if shared is None else own @ shared) + sum(term[2] for term in terms)
+    return ApTable(xp.astype(A, xp.float32), xp.astype(D, xp.float32), float(xp.sum(h * A)))
+
+
+def _levels_by_arrays(masses: Any, across: list[Any]) -> Any:
+    """Masses at every distance from every cell, (n_bits + 1, Z, b); ``across``: the cell across every bit."""
+    xp = namespace(masses)
+    f = masses[None]
+    for other in across:
+        none = xp.zeros_like(f[:1])
+        f = xp.concat([f, none]) + xp.concat([none, f[:, other]])
+    return f
+
+
+def _lowered(a: Any, across: list[Any]) -> Any:
+    """The adjoint of ``_levels_by_arrays``, (Z, b)."""
+    for other in reversed(across):
+        a = a[:-1] + a[1:][:, other]
+    return a[0]
+
+
+def _class_terms_by_arrays(f: Any, n: Any, h: Any, inverse: Any) -> tuple[Any, Any, Any]:
+    """A, gf_t + sum_{s>t} gR_s and gn_t + sum_{s>t} gN_s of some label sets; formulas as in ``_class_terms``."""
+    xp = namespace(f)
+
+    def before(x: Any) -> Any:
+        return xp.cumulative_sum(x, axis=0) - x
+
+    def after(x: Any) -> Any:
+        return xp.sum(x, axis=0, keepdims=True) - xp.cumulative_sum(x, axis=0)
+
+    N, R, rho, w = before(n), before(f), f / n, (h * inverse)[None]
+    within = N + n
+    log, fall = xp.zeros_like(n), xp.zeros_like(n)
+    log[1:], fall[1:] = xp.log(within[1:] / N[1:]), 1.0 / within[1:] - 1.0 / N[1:]
+    e = rho * (R - rho * N)
+    A = xp.sum(rho * f + e * log, axis=0) * inverse
+    gf = w * (2 * rho + log * (R - 2 * rho * N) / n)
+    gn = xp.sum(w * (-(rho**2) + log * rho * (2 * rho * N - R) / n + e / within), axis=2, keepdims=True)
+    gN = xp.sum(w * (-(rho**2) * log + e * fall), axis=2, keepdims=True)
+    return A, gf + after(w * rho * log), gn + after(gN)
