@@ -390,6 +390,21 @@ def test_on_a_phone_results_come_first(address, opened, keep):
     keep(page, "phone-sheet")
 
 
+def test_on_a_phone_buckets_are_a_list_too(address, opened, keep):
+    page = opened(f"{address}/map", **LOOKS["phone"])
+    rows = page.locator(".bucket-list a")
+    assert rows.count() == page.locator(".cell").count()
+    targets = page.locator(".bucket-list > ul a, .cell .ground").all()
+    assert min(min(box["width"], box["height"]) for box in (t.bounding_box() for t in targets)) >= 43.99
+    rows.nth(1).click()
+    page.wait_for_selector("#bucket .tile")
+    assert rows.nth(1).get_attribute("aria-current") == "true"
+    assert page.locator("#bucket .bits").first.text_content() == rows.nth(1).get_attribute("data-code")
+    page.evaluate("scrollTo(0, 0)")
+    keep(page, "phone-map-list")
+    assert not opened(f"{address}/map").locator(".bucket-list").is_visible()
+
+
 def test_a_holder_of_the_token_adds_labels_removes_and_undoes(address, opened, keep):
     page = opened(address)
     page.locator(".write > summary").click()

@@ -161,6 +161,11 @@ def test_the_map_has_every_bucket_once_at_its_place(vectors):
     [biggest] = [cell for cell in view["cells"] if int(cell["code"], 2) == largest.code]
     assert biggest["side"] == max(cell["side"] for cell in view["cells"])
     assert {cell["pale"] for cell in view["cells"]} == {True, False}
+    loads = [cell["load"] for cell in view["list"]]
+    assert loads == sorted(loads, reverse=True)
+    assert {cell["code"] for cell in view["list"]} == {c["code"] for c in view["cells"] if not c["pale"]}
+    last = int(view["list"][-1]["code"], 2)
+    assert map_view(vectors, looked=[last])["list"][0]["code"] == view["list"][-1]["code"]
 
 
 def test_long_codes_show_only_buckets_in_use():

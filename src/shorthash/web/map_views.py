@@ -21,6 +21,7 @@ SMALLEST = 0.26  # side of the smallest mark, in cells
 NAMED = 0.62  # a mark of at least this side has room for letters
 SHOWN = 60  # items of an open bucket
 PER_CLASS_BARS = 12
+LISTED = 12  # buckets of the list before "more"
 
 
 def gray(number: int) -> int:
@@ -115,16 +116,19 @@ def map_view(
             "column": column,
             "open": bucket.code == code,
             "pale": pale,
-            "looked": False,
+            "looked": 0,
+            "load": bucket.load,
         }
         cell |= _mark_view(bucket, n_bits, most, marks, root, chosen)
         if bucket.code in looked:
-            cell["looked"] = True
-            cell["description"] += f"; looked up as number {looked.index(bucket.code) + 1}"
+            cell["looked"] = looked.index(bucket.code) + 1
+            cell["description"] += f"; looked up as number {cell['looked']}"
         cells.append(cell)
     margin = 16 + LETTER * ((n_bits + 1) // 2) if whole else 4.0
     return {
         "cells": sorted(cells, key=lambda cell: (cell["row"], cell["column"])),
+        "list": _as_list(cells),
+        "listed": LISTED,
         "n_rows": n_rows,
         "n_columns": n_columns,
         "cell": CELL,
@@ -153,6 +157,12 @@ def _fullest(buckets: Sequence[Bucket]) -> list[Bucket]:
     """The fullest buckets, in Gray order."""
     kept = sorted(buckets, key=lambda bucket: (-bucket.load, bucket.code))[:LARGEST_MAP]
     return sorted(kept, key=lambda bucket: gray_rank(bucket.code))
+
+
+def _as_list(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Buckets without those of other classes: looked up ones in their order, then the fullest."""
+    kept = [cell for cell in cells if not cell["pale"]]
+    return sorted(kept, key=lambda cell: (not cell["looked"], cell["looked"], -cell["load"], cell["code"]))
 
 
 def _snake(rank: int, n_columns: int) -> tuple[int, int]:

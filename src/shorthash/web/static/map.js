@@ -1,4 +1,4 @@
-// The code map: marks have descriptions, arrow keys move between them, buckets open beside the map.
+// The code map: marks have descriptions, arrow keys move between them, buckets open beside the map and its list.
 
 import { isPlain, nearest, show } from "./fragments.js";
 
@@ -6,6 +6,7 @@ const map = document.getElementById("map");
 const bucket = document.getElementById("bucket");
 const pointed = document.getElementById("pointed");
 const cells = [...map.querySelectorAll(".cell")];
+const list = document.querySelector(".bucket-list"); // shown on phones; absent where there is no bucket
 
 document.documentElement.classList.add("js");
 rove(map.querySelector("[aria-current]") ?? cells[0]);
@@ -17,7 +18,7 @@ function rove(cell) {
 
 async function open(url, how) {
   const code = new URL(url, location.href).searchParams.get("code");
-  for (const cell of cells) {
+  for (const cell of [...cells, ...(list?.querySelectorAll("a") ?? [])]) {
     if (cell.dataset.code === code) cell.setAttribute("aria-current", "true");
     else cell.removeAttribute("aria-current");
   }
@@ -50,10 +51,12 @@ map.addEventListener("click", (event) => {
   rove(cell);
   open(cell.getAttribute("href"), "push");
 });
-bucket.addEventListener("click", (event) => {
-  const link = event.target.closest("a[data-bucket]");
-  if (!link || !isPlain(event)) return;
-  event.preventDefault();
-  open(link.href, "push").then(() => bucket.focus());
-});
+for (const place of [bucket, list]) {
+  place?.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-bucket]");
+    if (!link || !isPlain(event)) return;
+    event.preventDefault();
+    open(link.href, "push").then(() => bucket.focus());
+  });
+}
 addEventListener("popstate", () => open(location.href, "keep"));
