@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.index import BucketIndex, ScanIndex
 from shorthash.persistence import export_index, import_index
+from shorthash.persistence.exports import TRAILER, _row_check
 from shorthash.store import SQLiteStore
 
 ENDINGS = [".faiss", ".parquet", ".sql", ".db", ".sqlite", ".sqlite3"]
@@ -217,6 +219,32 @@ def test_damage_of_an_export_is_noticed(ending, tmp_path):
         )
 
 
+def test_a_row_that_claims_to_be_huge_is_damage(tmp_path):
+    path = export_index(BucketIndex(9).add(np.arange(300)), tmp_path / "codes.db")
+    whole = path.read_bytes()
+    refused = set()
+    for place in range(6500, 6530):  # rows of the table
+        path.write_bytes(whole[:place] + b"\xff" * 7 + b"\x7f" + whole[place + 8 :])
+        with pytest.raises(DataFileError, match=r"codes\.db") as error:
+            import_index(path)
+        refused.add(str(error.value))
+    assert any("larger than the memory" in message for message in refused)
+
+
+def test_damage_of_a_faiss_file_and_of_its_checksum_is_noticed(tmp_path):
+    pytest.importorskip("faiss")
+    path = export_index(BucketIndex(8).add(np.arange(40)), tmp_path / "codes.faiss")
+    octets = bytearray(path.read_bytes())
+    mark = octets.rindex(TRAILER)
+    path.write_bytes(octets[:mark])  # as FAISS itself writes it
+    assert import_index(path, 8).codes.tolist() == list(range(40))
+    octets[mark] ^= 1
+    octets[mark // 2] ^= 1
+    path.write_bytes(octets)
+    with pytest.raises(DataFileError, match="does not end where its index ends"):
+        import_index(path, 8)
+
+
 def test_an_incomplete_script_is_refused(tmp_path):
     index = BucketIndex(12).add(np.arange(1797))
     path = export_index(index, tmp_path / "codes.sql")
@@ -227,3 +255,15 @@ def test_an_incomplete_script_is_refused(tmp_path):
             import_index(path)
     path.write_bytes(whole[: whole.rindex(b"-- sha256")].replace(b"; the last line is a checksum", b""))
     assert len(import_index(path)) == 1797  # as an older version wrote it
+
+
+def test_the_checksum_of_a_database_is_the_same_in_every_python(tmp_path):
+    """A value computed once; files of older versions have the checksum of ``repr``, and are still read."""
+    rows = [("caf\xe9\u0378", 3), ("x", 4)]
+    assert _row_check(rows) == 151553620
+    index = BucketIndex(4).add([3, 4], ids=[name for name, _ in rows])
+    path = export_index(index, tmp_path / "codes.db")
+    with closing(sqlite3.connect(path)) as database, database:
+        assert database.execute("PRAGMA application_id").fetchone() == (151553620,)
+        database.execute(f"PRAGMA application_id = {_row_check(rows, repr):d}")
+    assert import_index(path).ids.tolist() == index.ids.tolist()

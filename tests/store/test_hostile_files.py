@@ -14,6 +14,7 @@ from crafting import craft_file
 
 from shorthash.errors import DamagedFile, ForeignFile, PersistenceError
 from shorthash.store import SQLiteStore
+from shorthash.store.checksums import row_crc
 
 
 @pytest.fixture
@@ -133,6 +134,19 @@ def test_checksums_follow_every_change(path):
         store.verify()
     with SQLiteStore(path) as store:
         assert store.items([3]).classes == ["é"]
+
+
+def test_a_row_that_claims_to_be_huge_is_damage(path):
+    match = "larger than the memory"
+    with SQLiteStore(path) as store, pytest.raises(PersistenceError, match=match), store._connection.explained():
+        raise MemoryError  # which sqlite3 raises if a length in the file is not one
+
+
+def test_checksums_are_the_same_in_every_python():
+    """Values computed once: letters that only some versions know, bytes, floats, the smallest integer."""
+    values = "it's \u0378\U0001fae8\n", 7, b"\x00\xff'", 1e-5
+    assert row_crc("class,id,posterior,price", *values) == 1515250921
+    assert row_crc("a,b", 0.1, -(2**63)) == 2293762983
 
 
 def test_a_store_without_checksums_still_works(path):

@@ -123,6 +123,10 @@ def _read_faiss(path: Path) -> Contents:
         raise DataFileError(
             f"{path} is not a binary index of FAISS; write it with faiss.write_index_binary."
         ) from error
+    if not trailer and path.stat().st_size != len(
+        faiss.serialize_index_binary(owner)
+    ):  # a trailer that is damaged, too
+        raise DataFileError(f"{path} is damaged: it does not end where its index ends; export it again.")
     structure = faiss.downcast_IndexBinary(owner)
     ids = np.arange(structure.ntotal, dtype=np.int64)
     if hasattr(structure, "id_map"):
@@ -245,7 +249,7 @@ def _read_sqlite(path: Path) -> Contents:
             n_bits = 0
         contents = _read_items(database, path, n_bits or None)
         expected = int(database.execute("PRAGMA application_id").fetchone()[0])
-        if n_bits and expected and expected != _row_check(_all_rows(database)):
+        if n_bits and expected and not any(expected == _row_check(_all_rows(database), text) for text in (ascii, repr)):
             raise DataFileError(f"{path} is damaged: its checksum differs; export it again.")
         return contents
 
@@ -254,9 +258,13 @@ def _all_rows(database: sqlite3.Connection) -> list[tuple[Any, Any]]:
     return database.execute("SELECT id, code FROM items ORDER BY rowid").fetchall()
 
 
-def _row_check(rows: list[tuple[Any, Any]]) -> int:
-    """Checksum of exported rows, as a signed integer that is not 0."""
-    return (zlib.crc32(repr(rows).encode("utf-8", "surrogatepass")) or 1) - (1 << 31) or 1
+def _row_check(rows: list[tuple[Any, Any]], text: Callable[[Any], str] = ascii) -> int:
+    """Checksum of exported rows, as a signed integer that is not 0.
+
+    ``ascii`` escapes all letters beyond ASCII; files written before have ``repr``, whose letters depend on the Unicode
+    tables of the Python that wrote them.
+    """
+    return (zlib.crc32(text(rows).encode("utf-8", "surrogatepass")) or 1) - (1 << 31) or 1
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
@@ -299,8 +307,9 @@ def _read_items(database: sqlite3.Connection, path: Path, n_bits: int | None) ->
     try:
         views = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'items' AND type <> 'table'").fetchall()
         rows = [] if views else _all_rows(database)
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise DataFileError(f"{path} has no table items with id and code ({error}); export it again.") from error
+    except (sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
+        reason = str(error) or "a row claims to be larger than the memory"
+        raise DataFileError(f"{path} has no table items with id and code ({reason}); export it again.") from error
     if views:
         raise DataFileError(f"{path} has a view named items, not a table; export it again.")
     with _damage_explained(path):

@@ -17,7 +17,9 @@ CRC = "crc"  # name of the column
 def row_crc(names: str, *values: Any) -> int:
     """Checksum of the columns of a row that are not NULL; ``names`` are separated by commas, in alphabetical order.
 
-    Columns that are NULL do not count, so that a column can be added to a table.
+    Columns that are NULL do not count, so that a column can be added to a table. SQLite passes integers, floats, text
+    and bytes, of which ``ascii`` makes the same text in every Python: decimal digits, the shortest digits that give the
+    float, and escapes for all letters beyond ASCII.
 
     Examples
     --------

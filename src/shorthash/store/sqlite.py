@@ -232,6 +232,10 @@ class SQLiteConnection(Connection):
             raise InvalidInput(f"The store {self.path} is closed; open it again.") from error
         except UnicodeDecodeError as error:  # of text, or of a message that quotes it
             raise DamagedFile(f"{self.path} is damaged: it holds text that is not UTF-8; {ADVICE}") from error
+        except MemoryError as error:
+            raise PersistenceError(
+                f"{self.path} cannot be read: a row claims to be larger than the memory; if none is, {ADVICE}"
+            ) from error
         except sqlite3.DatabaseError as error:
             raise _explanation(error, self.path) from error
 
