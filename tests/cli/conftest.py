@@ -66,6 +66,13 @@ def files(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def learned(files):
+    """A model with posteriors."""
+    rows = np.load(files / "database.npz")
+    save(make_hasher("auto", 2, random_state=0).fit(rows["X"], rows["y"]), files / "learned")
+
+
 def masked(text):
     """Text with its timings replaced."""
     text = re.sub(r"^(seconds +)[\d.]+$", r"\1T", text, flags=re.M)

@@ -1,13 +1,19 @@
 """shorthash index, by its whole output; the same commands over a file and over a store."""
 
 import json
+import os
 import re
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
+from stores import postgres_url
 
-from shorthash import BucketIndex, load, save
+from shorthash import BucketIndex, load, open_store, save
+from shorthash.errors import InvalidInput
 from shorthash.persistence import import_index
+from shorthash.web import Settings, create_store_app
 
 
 @pytest.fixture(params=["file", "store"])
@@ -97,6 +103,120 @@ def test_asymmetric_scores_come_from_the_model(run, tmp_path):
     ]
     answer = json.loads(run(*ask, "-k", 3, "--json").out)
     assert [hit["id"] for hit in answer["results"][3]["neighbours"]] == [1, 4, 7]
+
+
+@pytest.mark.usefixtures("learned")
+def test_probes_of_an_index_are_those_of_rows(run, place):
+    run("index", "build", "X.npy", "--model", "learned", "--vectors", "X.npy", *place)
+    stored = str(place[1]).startswith("sqlite")
+    policies = [["--probes", 1], ["--probes", "auto"], ["--probes", 2, "--rerank", "cosine"]]
+    policies += [["--probes", 2, "--rerank", "posterior"], ["--radius", 1, "--rerank", "posterior"]] if stored else []
+    for policy in policies:
+        expected = json.loads(run("search", "learned", "X.npy", "queries.npz", "-k", 5, *policy, "--json").out)
+        found = run("index", "search", "queries.npz", "--model", "learned", "-k", 5, *policy, *place, "--json")
+        assert (found.status, found.err) == (0, "")
+        results = json.loads(found.out)["results"]
+        for got, wanted in zip(results, expected["results"], strict=True):
+            assert [hit["id"] for hit in got["neighbours"]] == [hit["id"] for hit in wanted["neighbours"]]
+            scores = [[hit["score"] for hit in one["neighbours"]] for one in (got, wanted)]
+            assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+            assert (got["cells"], got["items"], got["looked_up"]) == tuple(
+                wanted[k] for k in ("cells", "items", "looked_up")
+            )
+    shown = run("index", "search", "queries.npz", "--model", "learned", "--probes", 1, "--show", 1, *place)
+    assert shown.out.splitlines()[0].split(maxsplit=4) == ["query", "cells", "items", "expected", "best first"]
+
+
+@pytest.mark.usefixtures("learned")
+def test_policies_that_do_not_fit_an_index(run, tmp_path):
+    place = ["--index", tmp_path / "items.index"]
+    run("index", "build", "X.npy", "--model", "learned", *place)
+    with_model = ["--model", "learned"]
+    for options, message in [
+        (["--probes", 2], "--probes: needs features of the queries and the model that encodes them: --model"),
+        ([*with_model, "--probes", "x"], "--probes: must be a number of at least 1, or auto. Got 'x'"),
+        ([*with_model, "--probes", 2, "--rerank", "dot"], "--rerank: must be posterior or cosine. Got 'dot'"),
+        ([*with_model, "--probes", 2, "--radius", 1], "--probes: give --probes or --radius, not both"),
+        ([*with_model, "--probes", 2, "--vectors", "X.npy"], "--vectors: with --probes they are the features"),
+        ([*with_model, "--rerank", "posterior"], "an index in a file keeps no posteriors; use a database"),
+    ]:
+        outcome = run("index", "search", "queries.npz", *options, *place)
+        assert (outcome.status, outcome.out) == (2, "")
+        assert message in outcome.err
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request, tmp_path):
+    """A database, and the options that name a collection in it."""
+    if request.param == "sqlite":
+        yield ["--index", f"sqlite:///{tmp_path}/i.db", "--collection", "moved"]
+        return
+    url, name = postgres_url(), f"moved{os.getpid()}"
+    yield ["--index", url, "--collection", name]
+    with suppress(InvalidInput), open_store(url, collection=name) as store:
+        store.drop()
+
+
+@pytest.mark.usefixtures("learned")
+def test_migrate_to_another_model_while_a_server_answers(run, files, database):
+    run("index", "build", "X.npy", "--model", "model", "--vectors", "X.npy", *database)
+
+    def opened():
+        return open_store(database[1], collection=database[3])
+
+    def opened_in_v1():
+        return open_store(database[1], collection=database[3], version="v1")
+
+    app = create_store_app(load(files / "model"), opened_in_v1, Settings(threads=1))
+    query = {"vector": np.load(files / "X.npy")[0].tolist(), "k": 60}
+    with TestClient(app, base_url="http://localhost") as client:
+        before = client.post("/search", json=query).json()["items"]
+        move = ["index", "migrate", *database, "--model", "learned", "--version", "v2", "--batch", 7]
+        first = json.loads(run(*move, "--json").out)
+        assert {key: first[key] for key in ("version", "current_version", "n_migrated", "n_items", "n_bits")} == {
+            "version": "v2",
+            "current_version": "v1",
+            "n_migrated": 60,
+            "n_items": 60,
+            "n_bits": 2,
+        }
+        assert client.post("/search", json=query).json()["items"] == before
+        with opened() as store:  # by a writer that knows the old model only
+            store.add([3], [99], vectors=np.load(files / "X.npy")[:1])
+        assert json.loads(run(*move, "--switch", "--json").out)["n_migrated"] == 1
+        assert client.get("/healthz").json()["current_version"] == "v2"
+        searched = ["index", "search", "queries.npz", "--model", "learned", *database, "--probes", 1, "--json"]
+        assert all(
+            result["items"] >= 20 for result in json.loads(run(*searched, "--rerank", "posterior").out)["results"]
+        )
+        wrong = run("index", "migrate", *database, "--model", "model", "--version", "v2")
+        assert wrong.status == 2
+        assert "are not those of this model" in wrong.err
+        assert run(*move, "--drop", "v1").status == 0
+        assert client.get("/healthz").status_code == 503
+    with opened() as store:
+        assert store.versions == {"v2": 2}
+
+
+def test_migrate_items_without_vectors(run, tmp_path):
+    place = ["--index", f"sqlite:///{tmp_path}/i.db"]
+    run("index", "build", "X.npy", "--model", "model", "--ids", "ids.npy", *place)
+    move = ["index", "migrate", *place, "--model", "model", "--version", "v2"]
+    refused = run(*move)
+    assert refused.status == 2
+    assert "some have none; give their features instead, as the ROWS" in refused.err
+    np.save(tmp_path / "half.npy", np.load("X.npy")[:30])
+    np.save(tmp_path / "names.npy", np.load("ids.npy")[:30])
+    assert "30 ids for 60 rows" in run(*move, "X.npy", "--ids", tmp_path / "names.npy").err
+    with open_store(place[1]) as store:
+        assert store.versions == {"v1": 2}  # nothing was begun
+    missing = run(*move, tmp_path / "half.npy", "--ids", tmp_path / "names.npy")
+    assert "has no row for item" in missing.err
+    assert json.loads(run(*move, "X.npy", "--ids", "ids.npy", "--json").out)["n_migrated"] == 60
+    with open_store(place[1]) as store:
+        assert store.at("v2").codes.tolist() == store.codes.tolist()
+    assert "describe ROWS" in run(*move, "--ids", "ids.npy").err
+    assert "an index in a file has one version" in run("index", "migrate", "--index", "index", *move[4:]).err
 
 
 STATS = """\

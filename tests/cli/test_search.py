@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from shorthash import make_hasher, save
-
 BY_K = """\
 query   distance      rows   neighbours, as id:label
 ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,18 +55,10 @@ def test_labels_in_json(run):
 
 
 def test_an_empty_ball_is_shown_in_words(run, files, tmp_path):
-    import numpy as np
 
     np.save(tmp_path / "far.npy", np.array([0], dtype=np.uint8))
     outcome = run("search", "model", "codes.npy", tmp_path / "far.npy", "--codes", "--radius", 0)
     assert outcome.out.splitlines()[2:] == ["    0          -      0   nothing within the radius"]
-
-
-@pytest.fixture(scope="session")
-def learned(files):
-    """A model with posteriors."""
-    rows = np.load(files / "database.npz")
-    save(make_hasher("auto", 2, random_state=0).fit(rows["X"], rows["y"]), files / "learned")
 
 
 @pytest.mark.usefixtures("learned")

@@ -84,7 +84,7 @@ def test_a_collection_of_an_older_version_opens(vectors):
 
 def test_the_checksum_of_an_item_is_the_same_in_every_python(vectors):
     """Values computed once; U+1FAE8 is a letter for Python 3.12 and none for 3.11, U+0378 is none for either."""
-    assert row_check("caf\xe9 \U0001fae8", 5, "it's \u0378", "\xfc", "") == "8b290ff9"
+    assert row_check("h\xe9 \U0001fae8", 5, "it's \u0378", "\xfc", "") == "007eb199"
     assert row_check(3, -1, None, None, "ab") == "c9b4be47"
     vectors.relabel([7], ["h\xe9"])
     vectors.close()

@@ -21,6 +21,7 @@ from shorthash.cli.options import (
     FoundFile,
     IdColumn,
     Neighbours,
+    Probes,
     Show,
     argument,
     flag,
@@ -33,12 +34,15 @@ from shorthash.cli.search import (
     CodedRows,
     check_bits,
     check_found_file,
+    find_answers,
     find_neighbours,
     hidden_queries,
     load_model,
     name_queries,
     neighbour_lists,
     read_rows,
+    search_policy,
+    show_answers,
     show_neighbours,
 )
 
@@ -226,7 +230,10 @@ def search(
     model: RowModel = None,
     k: Neighbours = None,
     radius: Annotated[int | None, option("--radius", "N", "Find all within this distance.")] = None,
-    rerank: Annotated[str | None, option("--rerank", "METRIC", "Rank by cosine, dot, euclidean or asymmetric.")] = None,
+    probes: Probes = None,
+    rerank: Annotated[
+        str | None, option("--rerank", "METRIC", "Rank by cosine, dot, euclidean, asymmetric or posterior.")
+    ] = None,
     vectors: Annotated[Path | None, option("--vectors", "FILE", "Vectors of the queries.")] = None,
     id_column: IdColumn = None,
     feature_columns: FeatureColumns = None,
@@ -234,17 +241,26 @@ def search(
     show: Show = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Find the nearest items of every query, by Hamming distance.
+    """Find the nearest items of every query, by Hamming distance or by learned probes.
 
     With --rerank, all items within --radius (default: 2) are scored, and the -k best are shown. Scores are computed
     from --vectors; those of "asymmetric" from the model, which then encodes the queries.
+
+    A --model with posteriors (method auto) knows which codes hold relevant items: --probes looks these up instead of
+    the nearest codes; auto stops when enough relevant items are expected. --rerank then orders the items looked at by
+    cosine, between the features of the queries and the vectors of the items, or by posterior, the probability of being
+    relevant, which a database keeps.
 
     \b
     Examples:
       shorthash index search codes.npz --index items.index -k 5
       shorthash index search queries.csv --model items.model --index sqlite:///items.db -o found.csv
       shorthash index search queries.npy --model digits.model --index items.index --rerank asymmetric
+      shorthash index search queries.npy --model items.model --index sqlite:///items.db --probes 20
     """
+    from shorthash.retrieval import Searcher
+
+    policy = _policy(index, model, probes, radius, rerank, vectors)
     if rerank is None and k is not None and radius is not None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
     if rerank is None and vectors is not None:
@@ -255,17 +271,42 @@ def search(
     with _open(index, collection) as items, output.progress() as step:
         rows = read_rows(queries, hasher, step, items.n_bits, columns)
         step("searching", 0, 0)
-        if rerank is None:
+        if policy is not None:
+            data = find_answers(Searcher(hasher, items), rows, k, policy)
+        elif rerank is None:
             data = find_neighbours(items, rows.codes, k, radius)
         else:
             scored = _query_vectors(rerank, vectors, queries, hasher, columns)
             ball = RERANK_RADIUS if radius is None else radius
             ranked = items.rerank(rows.codes, scored, k or 10, radius=ball, metric=rerank)
-    if rerank is None:
-        name_queries(data, rows.ids)
-        show_neighbours(data, show, found=found, as_json=as_json)
-    else:
+    if policy is None and rerank is not None:
         _show_ranked(ranked, rows, show, found, as_json)
+        return
+    name_queries(data, rows.ids)
+    (show_neighbours if policy is None else show_answers)(data, show, found=found, as_json=as_json)
+
+
+def _policy(
+    place: str, model: Path | None, probes: str | None, radius: int | None, rerank: str | None, vectors: Path | None
+) -> dict[str, Any] | None:
+    """What ``Searcher.search`` takes, None without --probes and --rerank posterior; raises in terms of options."""
+    if probes is None and rerank != "posterior":
+        return None
+    name = "--probes" if probes is not None else "--rerank"
+    policy = search_policy(probes, radius, rerank)
+    if model is None:
+        raise typer.BadParameter(
+            "needs features of the queries and the model that encodes them: --model", param_hint=name
+        )
+    if vectors is not None:
+        raise typer.BadParameter(
+            f"with {name} they are the features of the queries; leave it out", param_hint="--vectors"
+        )
+    if rerank == "posterior" and not _is_database(place):
+        raise typer.BadParameter(
+            "an index in a file keeps no posteriors; use a database, or --rerank cosine", param_hint="--rerank"
+        )
+    return policy
 
 
 def _query_vectors(metric: str, vectors: Path | None, queries: Path, hasher: Any, columns: Columns) -> Any:
@@ -295,6 +336,98 @@ def _show_ranked(ranked: Any, queries: CodedRows, show: int, found: Path | None,
     ]
     table = output.table(["query", "rank", "score", "id"], rows, text=["id"])
     output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+
+
+@index.command()
+def migrate(
+    index: Place,
+    model: Annotated[Path, option("--model", "MODEL", "The model whose codes the items get.")],
+    version: Annotated[str, option("--version", "NAME", "Version of its codes; made unless it exists.")],
+    rows: Annotated[Path | None, argument("ROWS", "Features of the items, if the database has no vectors.")] = None,
+    ids: RowIds = None,
+    id_column: IdColumn = None,
+    feature_columns: FeatureColumns = None,
+    collection: Collection = None,
+    batch: Annotated[int, option("--batch", "N", "Items per transaction.", min=1)] = 10_000,
+    switch: Annotated[bool, flag("--switch", "Then open this version by default.")] = False,
+    drop: Annotated[str | None, option("--drop", "NAME", "Last, delete the codes of this version.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the items of a database the codes of another model, while servers and writers go on.
+
+    The new codes, and posteriors if the model has them, are a version beside the old one. They are computed from the
+    vectors of the items, or from ROWS, batch by batch; each batch is a transaction. After a crash the same command
+    continues, and items that were added with old codes only get theirs when it is run again. A server searches the
+    version that it was started with: start servers with the new model after --switch, and --drop the old version when
+    no old server is left.
+
+    \b
+    Examples:
+      shorthash index migrate --index postgresql://db/shop --model new.model --version v2 --switch
+      shorthash index migrate --index postgresql://db/shop --model new.model --version v2 --drop v1
+      shorthash index migrate items.csv --id sku --index sqlite:///i.db --model new.model --version v2
+    """
+    from shorthash.retrieval import Searcher
+
+    if not _is_database(index):
+        raise typer.BadParameter("an index in a file has one version; build another file", param_hint="--index")
+    if rows is None and (ids is not None or id_column is not None or feature_columns is not None):
+        raise typer.BadParameter("--ids, --id and --features describe ROWS; give that file, too", param_hint="ROWS")
+    hasher = load_model(model)
+    encode = _encoder(Searcher(hasher), rows, ids, table_columns(id_column, None, feature_columns))
+    with _open(index, collection) as items, output.progress() as step:
+        if len(items):
+            encode(items.items(items.search([0], 1).ids[0]))  # fails before anything is changed
+        known = version in items.versions
+        new = items.at(version) if known else items.add_version(version, int(hasher[-1].n_bits))
+        Searcher(hasher, new).check_codes()
+        total, done = items.n_lacking(version), 0
+
+        def encode_and_show(batch: Any) -> Any:
+            nonlocal done
+            step("encoding", done, total)
+            done += len(batch)
+            return encode(batch)
+
+        for other in items.versions:
+            if other != version:
+                items.at(other).migrate(version, encode_and_show, batch_size=batch)
+        if switch:
+            items.switch(version)
+        if drop is not None:
+            items.drop_version(drop)
+        facts = {"version": version, "current_version": items.current_version, "n_migrated": done}
+        data = {"place": _place_name(index), **facts, "n_items": len(new), "n_bits": new.n_bits}
+    output.show(data, as_json=as_json)
+
+
+def _encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Columns) -> Any:
+    """What ``Store.migrate`` takes: codes and posteriors of items, from their vectors or from a file of features."""
+    if rows is None:
+        return searcher.encode_items
+    from dataclasses import replace
+
+    import numpy as np
+
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.data.tables import read_table
+    from shorthash.errors import InvalidInput
+
+    table = read_table(rows, columns) if columns else None
+    X = read_features(rows) if table is None else table.X
+    named = None if table is None else table.ids
+    names = read_labels(ids) if ids is not None else np.arange(len(X)) if named is None else named
+    if len(names) != len(X):
+        raise InvalidInput(f"There are {len(names)} ids for {len(X)} rows of {rows}; give one per row.")
+    place = {name: row for row, name in enumerate(names.tolist())}
+
+    def encode(items: Any) -> Any:
+        missing = [item for item in items.ids.tolist() if item not in place]
+        if missing:
+            raise InvalidInput(f"{rows} has no row for item {missing[0]!r} and {len(missing) - 1} others; add them.")
+        return searcher.encode_items(replace(items, vectors=X[[place[item] for item in items.ids.tolist()]]))
+
+    return encode
 
 
 @index.command()

@@ -78,6 +78,9 @@ Checkpoint = Annotated[
 ]
 Radius = Annotated[int, option("--radius", "N", "Radius of the Hamming ball.")]
 Neighbours = Annotated[int | None, option("-k", "N", "Number of neighbours.", "10")]
+Probes = Annotated[
+    str | None, option("--probes", "N", "Look up the N codes with the most relevant items, or: auto.", "none")
+]
 Show = Annotated[int, option("--show", "N", "Number of queries in the table.", min=0)]
 DataDir = Annotated[
     Path | None, option("--data-dir", "FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")

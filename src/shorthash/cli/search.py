@@ -19,6 +19,7 @@ from shorthash.cli.options import (
     LabelColumns,
     Model,
     Neighbours,
+    Probes,
     Radius,
     Show,
     argument,
@@ -168,9 +169,7 @@ def search(
     queries: Annotated[Path, argument("QUERIES", "Rows to search for.")],
     k: Neighbours = None,
     radius: Annotated[int | None, option("--radius", "N", "Find all within this distance instead.")] = None,
-    probes: Annotated[
-        str | None, option("--probes", "N", "Look up the N codes with the most relevant items, or: auto.", "none")
-    ] = None,
+    probes: Probes = None,
     rerank: Annotated[str | None, option("--rerank", "NAME", "Order by posterior or cosine.", "none")] = None,
     codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES are codes, not features.")] = False,
     database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE is codes.")] = False,
@@ -204,8 +203,13 @@ def search(
     """
     from shorthash.data.files import read_labels
     from shorthash.index.buckets import BucketIndex
+    from shorthash.retrieval import Searcher
 
-    policy = _policy(probes, radius, rerank, codes=codes, database_codes=database_codes)
+    policy = search_policy(probes, radius, rerank)
+    if policy is not None and codes:
+        raise typer.BadParameter("needs features of the queries; leave out --codes", param_hint="--probes or --rerank")
+    if rerank is not None and database_codes:
+        raise typer.BadParameter("needs features of the database; leave out --database-codes", param_hint="--rerank")
     if k is not None and radius is not None and policy is None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
     check_found_file(found)
@@ -221,7 +225,10 @@ def search(
         if policy is None:
             data = find_neighbours(index, sought.codes, k, radius)
         else:
-            data = _find_answers(hasher, index, items, sought, k, policy)
+            searcher = Searcher(hasher, index)
+            if rerank == "posterior":
+                searcher.keep_posteriors(index.ids, items.X)
+            data = find_answers(searcher, sought, k, policy)
     known = items.labels if labels is None else read_labels(labels)
     names = None if known is None else _label_names(index.ids, known)
     if names is not None:
@@ -229,7 +236,7 @@ def search(
             for hit in result["neighbours"]:
                 hit["label"] = names[hit["id"]]
     name_queries(data, sought.ids)
-    shower = show_neighbours if policy is None else _show_answers
+    shower = show_neighbours if policy is None else show_answers
     shower(data, show, labelled=names is not None, found=found, as_json=as_json)
 
 
@@ -266,18 +273,12 @@ def write_found(path: Path, results: list[dict[str, Any]]) -> None:
     write_table(path, {name: np.array([row[name] for row in rows]) for name in names})
 
 
-def _policy(
-    probes: str | None, radius: int | None, rerank: str | None, *, codes: bool, database_codes: bool
-) -> dict[str, Any] | None:
+def search_policy(probes: str | None, radius: int | None, rerank: str | None) -> dict[str, Any] | None:
     """What ``Searcher.search`` takes, None without --probes and --rerank; raises in terms of options."""
     if probes is None and rerank is None:
         return None
-    if codes:
-        raise typer.BadParameter("needs features of the queries; leave out --codes", param_hint="--probes or --rerank")
     if rerank is not None and rerank not in ("posterior", "cosine"):
         raise typer.BadParameter(f"must be posterior or cosine. Got {rerank!r}", param_hint="--rerank")
-    if rerank is not None and database_codes:
-        raise typer.BadParameter("needs features of the database; leave out --database-codes", param_hint="--rerank")
     if probes is not None and radius is not None:
         raise typer.BadParameter("give --probes or --radius, not both", param_hint="--probes")
     if probes is not None and probes != "auto" and not (probes.isdecimal() and int(probes)):
@@ -286,15 +287,9 @@ def _policy(
     return {"probes": number, "radius": radius, "rerank": rerank}
 
 
-def _find_answers(
-    hasher: Any, index: Any, items: CodedRows, queries: CodedRows, k: int | None, policy: dict[str, Any]
-) -> dict[str, Any]:
+def find_answers(searcher: Any, queries: CodedRows, k: int | None, policy: dict[str, Any]) -> dict[str, Any]:
     """Answers to every query by a ``Searcher``, as JSON objects."""
-    from shorthash.retrieval import Searcher
-
-    searcher = Searcher(hasher, index)
-    if policy["rerank"] == "posterior":
-        searcher.keep_posteriors(index.ids, items.X)
+    index = searcher.index
     found = searcher.search(queries.X, 10 if k is None else k, **policy)
     results = neighbour_lists(found, "score")
     for query, result in enumerate(results):
@@ -313,7 +308,7 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else round(float(value), 4)
 
 
-def _show_answers(data: dict[str, Any], show: int, *, labelled: bool, found: Path | None, as_json: bool) -> None:
+def show_answers(data: dict[str, Any], show: int, *, labelled: bool = False, found: Path | None, as_json: bool) -> None:
     """Print one row per query: what it cost, what to expect, and the best rows."""
     if found is not None:
         write_found(found, data["results"])

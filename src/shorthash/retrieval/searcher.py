@@ -27,6 +27,8 @@ VECTOR_TYPES = ("float16", "float32")
 RERANK_RADIUS = 2  # of the ball that is re-ranked if neither probes nor a radius is given
 MOST_CELLS = 100_000  # cells of a ball that are worth a list
 ENOUGH = 2.0  # with probes="auto", relevant items to expect, in multiples of k
+SAMPLE = 16  # items whose codes are compared with those of the hasher
+LEAST_SAME = 0.5  # of them; vectors are stored as float32, so a few may differ
 LEAST_SHARE = 0.02  # with probes="auto", the share below which a cell is not worth a look
 
 
@@ -142,9 +144,35 @@ class Searcher:
         10
         """
         if items.vectors is None or np.isnan(items.vectors[:, :1]).any():
-            raise InvalidInput("Items are encoded from their vectors, and some have none; encode them by other means.")
+            raise InvalidInput(
+                "Items are encoded from their vectors, and some have none; give their features instead, as the ROWS of "
+                "shorthash index migrate."
+            )
         keeps = bool(self.posterior_bytes) and self.has_posteriors
         return self._encode(items.vectors), self.compact(items.vectors) if keeps else None
+
+    def check_codes(self) -> None:
+        """Raise if codes in the store are not those that the hasher gives the vectors beside them.
+
+        Sixteen items are compared; as vectors are stored in float32, half of them may differ. Without vectors there is
+        nothing to compare.
+        """
+        store = self.index
+        if not isinstance(store, Store):
+            return
+        ids = store.search(np.zeros(1, dtype=np.uint64), SAMPLE).ids[0]
+        items = store.items(ids, skip_missing=True)
+        if not len(items) or items.vectors is None or np.isnan(items.vectors[:, 0]).any():
+            return
+        same = 0.0
+        if items.vectors.shape[1] == int(self.hasher.n_features_in_):
+            same = float(np.mean(as_packed(self._encode(items.vectors), store.n_bits) == items.codes))
+        if same < LEAST_SAME:
+            raise InvalidInput(
+                f"The codes of version {store.version!r} of collection {store.collection!r} are not those of this "
+                f"model: {same:.0%} of {len(items)} vectors have the code that is stored; give the model that encoded "
+                "them, or another --version."
+            )
 
     def keep_posteriors(self, ids: ArrayLike, X: ArrayLike) -> Self:
         """Keep the posteriors of items that were added to the index (in memory) by other means.

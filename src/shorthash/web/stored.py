@@ -40,8 +40,6 @@ from shorthash.web.schema import (
 from shorthash.web.service import as_bits, parse_id
 
 NUMBERS = np.empty(0, dtype=np.int64)  # ids of a collection that numbers its items
-SAMPLE = 16  # items whose codes are compared with those of the model when a server starts
-LEAST_SAME = 0.5  # of them; vectors are stored as float32, so a few may differ
 RETRY = {"Retry-After": "1"}
 T = TypeVar("T")
 
@@ -155,7 +153,7 @@ class StoreService:
         self._stores: list[Store] = []
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-store")
         first = self._threads.submit(self._searcher).result()
-        _check_model(first)
+        first.check_codes()
         self.n_bits, self.n_features = first.index.n_bits, int(hasher.n_features_in_)
 
     def close(self) -> None:
@@ -340,24 +338,3 @@ def _found(store: Store, item: int | str, *, vectors: bool = False) -> Items:
 def _vector_of(items: Items) -> NDArray[np.float32] | None:
     vectors = items.vectors
     return None if vectors is None or np.isnan(vectors[0, 0]) else vectors
-
-
-def _check_model(searcher: Searcher) -> None:
-    """Raise if codes in the store are not those that the model gives the vectors beside them."""
-    store = searcher.index
-    assert isinstance(store, Store)
-    ids = store.search(np.zeros(1, dtype=np.uint64), SAMPLE).ids[0]
-    items = store.items(ids, skip_missing=True)
-    if not len(items) or items.vectors is None or np.isnan(items.vectors[:, 0]).any():
-        return  # nothing to compare
-    n_features = int(searcher.hasher.n_features_in_)
-    same = 0.0
-    if items.vectors.shape[1] == n_features:
-        codes = as_packed(np.asarray(searcher.hasher.transform(items.vectors)), store.n_bits)
-        same = float(np.mean(codes == items.codes))
-    if same < LEAST_SAME:
-        raise InvalidInput(
-            f"The codes of version {store.version!r} of collection {store.collection!r} are not those of this model: "
-            f"{same:.0%} of {len(items)} vectors have the code that is stored; give the model that encoded them, or "
-            "another --version."
-        )
