@@ -24,7 +24,7 @@ from shorthash.images import Collection, check_collection
 from shorthash.persistence import verify
 from shorthash.store import PostgresStore
 
-KILLS = int(os.environ.get("SHORTHASH_FAULTS", "2"))
+KILLS = int(os.environ.get("SHORTHASH_FAULTS", "1"))
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")]
 BATCH = 5
 

@@ -1,6 +1,6 @@
 """Two reading servers and one writing server under load: every answer is a state that the test's model had meanwhile.
 
-``SHORTHASH_ATTACKS`` set: for a minute; otherwise for two seconds.
+``SHORTHASH_ATTACKS`` set: for a minute; otherwise for a second.
 """
 
 import json
@@ -18,7 +18,7 @@ from web.test_api_process import server
 from shorthash import make_hasher
 from shorthash.images import Collection
 
-SECONDS = 60 if os.environ.get("SHORTHASH_ATTACKS") else 2
+SECONDS = 60 if os.environ.get("SHORTHASH_ATTACKS") else 1
 N_BITS = 5
 
 

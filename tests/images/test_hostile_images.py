@@ -62,7 +62,7 @@ def test_an_image_that_blocks_or_fills_its_worker_fails_alone():
 def test_a_worker_takes_no_more_memory_than_it_may():
     big = [("big", wide_png())]
     for memory, fails in [(1 << 27, True), (memory_for(40_000_000), False)]:
-        workers = Workers(1, memory=memory)
+        workers = Workers(1, seconds=300, memory=memory)
         try:
             [[image]] = extract(big, GistFeatures(32), workers=workers)
         finally:
