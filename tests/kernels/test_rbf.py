@@ -132,3 +132,10 @@ def test_bias_is_a_last_column_of_ones(blobs):
     assert np.array_equal(out, np.hstack([X.astype(np.float32), np.ones((300, 1), dtype=np.float32)]))
     assert out.dtype == np.float32
     assert Bias().fit(X).get_feature_names_out()[-1] == "bias"
+
+
+@pytest.mark.parametrize("bandwidth", [1e-200, 1e200])
+def test_a_bandwidth_without_a_square_is_refused(blobs, bandwidth):
+    X, _ = blobs
+    with pytest.raises(InvalidInput, match=r"must lie between 1e-150 and 1e\+150"):
+        AnchorRBF(n_anchors=5, bandwidth=bandwidth).fit(X)

@@ -57,6 +57,31 @@ def test_what_mmap_does_not_read_is_found_by_verify(tmp_path):
                 check()
 
 
+@pytest.mark.parametrize("entry", [..., None, "arrays.safetensors", [], {}])
+def test_a_save_without_an_entry_of_arrays_is_refused(entry, tmp_path):
+    path = save(fitted(), tmp_path / "model")
+
+    def change(meta):
+        meta.pop("arrays") if entry is ... else meta.update(arrays=entry)
+
+    craft_folder(path, change_meta=change)
+    for read in (load, verify, describe):
+        with pytest.raises(DamagedFile, match="is damaged"):
+            read(path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("summary", None), ("value", []), ("kind", ...), ("statistics", ...)])
+def test_a_description_that_lacks_something_is_refused(name, value, tmp_path):
+    path = save(fitted(), tmp_path / "model")
+
+    def change(meta):
+        meta.pop(name) if value is ... else meta.update({name: value})
+
+    craft_folder(path, change_meta=change)
+    with pytest.raises(DamagedFile, match="its description is incomplete"):
+        describe(path)
+
+
 NUMBERS = [
     lambda state: state.update(next_id=-1),
     lambda state: state.update(next_id=2**70),

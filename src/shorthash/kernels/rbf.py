@@ -22,6 +22,7 @@ from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import AnchorWarning, InvalidInput
 
+SMALLEST = 1e-150  # bandwidth
 SAMPLE_ROWS = 10_000  # rows on which the bandwidth is estimated
 
 
@@ -248,6 +249,11 @@ class ExponentialMap:
     """
 
     def __init__(self, anchors: Features, bandwidth: float) -> None:
+        if not SMALLEST < bandwidth < 1 / SMALLEST:
+            raise InvalidInput(
+                f"The bandwidth of AnchorRBF must lie between {SMALLEST:g} and {1 / SMALLEST:g}, so that its square is "
+                f"a number. Got {bandwidth:g} instead; scale the features."
+            )
         self.anchors = anchors
         self.bandwidth = bandwidth
         self.scale = 1.0 / (2.0 * bandwidth**2)

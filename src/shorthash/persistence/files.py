@@ -403,7 +403,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _damage_explained(path: Path, what: str) -> Iterator[None]:
+def damage_explained(path: Path, what: str) -> Iterator[None]:
     """Turn errors of parsing into DamagedFile."""
     try:
         yield
@@ -422,7 +422,7 @@ def read_file(path: Path, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Arra
     """Description and arrays of a save in one file; see ``read_save``."""
     with _opened(path) as file:
         meta, contents, start = _read_file_header(path, file)
-        with _damage_explained(path, "its table of contents cannot be read; "):
+        with damage_explained(path, "its table of contents cannot be read; "):
             ends = [entry["data_offsets"][1] for name, entry in contents.items() if name != "__metadata__"]
             octets = _read_bytes(path, file, start + max(ends, default=0), mmap=mmap)
             arrays = _views(contents, octets[start:])
@@ -435,7 +435,7 @@ def _read_file_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], dict[
     """The checked description, the header, and where the arrays begin."""
     length = int.from_bytes(file.read(8), "little")
     header = file.read(length if length <= LARGEST_HEADER else len(FILE_START))
-    with _damage_explained(path, "its table of contents cannot be read; "):
+    with damage_explained(path, "its table of contents cannot be read; "):
         contents = parse_json(header)
         meta = parse_json(contents["__metadata__"]["save"].encode())
         _check_version(path, meta)
@@ -508,22 +508,24 @@ def _read_folder_meta(path: Path) -> dict[str, Any]:
             f"{path / META} was not written by shorthash, or its first bytes are damaged; "
             "give the folder that save() wrote."
         )
-    with _damage_explained(path / META, ""):
+    with damage_explained(path / META, ""):
         meta = parse_json(raw)
         _check_version(path, meta)
         _check_equal(meta.pop("checksum"), _digest(_canonical(meta)))
+    with damage_explained(path, "its entry of arrays cannot be read; "):
+        int(meta["arrays"]["n_bytes"])
     return dict(meta)
 
 
 def _read_array_file(folder: Path, expected: Mapping[str, Any], *, mmap: bool) -> dict[str, Array]:
-    with _damage_explained(folder, "its entry of arrays cannot be read; "):
+    with damage_explained(folder, "its entry of arrays cannot be read; "):
         path = folder / Path(expected["file"]).name  # never outside the folder
         n_bytes, checksum = int(expected["n_bytes"]), expected["sha256"]
     with _opened(path) as file:
         octets = _read_bytes(path, file, n_bytes, mmap=mmap)
     if not mmap and _digest(octets.data) != checksum:
         raise DamagedFile(f"{path} is damaged: its checksum differs; {ADVICE}")
-    with _damage_explained(path, "its table of contents cannot be read; "):
+    with damage_explained(path, "its table of contents cannot be read; "):
         length = int.from_bytes(octets[:8].tobytes(), "little")
         header = octets[8 : 8 + min(length, LARGEST_HEADER)].tobytes()
         _check_equal(_digest(header), expected["header_sha256"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from shorthash.errors import DamagedFile, PersistenceError, ShorthashError
 from shorthash.index.memory import MemoryIndex
-from shorthash.persistence.files import check_arrays, read_meta, read_save, write_file, write_folder
+from shorthash.persistence.files import check_arrays, damage_explained, read_meta, read_save, write_file, write_folder
 from shorthash.persistence.values import ESTIMATORS, INDEXES, Decoder, Encoder, registered_name
 
 TRIED = 1 << 20  # columns of a row that a loaded model encodes to show that it can
@@ -159,12 +159,13 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     meta = read_meta(place)
     n_bytes = meta["arrays"]["n_bytes"] if "arrays" in meta else place.stat().st_size
     kept = ("kind", "class", "shorthash_version", "format_version", "statistics")
-    return {
-        **{key: meta[key] for key in kept},
-        "bytes": n_bytes,
-        **meta["summary"],
-        "params": _plain(meta["value"].get("params", {})),
-    }
+    with damage_explained(place, "its description is incomplete; "):
+        return {
+            **{key: meta[key] for key in kept},
+            "bytes": n_bytes,
+            **meta["summary"],
+            "params": _plain(meta["value"].get("params", {})),
+        }
 
 
 def verify(path: str | os.PathLike[str]) -> None:
