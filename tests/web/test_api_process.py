@@ -99,11 +99,15 @@ def test_a_collection_on_a_read_only_and_full_disk_is_shown_and_served(folder):
         model.chmod(0o755)
 
 
-def test_it_says_where_it_is_and_stops_cleanly(folder):
-    with server(folder) as (process, address, lines):
+def test_it_says_where_it_is_shares_the_collection_with_readers_and_stops_cleanly(folder):
+    with server(folder) as (process, address, lines), server(folder, "--readonly") as (_, reading, others):
         assert lines[0] == "points: 120 items, 5 bits\n"
         assert "token" in lines[2]
         assert ask(address, "/healthz")["writable"] is True
+        assert "read-only" in others[2]
+        assert ask(reading, "/search", {"id": 1})["groups"] == ask(address, "/search", {"id": 1})["groups"]
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            ask(reading, "/items/1", method="DELETE")
         second = subprocess.run(command(folder, "--port", "0"), capture_output=True, text=True, env=environment())
         assert second.returncode == 2
         assert "open for writing" in second.stderr
@@ -112,14 +116,6 @@ def test_it_says_where_it_is_and_stops_cleanly(folder):
         assert (process.returncode, errors) == (0, "")
     with Collection(folder) as after:  # the lock is free
         assert len(after) == 120
-
-
-def test_read_only_servers_share_a_collection(folder):
-    with server(folder, "--readonly") as (_, first, lines), server(folder, "--readonly") as (_, second, _):
-        assert "read-only" in lines[2]
-        assert ask(first, "/search", {"id": 1})["groups"] == ask(second, "/search", {"id": 1})["groups"]
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            ask(first, "/items/1", method="DELETE")
 
 
 def test_mistakes_are_one_line(folder, tmp_path, capsys):
