@@ -115,6 +115,21 @@ def test_search_by_id_and_by_image(run, fitted, tmp_path):
     assert "score" in run("images", "search", path, 0, "--rerank", "--radius", 0).out
 
 
+def test_search_by_probes_and_posteriors(run, fitted):
+    found = json.loads(run("images", "search", fitted, 0, "-k", 4, "--probes", 1, "--posterior", "--json").out)
+    assert [hit["label"] for hit in found["neighbours"]] == ["checks"] * 4
+    assert all(0 < hit["score"] <= 1.0001 for hit in found["neighbours"])
+    assert "score" in run("images", "search", fitted, 0, "--posterior", "--radius", 0).out
+    for options, message in [
+        (["--rerank", "--posterior"], "give --rerank or --posterior, not both"),
+        (["--probes", "x"], "must be a number of at least 1, or auto. Got 'x'"),
+        (["--probes", 2, "--radius", 1], "give --probes or --radius, not both"),
+    ]:
+        outcome = run("images", "search", fitted, 0, *options)
+        assert outcome.status == 2
+        assert message in outcome.err
+
+
 def test_neighbours_as_table_and_contact_sheet(run, fitted, tmp_path):
     out, sheet = tmp_path / "found.csv", tmp_path / "sheet.html"
     answer = run("images", "search", fitted, 0, "-k", 3, "--out", out, "--html", sheet)

@@ -164,7 +164,7 @@ WRONG = [
     ({"id": 1, "k": None}, "k must be"),
     ({"id": 1, "radius": 6}, "radius must be less than or equal to 5"),
     ({"id": 1, "radius": 0.5}, "radius must be a valid integer"),
-    ({"id": 1, "rerank": 1}, "rerank must be a valid boolean. Got 1."),
+    ({"id": 1, "rerank": 1}, "rerank must be 'cosine', 'posterior', True or False. Got '1'."),
 ]
 
 
@@ -220,7 +220,7 @@ def test_forms_are_strict(api):
     cases = [
         (upload(api, octets, limit=3), "'limit' is unknown"),
         (upload(api, octets, k="many"), "Got 'many'"),
-        (upload(api, octets, rerank="perhaps"), "rerank must be a valid boolean. Got 'perhaps'"),
+        (upload(api, octets, rerank="perhaps"), "rerank must be 'cosine', 'posterior', True or False. Got 'perhaps'"),
         (api.post("/search", files=[("image", ("a", octets)), ("image", ("b", octets))]), "one file"),
         (api.post("/search", files={"picture": ("a", octets)}), "'picture' is unknown"),
         (api.post("/search", files={"image": (None, "text")}), "must be a file"),

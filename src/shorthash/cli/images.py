@@ -21,6 +21,7 @@ from shorthash.cli.options import (
     AsJson,
     Bits,
     CollectionFolder,
+    Probes,
     Seed,
     Settings,
     argument,
@@ -30,7 +31,7 @@ from shorthash.cli.options import (
     parse_ids,
     parse_settings,
 )
-from shorthash.cli.search import check_found_file
+from shorthash.cli.search import check_found_file, search_policy
 
 if TYPE_CHECKING:
     from socket import socket as Socket
@@ -184,6 +185,10 @@ def search(
     rerank: Annotated[
         bool, flag("--rerank", "Rank all within --radius (default: 2) by the cosine of their features.")
     ] = False,
+    posterior: Annotated[
+        bool, flag("--posterior", "Rank them by the probability of being relevant instead (method auto).")
+    ] = False,
+    probes: Probes = None,
     out: Annotated[
         Path | None, option("--out -o", "FILE", "Write the neighbours to this file: .csv, .parquet or .jsonl.")
     ] = None,
@@ -192,20 +197,28 @@ def search(
 ) -> None:
     """Find the images most similar to an image or an item.
 
-    Images are ordered by Hamming distance between codes. An item is not among its own neighbours.
+    Images are ordered by Hamming distance between codes. An item is not among its own neighbours. A model with
+    posteriors (method auto) knows which codes hold relevant images: --probes looks these up instead of the nearest
+    codes, and --rerank or --posterior orders what they hold.
 
     \b
     Examples:
       shorthash images search photos.model holiday.jpg -k 5
       shorthash images search photos.model 17 --rerank
+      shorthash images search photos.model holiday.jpg --probes auto --posterior
       shorthash images search photos.model holiday.jpg -k 50 --html sheet.html --out found.csv
     """
     from shorthash.images import Collection
 
+    if rerank and posterior:
+        raise typer.BadParameter("give --rerank or --posterior, not both", param_hint="--posterior")
+    policy = search_policy(probes, radius, None)
     check_found_file(out, "--out")
     check_sheet(html)
     with Collection(model, readonly=True) as collection:
-        found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=rerank)
+        order = "posterior" if posterior else rerank
+        cells = None if policy is None else policy["probes"]
+        found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=order, probes=cells)
         if html is not None:
             _write_found_sheet(html, collection, query, found)
         if out is not None:

@@ -21,13 +21,16 @@ SQLITE = b"SQLite format 3"
 
 def fsck(
     model: Annotated[Path, argument("MODEL", "A collection, a model, an index, or an SQLite store.")],
-    repair: Annotated[bool, flag("--repair", "Remove thumbnails of no item and unfinished files.")] = False,
+    repair: Annotated[
+        bool, flag("--repair", "Remove thumbnails of no item and unfinished files; add posteriors.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read every byte and compare it with its checksums; the exit status is 1 if something is wrong.
 
     Of a collection: description, encoder, items, vectors and thumbnails. What is damaged cannot be repaired; restore a
-    backup. Without --repair nothing is changed, and a server may run meanwhile.
+    backup. Without --repair nothing is changed, and a server may run meanwhile. With it, items that an older version
+    added get the posteriors that images search --posterior orders by.
 
     \b
     Examples:
@@ -93,6 +96,7 @@ def _report(found: Checked, as_json: bool, *, copied: bool = False) -> None:
         "items": str(found.n_items),
         "missing thumbnails": str(len(found.missing_thumbnails)),
         "files of no item": str(len(found.orphans)) + (", removed" if found.orphans and found.repaired else ""),
+        **({"posteriors": f"{found.n_posteriors} added"} if found.n_posteriors else {}),
         "sound": "yes" if found.sound else "no",
     }
     output.show(data, facts, as_json=as_json)

@@ -41,8 +41,11 @@ from shorthash.images.storage import (
 from shorthash.index.items import AnyIds, as_ids, as_vectors, check_unique
 from shorthash.persistence import load, save
 from shorthash.persistence.files import locked, replacing, temporary_path
+from shorthash.retrieval import Searcher
+from shorthash.retrieval.posteriors import MOST_SETS
 from shorthash.store.sqlite import SQLiteConnection
 
+LACKING_AT_ONCE = 4096  # items whose posteriors are computed in one transaction
 THUMBNAIL = 256  # longest side, pixels
 LOCKED = (
     "Another process (perhaps a server) has {} open for writing; write through it, stop it, or open the collection "
@@ -368,6 +371,31 @@ class Collection(Reader):
             self._rows(given)
             self._items.relabel(given, self._store.relabel(given, labels))
 
+    def keep_posteriors(self) -> int:
+        """Compute the posteriors of items that have none, as older versions added them; return how many.
+
+        New items get theirs when they are added, if the encoder has posteriors. They are kept in 8 bytes each, and
+        ``search(rerank="posterior")`` orders by them.
+        """
+        self._check_writable()
+        done = 0
+        with self._writing:
+            while self.has_posteriors and (ids := self._store.lacking_posteriors(LACKING_AT_ONCE)):
+                vectors = self._store.items(ids).vectors
+                posteriors = None if vectors is None else self._compact(vectors)
+                if posteriors is None:
+                    break
+                self._store.keep_posteriors(ids, posteriors)
+                done += len(ids)
+        return done
+
+    def _compact(self, vectors: NDArray[np.float32]) -> NDArray[np.uint8] | None:
+        """Compact posteriors of vectors; None if the encoder has none, or more label sets than they can number."""
+        searcher = Searcher(self.hasher, posterior_bytes=0)
+        if not searcher.has_posteriors or searcher.learner.profiles_.shape[1] > MOST_SETS:
+            return None
+        return Searcher(self.hasher).compact(vectors)
+
     def _commit(
         self,
         ids: AnyIds,
@@ -386,7 +414,8 @@ class Collection(Reader):
         checked = metadata
         if len(codes) == len(ids) == len(classes) and (metadata is None or len(metadata) == len(ids)):
             checked = with_checks(ids, codes, classes, metadata, rows)  # otherwise the store says what is wrong
-        self._store.add(codes, ids, classes=classes, metadata=checked, vectors=rows)
+        posteriors = None if rows is None or not len(rows) else self._compact(rows)
+        self._store.add(codes, ids, classes=classes, metadata=checked, vectors=rows, posteriors=posteriors)
         details = metadata or [{}] * len(ids)
         names, contents = ([entry.get(field, "") for entry in details] for field in ("name", "content"))
         self._items.add(ItemTable.from_columns(ids, codes, classes, names, contents))

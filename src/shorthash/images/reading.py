@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import Codes, PackedCodes
-from shorthash._validation import check_count
+from shorthash._validation import check_choice, check_count
 from shorthash.codes import as_packed, hamming_distances
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.decoding import MAX_PIXELS, Place, extract
@@ -21,6 +21,7 @@ from shorthash.images.storage import THUMBNAILS, ItemIndex, ItemState, ItemStore
 from shorthash.images.workers import Workers
 from shorthash.index.items import AnyIds, as_ids
 from shorthash.retrieval import Searcher
+from shorthash.retrieval.searcher import RERANKS
 
 RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
 EXPLAINED = 5000  # items that explain_bits examines
@@ -35,6 +36,7 @@ class Reader:
     _features: ImageFeatures | None
     _items: ItemIndex
     _store: ItemStore
+    _posteriors_known = False  # whether every item with a vector has its posterior
 
     @property
     def n_bits(self) -> int:
@@ -134,7 +136,7 @@ class Reader:
         code: int | ArrayLike | None = None,
         k: int | None = 10,
         radius: int | None = None,
-        rerank: bool = False,
+        rerank: bool | str = False,
         probes: int | str | None = None,
         max_pixels: int = MAX_PIXELS,
     ) -> Found:
@@ -148,7 +150,8 @@ class Reader:
         code : a packed integer, or n_bits signs
         k : number of neighbours; None finds all within ``radius``
         radius : largest Hamming distance; None: no limit (2 if re-ranked)
-        rerank : order by cosine between vectors instead: the best k of all items within ``radius``
+        rerank : order by "cosine" between vectors (or True), or by "posterior", the probability of being relevant that
+            a model with posteriors gives: the best k of all items within ``radius``
         probes : look up so many cells, those with the largest expected share of relevant items, instead of Hamming
             rings; "auto": as many as needed. A model with posteriors is needed, and a query with a vector
         max_pixels : a larger image is refused
@@ -159,7 +162,7 @@ class Reader:
             raise InvalidInput(
                 f"A search takes exactly one of vector, id, image and code. Got {', '.join(names) or 'none'} instead."
             )
-        _check_policy(k, radius, rerank, probes, by_code=code is not None)
+        order = _check_policy(k, radius, rerank, probes, by_code=code is not None)
         if image is not None:
             vector = self.image_vector(image, max_pixels=max_pixels)
         if id is not None:
@@ -168,12 +171,15 @@ class Reader:
             query = self._packed(code)
         else:
             query = as_packed(self.encode(self._one_row(vector)), self.n_bits)
-        if rerank or probes is not None:
+        reach = RERANK_RADIUS if radius is None else radius
+        if order is not None or probes is not None:
             row = self._item_vector(id) if id is not None else self._one_row(vector)
-        if probes is not None and k is not None:
-            return self._probed(query, row, k, probes, rerank, id)
-        if rerank:
-            return self._reranked(query, row, k, RERANK_RADIUS if radius is None else radius, id)
+        if probes is not None:
+            return self._by_searcher(query, row, k, order, id, probes=probes)
+        if order == "posterior":
+            return self._by_searcher(query, row, k, order, id, radius=reach)
+        if order == "cosine":
+            return self._reranked(query, row, k, reach, id)
         return self._as_found(query, *self._state.nearest(query, k, radius, id))
 
     def ring_sizes(self, code: int | ArrayLike) -> NDArray[np.int64]:
@@ -330,28 +336,40 @@ class Reader:
         distances = hamming_distances(query, items.codes, self.n_bits)[0]
         return self._as_found(query, items, distances, found.scores[kept][:k])
 
-    def _probed(
+    def _by_searcher(
         self,
         query: PackedCodes,
         vector: NDArray[np.float32],
-        k: int,
-        probes: int | str,
-        rerank: bool,
+        k: int | None,
+        order: str | None,
         exclude: int | str | None,
+        **reach: Any,
     ) -> Found:
-        """The best k of the cells with the largest expected shares of relevant items."""
-        table, holder = self._state.table, self._store if rerank else self._state.index
+        """The best k of the cells with the largest expected shares of relevant items, or of a ball."""
+        if order == "posterior":
+            self._check_posteriors()
+        table, holder = self._state.table, self._state.index if order is None else self._store
         searcher = Searcher(self.hasher, holder, posterior_bytes=0)
-        found = searcher.search(vector, k + 1, probes=probes, rerank="cosine" if rerank else None)
+        found = searcher.search(vector, (len(self) if k is None else k) + 1, rerank=order, **reach)
         rows = table.find(found.ids)
         kept = (rows >= 0) & (found.ids != exclude)  # the database may be ahead of this state
         items = table.take(rows[kept][:k])
         distances = hamming_distances(query, items.codes, self.n_bits)[0]
         expected = None if np.isnan(found.precision[0]) else round(float(found.precision[0]), 4)
-        looked_up = tuple(found.looked_up(0).tolist())
+        looked_up = tuple(found.looked_up(0).tolist()) if "probes" in reach else ()
         return replace(
             self._as_found(query, items, distances, found.scores[kept][:k]), looked_up=looked_up, expected=expected
         )
+
+    def _check_posteriors(self) -> None:
+        """Raise if an item with a vector has no posterior, as one that an older version added."""
+        if self.has_posteriors and not self._posteriors_known:
+            if self._store.lacking_posteriors(1):
+                raise InvalidInput(
+                    f"Items of {self.path.name} have no posteriors, as an older version of shorthash added them; "
+                    "compute them with: shorthash fsck MODEL --repair"
+                )
+            self._posteriors_known = True
 
     def _as_found(
         self,
@@ -383,8 +401,13 @@ class Reader:
         return packed
 
 
-def _check_policy(k: int | None, radius: int | None, rerank: bool, probes: int | str | None, *, by_code: bool) -> None:
-    """Raise if the parts of a search do not fit each other."""
+def _check_policy(
+    k: int | None, radius: int | None, rerank: bool | str, probes: int | str | None, *, by_code: bool
+) -> str | None:
+    """What to order by; raises if the parts of a search do not fit each other."""
+    order = ("cosine" if rerank else None) if isinstance(rerank, bool) else rerank
+    if order is not None:
+        check_choice(order, "rerank", "search", RERANKS)
     if k is None and radius is None:
         raise InvalidInput("A search needs k, or radius, or both. Got neither.")
     if k is not None:
@@ -395,3 +418,4 @@ def _check_policy(k: int | None, radius: int | None, rerank: bool, probes: int |
         raise InvalidInput("A search by probes takes k, and a vector, id or image; leave out radius and code.")
     if rerank and by_code:
         raise InvalidInput("Re-ranking compares vectors, and a code has none; search by vector, id or image.")
+    return order

@@ -73,10 +73,11 @@ class Found:
     labels : n classes
     names : n names
     contents : n content hashes, "" for items that are not images
-    scores : (n,) float32 cosines between vectors, if re-ranked; expected shares of relevant items, if cells were looked
-        up; else None
+    scores : (n,) float32 cosines between vectors or probabilities of being relevant, if re-ranked; expected shares of
+        relevant items, if cells were looked up; else None
     looked_up : codes of the cells that were looked up, in order; none if Hamming rings were searched
-    expected : expected share of relevant items among the neighbours, if cells were looked up; else None
+    expected : expected share of relevant items among the neighbours, if cells were looked up or they were ordered by
+        posterior; else None
     """
 
     code: int

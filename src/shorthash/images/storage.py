@@ -300,6 +300,23 @@ class ItemStore(SQLiteStore):
             session.renew_crc(*session.among_ids(ids))
         return classes
 
+    def lacking_posteriors(self, most: int) -> list[Any]:
+        """Ids of some items that have a vector and no compact posterior."""
+        with self._reading() as session:
+            none = f" AND {self._version.posterior} IS NULL" if session.has_posteriors() else ""
+            sql = f"SELECT id FROM {self.collection} WHERE slot IS NOT NULL{none} ORDER BY id LIMIT ?"
+            return [item for (item,) in session.run(sql, [most])]
+
+    def keep_posteriors(self, ids: Sequence[Any], posteriors: NDArray[np.uint8]) -> None:
+        """Write the compact posteriors of items."""
+        with self._writing() as session:
+            assert isinstance(session, SQLiteSession)
+            session.add_posteriors()
+            rows = [(row.tobytes(), item) for row, item in zip(posteriors, ids, strict=True)]
+            sql = f"UPDATE {self.collection} SET {self._version.posterior} = ? WHERE id = ?"
+            session.connection.run_many(sql, rows)
+            session.renew_crc(*session.among_ids(as_ids_array(list(ids))))
+
     def table(self) -> ItemTable:
         """All items, without their vectors and sources; DamagedFile if one is not as it was written."""
         columns: list[list[Any]] = [[] for _ in range(5)]

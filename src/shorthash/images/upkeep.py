@@ -37,6 +37,7 @@ class Checked:
     orphans : files that belong to no item, and unfinished files
     repaired : whether orphans were removed
     n_items : items that were read; 0 if they cannot be
+    n_posteriors : posteriors that were computed
     """
 
     path: Path
@@ -45,6 +46,7 @@ class Checked:
     orphans: list[str] = field(default_factory=list)
     repaired: bool = False
     n_items: int = 0
+    n_posteriors: int = 0
 
     @property
     def sound(self) -> bool:
@@ -58,7 +60,8 @@ def check_collection(path: str | os.PathLike[str], *, repair: bool = False) -> C
     Parameters
     ----------
     path : the folder
-    repair : remove thumbnails that belong to no item and unfinished files; no other process may write meanwhile
+    repair : remove thumbnails that belong to no item and unfinished files, and compute posteriors that items of an
+        older version lack; no other process may write meanwhile
 
     Examples
     --------
@@ -74,7 +77,11 @@ def check_collection(path: str | os.PathLike[str], *, repair: bool = False) -> C
     read_meta(folder)
     if repair:
         with locked(folder, LOCKED.format(folder)):
-            return _checked(folder, repair=True)
+            found = _checked(folder, repair=True)
+        if not found.damaged:
+            with Collection(folder) as collection:
+                found.n_posteriors = collection.keep_posteriors()
+        return found
     return _checked(folder, repair=False)
 
 

@@ -173,15 +173,16 @@ def _search(request: Request, query: PageQuery) -> dict[str, Any]:
         [item] = collection.items([parse_id(query.id, collection.ids)])
         found = service.find(collection, item.code, query.k, *_how(query), item.id, probes=_probes(query))
         shown: dict[str, Any] = {"results": results_view(collection, found, query, root, item)}
-        if query.rerank:
-            plain = service.find(collection, item.code, query.k, *_how(replace(query, rerank=False)), item.id)
+        if query.order:
+            plain_query = replace(query, rerank=False, posterior=False)
+            plain = service.find(collection, item.code, query.k, *_how(plain_query), item.id)
             shown["note"] = rerank_note(found, plain, item)
         details = f"{root}/item?{urlencode({'id': item.id})}"
         return {**shown, "item": card(item, query, root, details=details)}
     if query.code:
         found = service.find(collection, read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
         results = results_view(collection, found, query, root)
-        return {"results": results, "note": NO_VECTOR if query.rerank or query.probes else ""}
+        return {"results": results, "note": NO_VECTOR if query.order or query.probes else ""}
     if query.q:
         ids = collection.find_text(query.q)
         tiles = cards(collection, ids[:K_MAX], query, root)
@@ -195,9 +196,9 @@ def _probes(query: PageQuery) -> str | None:
     return "auto" if query.probes else None
 
 
-def _how(query: PageQuery) -> tuple[int | None, bool]:
+def _how(query: PageQuery) -> tuple[int | None, bool | str]:
     """Radius and re-ranking; with probes there is no radius."""
-    return None if query.probes else query.radius, query.rerank
+    return None if query.probes else query.radius, query.order
 
 
 def _render_search(request: Request, query: PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import orjson
 from fastapi import HTTPException, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartParser
@@ -220,6 +220,12 @@ class RequestModels(NamedTuple):
     add: type[Any]
 
 
+def _as_order(value: Any) -> Any:
+    """A form has texts, also for true and false; 1 is not true."""
+    words = {"true": True, "false": False}
+    return value if isinstance(value, bool) else words.get(str(value).lower(), str(value))
+
+
 def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestModels:
     """Models with the limits of one collection: length of vectors, range of codes, numbers of items."""
     features = Field(min_length=n_features, max_length=n_features, description=f"{n_features} features.")
@@ -230,7 +236,11 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
         radius: StrictInt | None = Field(
             None, ge=0, le=n_bits, description="Largest Hamming distance; null: no limit, or 2 if re-ranked."
         )
-        rerank: StrictBool = Field(False, description="Order by cosine: the best k of all items within the radius.")
+        rerank: Annotated[Literal["cosine", "posterior", True, False], BeforeValidator(_as_order)] = Field(
+            False,
+            description="Order by cosine (or true), or by posterior: the best k of all items within the radius, or in "
+            "the cells that were looked up.",
+        )
         probes: Annotated[StrictInt, Field(ge=1, le=MOST_PROBES)] | Literal["auto"] | None = Field(
             None, description="Look up so many cells, those with the most relevant items expected, instead of a radius."
         )

@@ -119,7 +119,7 @@ class Service:
         self,
         k: int,
         radius: int | None,
-        rerank: bool,
+        rerank: bool | str,
         *,
         vector: Vector | None = None,
         item: int | str | None = None,
@@ -167,7 +167,7 @@ class Service:
         code: int,
         k: int,
         radius: int | None,
-        rerank: bool,
+        rerank: bool | str,
         item: int | str | None = None,
         vector: Vector | None = None,
         probes: int | str | None = None,
@@ -189,7 +189,7 @@ class Service:
                 n = sum(loads.get(cell, 0) for cell in collection.search(**query, k=1, probes=probes).looked_up)
             if n > self.settings.max_rerank:
                 raise InvalidInput(
-                    f"Re-ranking {where} compares {n} vectors, and at most {self.settings.max_rerank} are allowed; use "
+                    f"Re-ranking {where} compares {n} items, and at most {self.settings.max_rerank} are allowed; use "
                     f"{'a smaller radius' if probes is None else 'fewer probes'}."
                 )
         return collection.search(**query, k=k, radius=radius, rerank=rerank, probes=probes)

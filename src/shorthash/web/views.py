@@ -51,6 +51,7 @@ class PageQuery:
     q : text to look for in classes and names; "" for none
     k, radius : how many items, and how far
     rerank : whether to order by cosine
+    posterior : whether to order by the probability of being relevant instead
     probes : whether to look up the cells where relevant items are expected, instead of Hamming rings
     sample : which page of samples, if nothing is searched
     new : whether samples are only items that the encoder has not learned from
@@ -63,6 +64,7 @@ class PageQuery:
     k: int = K_DEFAULT
     radius: int = 0
     rerank: bool = False
+    posterior: bool = False
     probes: bool = False
     sample: int = 0
     new: bool = False
@@ -73,8 +75,9 @@ class PageQuery:
 
         Examples
         --------
-        >>> PageQuery.read({"id": "7", "k": "1000000", "radius": "many", "rerank": "1"}, 8)
-        PageQuery(n_bits=8, id='7', code='', q='', k=200, radius=2, rerank=True, probes=False, sample=0, new=False)
+        >>> query = PageQuery.read({"id": "7", "k": "1000000", "radius": "many", "rerank": "1"}, 8)
+        >>> query.id, query.k, query.radius, query.rerank, query.probes
+        ('7', 200, 2, True, False)
         """
         return cls(
             n_bits,
@@ -84,17 +87,23 @@ class PageQuery:
             k=_number(params.get("k", ""), K_DEFAULT, 1, K_MAX),
             radius=_number(params.get("radius", ""), default_radius(n_bits), 0, n_bits),
             rerank=params.get("rerank", "") in {"1", "on", "true"},
+            posterior=params.get("posterior", "") in {"1", "on", "true"},
             probes=params.get("probes", "") in {"1", "on", "true"},
             sample=_number(params.get("sample", ""), 0, 0, 10**6),
             new=params.get("new", "") in {"1", "on", "true"},
         )
 
     @property
+    def order(self) -> bool | str:
+        """What ``Collection.search`` takes as ``rerank``."""
+        return "posterior" if self.posterior else self.rerank
+
+    @property
     def url(self) -> str:
         """The query string of the address, without default values."""
         defaults = {"id": "", "code": "", "q": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
         params: dict[str, Any] = {name: v for name, v in vars(self).items() if name in defaults and v != defaults[name]}
-        for switch in ("rerank", "probes", "new"):
+        for switch in ("rerank", "posterior", "probes", "new"):
             if getattr(self, switch):
                 params[switch] = 1
         return "?" + urlencode(params)
@@ -310,10 +319,10 @@ def _same_share(found: Found, item: Item) -> float | None:
 
 def _ranked_by(query: PageQuery) -> str:
     """By what the items of one row are ordered, and among which."""
-    if not query.probes:
-        return "by cosine, of all items within the radius"
     order = "by cosine" if query.rerank else "by the expected share of relevant items in their cell"
-    return f"{order}, of all items in the cells looked up"
+    if query.posterior:
+        order = "by the probability of being relevant"
+    return f"{order}, of all items {'in the cells looked up' if query.probes else 'within the radius'}"
 
 
 def _looked(found: Found, root: str) -> dict[str, str] | None:

@@ -19,12 +19,13 @@ if (narrow.matches && results.querySelector(".query")) sheet.open = false;
 /** The address for the values of the form. */
 function address() {
   const params = new URLSearchParams();
-  const { id, code, k, radius, rerank, probes } = ask.elements;
+  const { id, code, k, radius, rerank, posterior, probes } = ask.elements;
   if (picture === null && id.value.trim()) params.set("id", id.value.trim());
   else if (code.value) params.set("code", code.value);
   if (k.value !== k.dataset.default) params.set("k", k.value);
   if (radius.value !== radius.dataset.default) params.set("radius", radius.value);
   if (rerank.checked) params.set("rerank", "1");
+  if (posterior?.checked) params.set("posterior", "1");
   if (probes?.checked) params.set("probes", "1");
   return `${ask.getAttribute("action")}?${params}`;
 }
@@ -32,12 +33,13 @@ function address() {
 /** Fill in the form from an address. */
 function readAddress(url) {
   const params = new URL(url, location.href).searchParams;
-  const { id, code, k, radius, rerank, probes } = ask.elements;
+  const { id, code, k, radius, rerank, posterior, probes } = ask.elements;
   id.value = params.get("id") ?? "";
   code.value = params.get("code") ?? "";
   k.value = params.get("k") ?? k.dataset.default;
   radius.value = params.get("radius") ?? radius.dataset.default;
   rerank.checked = params.has("rerank");
+  if (posterior) posterior.checked = params.has("posterior");
   if (probes) probes.checked = params.has("probes");
   showNumbers();
 }
@@ -110,6 +112,9 @@ function dataUrl(file) {
 let waiting = 0;
 ask.addEventListener("input", (event) => {
   if (event.target.name === "id") return;
+  const { rerank, posterior } = ask.elements;
+  if (event.target === rerank && posterior) posterior.checked = false; // one order at a time
+  if (event.target === posterior) rerank.checked = false;
   showNumbers();
   clearTimeout(waiting);
   if (picture === null && !ask.elements.id.value.trim() && !ask.elements.code.value) {
@@ -125,7 +130,7 @@ function refreshLinks() {
   for (const link of results.querySelectorAll("a[data-search]")) {
     const target = new URL(link.href);
     const now = new URL(address(), location.href).searchParams;
-    for (const name of ["k", "radius", "rerank", "probes"]) {
+    for (const name of ["k", "radius", "rerank", "posterior", "probes"]) {
       if (now.has(name)) target.searchParams.set(name, now.get(name));
       else target.searchParams.delete(name);
     }
@@ -166,7 +171,7 @@ lightbox.addEventListener("click", (event) => {
   picture = null;
   const target = new URL(link.href);
   const now = new URL(address(), location.href).searchParams;
-  for (const name of ["k", "radius", "rerank", "probes"]) if (now.has(name)) target.searchParams.set(name, now.get(name));
+  for (const name of ["k", "radius", "rerank", "posterior", "probes"]) if (now.has(name)) target.searchParams.set(name, now.get(name));
   readAddress(target);
   search(target, "push");
 });
