@@ -1,5 +1,7 @@
 """The documentation is true: examples run, links lead somewhere, commands and tests named in it exist."""
 
+import ast
+import builtins
 import doctest
 import re
 import runpy
@@ -35,6 +37,42 @@ def test_get_started_is_true(tmp_path, monkeypatch):
     failed, tried = doctest.testfile(str(ROOT / "docs" / "start.md"), module_relative=False)
     assert tried > 10
     assert not failed
+
+
+def python_blocks(page):
+    """The Python blocks of a page, without prompts and output."""
+    for block in re.findall(r"^```(?:python|\{code-block\} python)\n(.*?)^```", page.read_text(), re.S | re.M):
+        examples = doctest.DocTestParser().get_examples(block)
+        yield "".join(example.source for example in examples) or block
+
+
+def bound_names(tree):
+    """Names that code assigns, imports or defines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def undefined_names(blocks):
+    """Names that a block uses and neither it nor an earlier one defines."""
+    known = {*dir(builtins), "__file__"}
+    for block in blocks:
+        tree = ast.parse(block)
+        known |= set(bound_names(tree))
+        yield from (n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in known)
+
+
+def test_python_on_a_page_uses_no_name_that_the_page_does_not_define():
+    assert list(undefined_names(["import numpy as np\nX = np.ones(3)", "X + y", "y = 1"])) == ["y"]
+    missing = {str(page.relative_to(ROOT)): sorted(set(undefined_names(python_blocks(page)))) for page in PAGES}
+    assert sum(len(list(python_blocks(page))) for page in PAGES) > 50
+    assert {page: names for page, names in missing.items() if names} == {}
 
 
 WRITTEN_BY_SPHINX = re.compile(r"(^|/)(api|methods|gallery)/")  # make docs checks links to them
