@@ -318,8 +318,10 @@ def _count_all(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Coun
 def _count_some(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Counts) -> None:
     """Whole blocks in pairs, the rest one by one."""
     whole = len(items) // PAIR_BLOCK * PAIR_BLOCK
-    _count_pairs(queries, items[:whole], out)
-    _count(queries, items[whole:], out)
+    if whole:  # what is not called is not compiled
+        _count_pairs(queries, items[:whole], out)
+    if whole < len(items):
+        _count(queries, items[whole:], out)
 
 
 def _population_count(_typing: Any, _x: Any) -> Any:
@@ -411,7 +413,7 @@ def harmonic_gap(start: int, count: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def level_precision_sum(before: int, relevant_before: int, total: int, relevant: int, shown: int) -> float:
+def level_precision_sum(before: Any, relevant_before: Any, total: int, relevant: int, shown: int) -> float:
     """Expected sum of the precisions at the relevant ones among the first ``shown`` items of a level.
 
     The inner sum of the formula above, up to j = ``shown``: precisions only look backwards, so a cut inside a level
@@ -421,7 +423,7 @@ def level_precision_sum(before: int, relevant_before: int, total: int, relevant:
         return 0.0
     rho = (relevant - 1.0) / (total - 1.0) if total > 1 else 0.0
     gap = harmonic_gap(before, shown)
-    return relevant / total * (rho * shown + (relevant_before + 1.0 - rho * (before + 1.0)) * gap)
+    return float(relevant / total * (rho * shown + (relevant_before + 1.0 - rho * (before + 1.0)) * gap))
 
 
 @njit(cache=True, nogil=True)
@@ -429,7 +431,7 @@ def precision_sums(total: Counts, relevant: Counts, cuts: Counts) -> Floats:
     """Expected sum of the precisions at relevant items among the first ``cuts`` of every ranking, (m,)."""
     sums = np.zeros(len(total))
     for i in range(len(total)):
-        before, relevant_before = 0, 0
+        before, relevant_before = np.int64(0), np.int64(0)
         for t in range(total.shape[1]):
             if before >= cuts[i]:
                 break

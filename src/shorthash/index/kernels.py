@@ -180,7 +180,7 @@ def list_probed(
 
 
 @njit(nogil=True, cache=True)
-def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: Array, at: int) -> int:
+def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: Array, at: Any) -> Any:
     """Copy the items of one bucket to ``positions`` from slot ``at`` on; the next free slot."""
     if len(alive) == 0:
         target = positions[at : at + stop - start]
@@ -255,7 +255,7 @@ def gather_probed(
     bare = direct and len(alive) == 0 and total < SHORT * len(masks) * len(queries)
     starts = np.empty(0 if bare else len(masks), dtype=np.int64)
     stops = np.empty(len(starts), dtype=np.int64)
-    at = 0
+    at = np.int64(0)
     for q in range(len(queries)):
         for t in range(len(rings) - 1):
             begin = at
@@ -268,7 +268,7 @@ def gather_probed(
                 if ordered and t > 0 and at > begin + 1:
                     sort(positions[begin:at], scratch, len(order))
             else:
-                n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, 0, starts, stops)
+                n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, np.int64(0), starts, stops)
                 at = _copy_ring((starts[:n], stops[:n]), order, alive, positions, at, scratch)
             distances[begin:at] = t
     return positions, distances, offsets
@@ -311,7 +311,7 @@ def copy_cells(
     """Copy the items counted by ``size_cells``: ``positions`` and ``places``, both (n_items in all,)."""
     direct, keys, bounds, order = table
     n_cells, _ = sizes
-    at = 0
+    at = np.int64(0)
     for q in range(len(offsets) - 1):
         for place in range(n_cells[q]):
             begin = at
@@ -331,7 +331,7 @@ def take_nearest(slices: Any, order: Array, alive: Array, positions: Array, dist
     offsets, starts, stops, slice_distances = slices
     heap = np.empty(max(1, len(starts)), dtype=np.int64)
     for q in range(len(offsets) - 1):
-        at = 0
+        at = np.int64(0)
         first = offsets[q]
         while at < positions.shape[1] and first < offsets[q + 1]:
             last = first
@@ -353,9 +353,9 @@ def take_probed(
     heap = np.empty(len(masks), dtype=np.int64)
     order = table[3]
     for q in range(len(queries)):
-        at = 0
+        at = np.int64(0)
         for t in range(len(rings) - 1):
-            n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, 0, starts, stops)
+            n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, np.int64(0), starts, stops)
             begin = at
             at = _merge_ring(starts[:n], stops[:n], order, alive, heap, positions[q], at)
             distances[q, begin:at] = t
@@ -377,7 +377,7 @@ def _merge_ring(starts: Array, stops: Array, order: Array, alive: Array, heap: A
         for i in range(n):
             positions[at + i] = order[starts[0] + i]
         return at + n
-    size = 0
+    size = np.int64(0)
     for j in range(len(starts)):
         starts[j] = _advance(starts[j], stops[j], order, alive)
         if starts[j] < stops[j]:
@@ -407,7 +407,7 @@ def _advance(cursor: int, stop: int, order: Array, alive: Array) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _heapify(heap: Array, size: int, order: Array, cursors: Array) -> None:
+def _heapify(heap: Array, size: Any, order: Array, cursors: Array) -> None:
     """Order a new heap of slices by their next position."""
     for i in range(1, size):  # few slices, each sifted up once
         child = i
@@ -420,7 +420,7 @@ def _heapify(heap: Array, size: int, order: Array, cursors: Array) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _sift_down(heap: Array, size: int, order: Array, cursors: Array) -> None:
+def _sift_down(heap: Array, size: Any, order: Array, cursors: Array) -> None:
     """Restore the heap after its top has changed."""
     parent = 0
     moving = heap[0]

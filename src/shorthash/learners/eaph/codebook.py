@@ -174,10 +174,12 @@ def _anneal(
             _copy(tried, parts, low, high)
             if value > best:
                 best = value
-                best_z[:] = z
+                for j in range(G):
+                    best_z[j] = z[j]
             if accepted % REBUILD == 0:
                 value = _build(z, distance, masses, within, F, parts)
-                tried[:] = parts
+                low[:], high[:] = 0, n_bits
+                _copy(parts, tried, low, high)
         else:
             _copy(parts, tried, low, high)
             if other >= 0:
@@ -244,7 +246,7 @@ def _build(z: Ints, distance: Ints, masses: Masses, within: Floats, F: Floats, p
     value = 0.0
     for g in range(len(z)):
         _surroundings(z, g, distance, masses, within, F)
-        value += _levels(g, 0, within.shape[1] - 1, masses, within, F, parts)
+        value += _levels(g, np.int64(0), within.shape[1] - 1, masses, within, F, parts)
     return value
 
 
@@ -302,7 +304,7 @@ def _move(
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _levels(g: int, low: int, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
+def _levels(g: int, low: Any, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
     """Recompute the parts of group g at some distances; returns by how much their sum changes.
 
     With f and n the mass at a distance, R and N the mass before it, and e the mass of one item:
