@@ -1,8 +1,8 @@
 """numba's ``njit``, for machines where compiled code can be kept and for those where nothing can be written.
 
-Compiling takes most of the time of a first use. In compiled functions, ``np.int64(0)`` in the place of 0 as the first value
-of an argument keeps numba from compiling the callee once more for the literal, and loops in the place of ``a[:] = b``
-keep it from compiling the messages of broadcasting.
+Compiling takes most of the time of a first use. In compiled functions, ``np.int64(0)`` in the place of 0 as the first
+value of an argument keeps numba from compiling the callee once more for the literal, and loops in the place of
+``a[:] = b`` keep it from compiling the messages of broadcasting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ def njit(**options: Any) -> Callable[[F], F]:
     ----------
     **options : of ``numba.njit``
     """
-
     options = {"no_cfunc_wrapper": True, **options}  # nothing here is called from C
 
     def compiled(function: F) -> F:

@@ -5,7 +5,7 @@ import pytest
 
 from shorthash import evaluate, make_hasher
 from shorthash.errors import InvalidInput
-from shorthash.lab.advice import CLOSE, LengthAdvice, _recommend, advise, balanced_folds
+from shorthash.lab.advice import CLOSE, FEW_ITERATIONS, LengthAdvice, _recommend, advise, balanced_folds
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,18 @@ def test_scores_are_those_of_rows_held_out(digits, advice, method, n_bits):
     row = next(r for r in advice.rows if (r.method, r.n_bits) == (method, n_bits))
     assert row.map == pytest.approx(np.mean(values))
     assert row.map_std == pytest.approx(np.std(values, ddof=1))
+
+
+def test_long_codes_are_refined_in_fewer_iterations(digits):
+    X, y = digits[0][:300], digits[1][:300]
+    found = advise(X, y, lengths=(12, 13), methods=("auto",), n_folds=2)
+    fold = balanced_folds(y, 2, 0)
+    for row, n_iter in zip(found.rows, (16, FEW_ITERATIONS), strict=True):
+        values = []
+        for k in range(2):
+            hasher = make_hasher("auto", row.n_bits, n_iter=n_iter, random_state=0).fit(X[fold != k], y[fold != k])
+            values.append(evaluate(hasher.transform(X[fold == k]), y[fold == k]).map)
+        assert row.map == pytest.approx(np.mean(values))
 
 
 def test_costs_follow_from_length_and_size(advice):

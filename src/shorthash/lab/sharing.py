@@ -134,7 +134,9 @@ class SharedSplit:
 
     def _posterior(self, spec: RunSpec) -> tuple[Any, float]:
         """A learner fitted with these settings and the fastest codes, and the time of the fit."""
-        settings = {name: value for name, value in spec.settings.items() if name not in ("codebook", "refine")}
+        settings = {
+            name: value for name, value in spec.settings.items() if name not in ("codebook", "refine", "n_iter")
+        }
         key = canonical([spec.method, settings, spec.seed])
         if key not in self._posteriors:
             first = make_hasher(spec.method, spec.n_bits, random_state=spec.seed, **spec.settings)

@@ -68,11 +68,11 @@ def ap_table(h: Any, background: Floats, rel: Floats | None = None) -> ApTable:
         part = slice(start, min(start + block, u))
         f = _levels(seen[:, part], n_bits, np.float32)
         A[:, part] = _class_terms(f, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN)
-        _lower_levels(f, n_bits)
+        _lower_levels(f.reshape(n_bits + 1, -1), n_bits)
         own[:, part] = f[0]
-    common = (gn + np.cumsum(gN[::-1], axis=0)[::-1] - gN)[:, :, None].copy()
+    common = gn + np.cumsum(gN[::-1], axis=0)[::-1] - gN
     _lower_levels(common, n_bits)
-    D = (own if rel is None else own @ rel) + common[0]
+    D = (own if rel is None else own @ rel) + common[0][:, None]
     return ApTable(A, D.astype(np.float32), float(np.sum(h * A)))
 
 
@@ -80,40 +80,32 @@ def _levels(masses: NDArray[Any], n_bits: int, dtype: Any) -> NDArray[Any]:
     """Masses at every distance from every cell, (n_bits + 1, Z, b)."""
     f = np.zeros((n_bits + 1, *masses.shape), dtype=dtype)
     f[0] = masses
-    _raise_levels(f, n_bits)
+    _raise_levels(f.reshape(n_bits + 1, -1), n_bits)
     return f
 
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _raise_levels(f: NDArray[Any], n_bits: int) -> None:
-    """Bit by bit, add what lies across the bit one level up; in place."""
-    Z, b = f.shape[1], f.shape[2]
+    """Bit by bit, add what lies across the bit one level up; in place. Cells across a bit are ``run`` places apart."""
     for bit in range(n_bits):
-        step = 1 << bit
+        run = f.shape[1] >> n_bits << bit
         for t in range(bit + 1, 0, -1):  # from the top: level t - 1 is still the old one
-            for z in range(Z):
-                if z & step:
-                    continue
-                y = z | step
-                for k in range(b):
-                    f[t, z, k] += f[t - 1, y, k]
-                    f[t, y, k] += f[t - 1, z, k]
+            for start in range(0, f.shape[1], 2 * run):
+                for i in range(start, start + run):
+                    f[t, i] += f[t - 1, i + run]
+                    f[t, i + run] += f[t - 1, i]
 
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _lower_levels(a: NDArray[Any], n_bits: int) -> None:
     """The adjoint of ``_raise_levels``, in place; the answer is a[0]."""
-    Z, b = a.shape[1], a.shape[2]
     for bit in range(n_bits - 1, -1, -1):
-        step = 1 << bit
+        run = a.shape[1] >> n_bits << bit
         for t in range(bit + 1):
-            for z in range(Z):
-                if z & step:
-                    continue
-                y = z | step
-                for k in range(b):
-                    a[t, z, k] += a[t + 1, y, k]
-                    a[t, y, k] += a[t + 1, z, k]
+            for start in range(0, a.shape[1], 2 * run):
+                for i in range(start, start + run):
+                    a[t, i] += a[t + 1, i + run]
+                    a[t, i + run] += a[t + 1, i]
 
 
 @njit(cache=True, nogil=True, fastmath=True)
