@@ -20,7 +20,7 @@ from shorthash.learners.eaph import codebook as eaph_codebook
 from shorthash.learners.eaph import table as eaph_table
 from shorthash.learners.eaph.choosing import searched_map, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
-from shorthash.learners.eaph.encoding import likeliest_words
+from shorthash.learners.eaph.encoding import Lookup, _by_few_sets, likeliest_words
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.eaph.refinement import _masses, best_rows, design_codes, refine_table
 from shorthash.learners.eaph.table import ap_table
@@ -503,13 +503,13 @@ def test_a_rows_own_item_is_left_out():
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 2.0, 20.0])
-@pytest.mark.parametrize("n_words", [1, 2, 40])
+@pytest.mark.parametrize("n_words", [1, 2, 40, 700])
 def test_the_likeliest_word_is_that_of_the_whole_table(sharpness, n_words):
     rng = np.random.default_rng(0)
     P = special.softmax(sharpness * rng.normal(size=(500, 30)), axis=1)
     table = rng.normal(size=(n_words, 30)).astype(np.float32)
     words = sign(rng.normal(size=(n_words, 7)))
-    found = likeliest_words(Scored(P, 1e-12), table, words)
+    found = likeliest_words(Scored(P, 1e-12), Lookup(table), words)
     assert np.array_equal(found.values, words[np.argmax(P @ table.T.astype(np.float64), axis=1)])
     assert not found.bound.any()
 
@@ -517,8 +517,30 @@ def test_the_likeliest_word_is_that_of_the_whole_table(sharpness, n_words):
 def test_a_word_is_in_doubt_where_two_gain_the_same_to_rounding():
     P = np.array([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.5 + 1e-9, 0.5 - 1e-9, 0.0]])
     table, words = np.eye(3, dtype=np.float32)[:2], np.array([[1, 1], [-1, 1]], dtype=np.int8)
-    assert likeliest_words(Scored(P, 1e-12), table, words).bound.ravel().tolist() == [np.inf, 0, 0]
-    assert likeliest_words(Scored(P, 1e-8), table, words).bound.ravel().tolist() == [np.inf, 0, np.inf]
+    assert likeliest_words(Scored(P, 1e-12), Lookup(table), words).bound.ravel().tolist() == [np.inf, 0, 0]
+    assert likeliest_words(Scored(P, 1e-8), Lookup(table), words).bound.ravel().tolist() == [np.inf, 0, np.inf]
+
+
+def test_a_row_that_is_not_a_number_is_in_doubt():
+    table, words = np.eye(3, dtype=np.float32)[:2], np.array([[1, 1], [-1, 1]], dtype=np.int8)
+    P = np.array([[0.9, 0.1, 0.0], [np.nan, 0.2, 0.3], [0.9, np.nan, 0.0], [0.0, 0.0, 0.0]])
+    assert likeliest_words(Scored(P, 1e-12), Lookup(table), words).bound.ravel().tolist() == [0, np.inf, np.inf, np.inf]
+
+
+@pytest.mark.parametrize("doubt", [1e-12, 1e-5, 1e-3])
+def test_few_label_sets_decide_most_rows_and_never_otherwise_than_all(doubt):
+    rng = np.random.default_rng(1)
+    table = (rng.random((500, 40)) ** 8).astype(np.float32)
+    table[250:] = table[:250] + rng.normal(size=(250, 40)).astype(np.float32) * 1e-3  # close seconds
+    P = special.softmax(6 * rng.normal(size=(400, 40)), axis=1)
+    lookup, best, lead = Lookup(table), np.zeros(400, dtype=np.int64), np.zeros(400)
+    _by_few_sets(P, table, lookup.by_set, lookup.mean, lookup.norm, np.full(400, doubt), best, lead)
+    gains = P @ table.T.astype(np.float64)
+    second, first = np.sort(gains, axis=1)[:, -2:].T
+    found = lead > doubt
+    assert found.any()
+    assert np.array_equal(best[found], gains.argmax(axis=1)[found])
+    assert (first - second)[found].min() > doubt - 1e-12
 
 
 def test_shares_that_differ_by_chance_are_evened_out():

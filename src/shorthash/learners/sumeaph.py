@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._compiled import njit
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, best_table_word, linear
 from shorthash._types import Codes, Floats
@@ -21,14 +22,13 @@ from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows
 from shorthash.learners.codebook_starts import annealed_codebook, expected_confusion, score_weights
 from shorthash.learners.codebooks import CODEBOOKS
-from shorthash.learners.eaph.encoding import likeliest_words
+from shorthash.learners.eaph.encoding import likeliest_words, lookup_of
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.sums import GroupStatistics, SumHasher
 
 ENCODERS = ["expected-ap", "nearest"]
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision
-POWER = 2  # scores of a regression are flat; their squares make the better posteriors (chosen on training rows)
 
 
 class SumEAPH(SumHasher):
@@ -139,25 +139,44 @@ class SumEAPH(SumHasher):
 
     def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores, (n_samples, n_bits): the sign is the bit, the magnitude what the best code without it would lose."""
-        P = _posteriors(linear(X, self.score_weights_, self.shares_, exact=exact))
+        P = self._posteriors(X, exact=exact)
         return best_table_word(P, self.table_, self._words(), exact=exact)
 
     def _signs(self, X: Rounded, *, exact: bool) -> Scored:
         """Signs of the best code, which is found without the gains of all others."""
-        P = _posteriors(linear(X, self.score_weights_, self.shares_, exact=exact))
-        return likeliest_words(P, self.table_, self._words())
+        P = self._posteriors(X, exact=exact)
+        return likeliest_words(P, lookup_of(self), self._words())
+
+    def _posteriors(self, X: Rounded, *, exact: bool) -> Scored:
+        """Squares of what is positive of the scores, in shares, and a bound of the 1-norm of their error."""
+        S = linear(X, self.score_weights_, self.shares_, exact=exact, bound_by_row=True)
+        bound = np.broadcast_to(S.bound, (len(S.values), 1)).copy()
+        _to_shares(S.values, bound)
+        return Scored(S.values, np.minimum(bound, 2.0) + (S.values.shape[1] + FEW) * UNIT)
 
     def _words(self) -> Codes:
         return unpack(self.cells_, self.codewords_.shape[1])
 
 
-def _posteriors(S: Scored) -> Scored:
-    """Squares of what is positive of the scores, in shares, and a bound of the 1-norm of their error."""
-    positive = np.maximum(S.values, 0.0)
-    Q = positive**POWER
-    total = Q.sum(axis=1, keepdims=True)
-    off = np.sum((2 * positive + S.bound) * S.bound, axis=1, keepdims=True)  # of POWER 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bound = np.where(total > 0, 2 * off / total, np.where(off > 0, 2.0, 0.0))
-    P = np.divide(Q, total, out=np.zeros_like(Q), where=total > 0)
-    return Scored(P, np.minimum(bound, 2.0) + (Q.shape[1] + FEW) * UNIT)
+@njit(cache=True, nogil=True)
+def _to_shares(S: Floats, bound: Floats) -> None:
+    """Scores (n, u) become shares of the squares of what is positive, in place; ``bound`` (n, 1) that of their 1-norm.
+
+    A square is off by at most (2 s + e) e where its score s is off by e; shares by twice the sum of that over the
+    total.
+    """
+    n, u = S.shape
+    for i in range(n):
+        plain, total, e = 0.0, 0.0, bound[i, 0]
+        for s in range(u):
+            value = max(S[i, s], 0.0)
+            plain += value
+            S[i, s] = value * value
+            total += S[i, s]
+        off = (2 * plain + u * e) * e
+        if total > 0.0:
+            bound[i, 0] = 2 * off / total
+            for s in range(u):
+                S[i, s] /= total
+        else:
+            bound[i, 0] = 2.0 if off > 0.0 else 0.0

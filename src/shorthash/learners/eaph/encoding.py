@@ -5,8 +5,10 @@ Legend: P (n, u) posteriors, table (m, u) rows of T for the cells in use, short 
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,42 +24,82 @@ from shorthash.learners.posteriors.folds import in_threads
 
 BLOCK = 1 << 22  # gains held at once
 SINGLE_UNIT = 2.0**-24  # relative rounding error of one float32 operation
-MUCH_MASS = 1e-3  # posterior of a label set that is added up at once
-MOST_SETS = 16  # such label sets of a row; with more, the product with the whole table is faster
+MASS_STEP = 4.0  # label sets are added up in portions: those with half the largest mass, a fourth of that, ...
+FEW_CELLS = 8  # cells that are left when their gains are added up in full
+MOST_CELLS = 64  # and when it is left to the product with the whole table
+MOST_SETS = 8  # label sets added up for all cells; with more, that product is faster
 MIN_ROWS = 256  # rows that are worth a thread
 
 
-def likeliest_words(P: Scored, table: NDArray[np.float32], words: Codes) -> Scored:
+class Lookup:
+    """A table prepared for finding the row of largest gain.
+
+    Parameters
+    ----------
+    table : (m, u) gains
+
+    Attributes
+    ----------
+    mean : (u,) mean gain of every label set
+    by_set : (u, m) float32, gains less the mean, by label set
+    norm : (m,) float32, Euclidean norms of the rows of the table less the mean, rounded upwards
+    """
+
+    def __init__(self, table: NDArray[np.float32]) -> None:
+        self.table = table
+        self.size = float(np.abs(table).max())
+        self.mean: Floats = table.mean(axis=0, dtype=np.float64)
+        self.by_set = np.ascontiguousarray((table - self.mean).T, dtype=np.float32)
+        squares = np.einsum("sz,sz->z", self.by_set, self.by_set, dtype=np.float64)
+        self.norm = (np.sqrt(squares) * (1 + 1e-6)).astype(np.float32)
+
+
+_lookups: WeakKeyDictionary[Any, Lookup] = WeakKeyDictionary()  # of every hasher that was used
+
+
+def lookup_of(hasher: Any) -> Lookup:
+    """The table of a hasher, prepared once per fit."""
+    made = _lookups.get(hasher)
+    if made is None or made.table is not hasher.table_:
+        made = _lookups[hasher] = Lookup(hasher.table_)
+    return made
+
+
+def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
     """Signs of the word of largest gain P T'; the bound is 0 where rounding cannot change the word, else infinite.
 
-    A few label sets hold most of the mass of most posteriors. Where their gains alone decide, whatever the others add,
-    nothing else is added up. The other rows are multiplied with the whole table: in float32, and in float64 where two
-    gains are too close for that.
+    A few label sets hold most of the mass of most posteriors, and with them most cells can be excluded, whatever the
+    other label sets add. The rows where that takes too long are multiplied with the whole table: in float32, and in
+    float64 where two gains are too close for that.
     """
     if is_foreign(P.values):
-        return _words_on_device(P, table, words)
-    n, by_set = len(P.values), np.ascontiguousarray(table.T)
-    lead_per_error = 2 * SURE * float(np.abs(table).max())
+        return _words_on_device(P, lookup.table, words)
+    n, u = P.values.shape
     bound = np.broadcast_to(P.bound, (n, 1))[:, 0]
     best, lead = np.zeros(n, dtype=np.int64), np.zeros(n)
 
     def needed(unit: float) -> Floats:
-        return np.asarray(lead_per_error * (bound + (len(by_set) + FEW) * unit))
+        return np.asarray(2 * SURE * lookup.size * (bound + (u + FEW) * unit))
 
     def by_few_sets(part: slice) -> None:
-        _by_few_sets(P.values[part], by_set, np.ptp(table, axis=0).astype(np.float64), best[part], lead[part])
+        _by_few_sets(
+            P.values[part], lookup.table, lookup.by_set, lookup.mean, lookup.norm, doubt[part], best[part], lead[part]
+        )
 
+    doubt = needed(UNIT)
     size = max(MIN_ROWS, -(-n // (os.cpu_count() or 1)))
     in_threads(by_few_sets, [slice(start, start + size) for start in range(0, n, size)])
-    rest = np.flatnonzero(~(lead > needed(UNIT)))
+    rest = np.flatnonzero(~(lead > doubt))
     for dtype, unit in ((np.float32, SINGLE_UNIT), (np.float64, UNIT)):
-        T, size = by_set.astype(dtype), max(1, BLOCK // len(words))
+        if not len(rest):
+            break
+        T, size = lookup.table.T.astype(dtype, copy=False), max(1, BLOCK // len(words))
         for some in (rest[start : start + size] for start in range(0, len(rest), size)):
             best[some], lead[some] = _two_largest(P.values[some].astype(dtype) @ T)
         rest = rest[~(lead[rest] > needed(unit)[rest])]
-    doubt = np.zeros((n, 1))
-    doubt[rest] = np.inf
-    return Scored(words[best].astype(np.float64), doubt)
+    in_doubt = np.zeros((n, 1))
+    in_doubt[rest] = np.inf
+    return Scored(words[best].astype(np.float64), in_doubt)
 
 
 def _words_on_device(P: Scored, table: NDArray[np.float32], words: Codes) -> Scored:
@@ -91,34 +133,124 @@ def _two_largest(gain: NDArray[Any]) -> tuple[NDArray[np.int64], Floats]:
 
 
 @njit(cache=True, nogil=True)
-def _by_few_sets(P: Floats, by_set: NDArray[np.float32], spread: Floats, best: NDArray[np.int64], lead: Floats) -> None:
-    """The row of the table with the largest gain by the label sets with much mass, and by how much it leads at least.
+def _by_few_sets(
+    P: Floats,
+    table: NDArray[np.float32],
+    by_set: NDArray[np.float32],
+    mean: Floats,
+    norm: NDArray[np.float32],
+    doubt: Floats,
+    best: NDArray[np.int64],
+    lead: Floats,
+) -> None:
+    """The row of the table with the largest gain where few label sets decide, and its lead over those not left out.
+
+    Label sets are added up in the order of their mass. By the inequality of Cauchy and Schwarz the others change the
+    gain of a cell by at most the norm of their masses times that of its row, so cells that cannot come within the
+    ``doubt`` of the best are left out. The few that remain are added up in full, in float64.
 
     Parameters
     ----------
     P : (n, u) posteriors
-    by_set : (u, m) the table, by label set
-    spread : (u,) largest less smallest gain of every label set
-    best, lead : (n,) the outcome; the lead is negative where the other label sets may change the order
+    table, by_set, mean, norm : of a ``Lookup``
+    doubt : (n,) leads that rounding might change
+    best, lead : (n,) the outcome, right where the lead exceeds the doubt; the lead is -1 where too many cells remain
     """
-    n, (u, m) = len(P), by_set.shape
-    gain = np.empty(m)
-    for i in range(n):
-        gain[:] = 0.0
-        rest, count = 0.0, 0
-        for s in range(u):
-            p = P[i, s]
-            if p < MUCH_MASS:
-                rest += p * spread[s]
-            elif count < MOST_SETS:
-                count += 1
-                for z in range(m):
-                    gain[z] += p * by_set[s, z]
-            else:
-                rest = np.inf
+    m, widest = len(table), norm.max()
+    cells, gain = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.float32)
+    for i in range(len(P)):
+        p, lead[i] = P[i], -1.0
+        high, low, count, work, added, total = np.inf, p.max() / 2, m, 0, 0, p.sum()
+        if not (low > 0.0 and total < np.inf):  # NaN is neither
+            continue
+        for z in range(m):
+            cells[z], gain[z] = z, 0.0
+        offset = _dot(p, mean)
+        while True:
+            more = _number_between(p, low, high)
+            added, work = added + more, work + more * count
+            if work > MOST_SETS * m:
                 break
-        found, ahead = _two_largest(gain.reshape(1, m))
-        best[i], lead[i] = found[0], ahead[0] - rest
+            rest = _add_sets(p, low, high, by_set, cells[:count], gain[:count], count == m)
+            single = 2 * (added + FEW) * SINGLE_UNIT * total * widest  # float32 sums may be off by half of it
+            reached = _dot(p, table[cells[gain[:count].argmax()]]) - offset
+            count = _possible(reached - doubt[i] - single, rest, norm, cells[:count], gain[:count])
+            if count <= FEW_CELLS or rest <= SINGLE_UNIT * total:
+                break
+            high, low = low, low / MASS_STEP
+        if 0 < count <= MOST_CELLS:
+            best[i], lead[i] = _best_of(p, table, cells[:count])
+
+
+@njit(cache=True, nogil=True)
+def _number_between(p: Floats, low: float, high: float) -> int:
+    """How many masses are at least ``low`` and below ``high``."""
+    number = 0
+    for mass in p:
+        number += (mass >= low) & (mass < high)
+    return number
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _add_sets(
+    p: Floats,
+    low: float,
+    high: float,
+    by_set: NDArray[np.float32],
+    cells: NDArray[np.int64],
+    gain: NDArray[np.float32],
+    everything: bool,
+) -> float:
+    """Add the gains of label sets with low <= mass < high; returns the norm of the smaller masses."""
+    square = 0.0
+    for s in range(len(p)):
+        if p[s] < low:
+            square += p[s] * p[s]
+        elif p[s] < high:
+            mass, row = np.float32(p[s]), by_set[s]
+            if everything:
+                for z in range(len(gain)):
+                    gain[z] += mass * row[z]
+            else:
+                for j in range(len(gain)):
+                    gain[j] += mass * row[cells[j]]
+    return math.sqrt(square)
+
+
+@njit(cache=True, nogil=True)
+def _possible(
+    least: float, rest: float, norm: NDArray[np.float32], cells: NDArray[np.int64], gain: NDArray[np.float32]
+) -> int:
+    """Keep the cells whose gain may reach ``least``; returns their number."""
+    count = 0
+    limit, more = np.float32(least - 1e-6 * abs(least)), np.float32(rest * (1 + 1e-6))
+    for j in range(len(cells)):
+        if not gain[j] + more * norm[cells[j]] < limit:
+            cells[count], gain[count] = cells[j], gain[j]
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _best_of(p: Floats, table: NDArray[np.float32], cells: NDArray[np.int64]) -> tuple[int, float]:
+    """The cell of largest gain, and by how much it leads the next."""
+    best, top, second = 0, -np.inf, -np.inf
+    for z in cells:
+        g = _dot(p, table[z])
+        if g > top:
+            best, top, second = z, g, top
+        elif g > second:
+            second = g
+    return best, top - second
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _dot(p: Floats, gains: NDArray[Any]) -> float:
+    """The gain of a posterior."""
+    total = 0.0
+    for s in range(len(p)):
+        total += p[s] * gains[s]
+    return total
 
 
 def profiles(P: NDArray[np.float32], table: NDArray[np.float32]) -> Floats:

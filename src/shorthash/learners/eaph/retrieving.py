@@ -22,7 +22,7 @@ from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.eaph.alignment import posteriors_of_labels, posteriors_of_rows
-from shorthash.learners.eaph.encoding import extend, likeliest_words, profiles
+from shorthash.learners.eaph.encoding import extend, likeliest_words, lookup_of, profiles
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.posteriors.folds import PosteriorModel
 from shorthash.learners.posteriors.models import Classified
@@ -80,7 +80,7 @@ class TableHasher(SupervisedHasher):
     def _signs(self, X: Rounded, *, exact: bool) -> Scored:
         """Signs of the best code, which is found without the gains of all others."""
         P = softmax(self.posterior_.logits(X, exact=exact))
-        return likeliest_words(P, self.table_, self._codebook())
+        return likeliest_words(P, lookup_of(self), self._codebook())
 
     def relevance(self, X: ArrayLike) -> Floats:
         r"""Expected share of relevant items in every cell in use, (n_samples, n_cells): a learned distance.

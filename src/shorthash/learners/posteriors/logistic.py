@@ -119,7 +119,8 @@ def fit_logistic(
         elif len(steps) - 1 > best and (large or len(steps) - 1 >= best + weaker):
             break
     if large:
-        steps = list(logistic_path(X, ids, Yg, folds, (steps[best].penalty,), tolerance=TOLERANCE))
+        chosen = steps[best]
+        steps = list(logistic_path(X, ids, Yg, folds, (chosen.penalty,), tolerance=TOLERANCE, start=chosen.models[0]))
         best = 0
     return [step.finished(X, ids, Yg) for step in steps[best : best + 1 + weaker]]
 
@@ -133,12 +134,15 @@ class Step:
     pull: float  # scale of the class means towards which weights are drawn
     oof: Posteriors
     loss: float
+    models: list[LogLinear]  # of every fold
 
     def finished(self, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
         """The model of this penalty, learned from all rows."""
         target = _target(X, ids, Yg)
         target = replace(target, weights=self.pull * target.weights, penalty=self.penalty)
-        [model] = in_threads(lambda rows: minimise(rows, ids, target, target, TOLERANCE), [target.scaled(X)])
+        weights, bias = (np.mean([getattr(m, name) for m in self.models], axis=0) for name in ("weights", "bias"))
+        start = replace(target, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
+        [model] = in_threads(lambda rows: minimise(rows, ids, start, target, TOLERANCE), [target.scaled(X)])
         return Fitted(replace(model, temperature=self.temperature), self.oof, self.loss)
 
 
@@ -150,6 +154,7 @@ def logistic_path(
     penalties: tuple[float, ...] | None = None,
     *,
     tolerance: float | None = None,
+    start: LogLinear | None = None,
 ) -> Iterator[Step]:
     """Out-of-fold posteriors for one penalty after the other, from strong to weak, each starting from the one before.
 
@@ -159,6 +164,8 @@ def logistic_path(
     folds : which rows are held out together
     penalties : ``PENALTIES`` if not given
     tolerance : relative gain below which L-BFGS stops; larger by default where there are many steps to start from
+    start : the model that the first fold starts from, which must not have seen its rows; the others start from the one
+        that the penalty draws towards
     """
 
     def prepared(part: Any) -> tuple[LogLinear, Any, Any]:
@@ -173,19 +180,21 @@ def logistic_path(
         S[places] = target.scores(held)
     pull = calibrate(S, labels)[0] if is_one_hot(Yg) else 1.0
     targets = [replace(target, weights=pull * target.weights) for target, _, _ in found]
-    models = targets
+    models = list(targets)
+    if start is not None:
+        models[0] = replace(models[0], weights=start.weights, bias=start.bias)
     tolerance = PATH_TOLERANCE if tolerance is None else tolerance
     for penalty in PENALTIES if penalties is None else penalties:
 
         def learn(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
-            start = replace(models[k], penalty=penalty)
-            return minimise(found[k][1], ids[parts[k][0]], start, targets[k], tolerance)
+            before = replace(models[k], penalty=penalty)
+            return minimise(found[k][1], ids[parts[k][0]], before, targets[k], tolerance)
 
         models = in_threads(learn, range(len(parts)))
         for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
             S[places] = model.scores(held)
         temperature, loss = calibrate(S, labels)
-        yield Step(penalty, temperature, pull, softmax(temperature * S), loss)
+        yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models)
 
 
 def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> LogLinear:
