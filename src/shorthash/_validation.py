@@ -82,5 +82,22 @@ def require_extra(module: str, extra: str, purpose: str) -> ModuleType:
     except ImportError as error:
         name = module.partition(".")[0]
         raise MissingExtra(
-            f"{purpose} needs {name}, which is not installed; install it with: pip install 'shorthash[{extra}]'"
+            f"{purpose} needs {name}, which is not installed; install it with: {install_command(extra)}"
         ) from error
+
+
+def install_command(extra: str) -> str:
+    """How to install an extra: from the folder that the package was installed from, if it is still there."""
+    import json
+    from importlib import metadata
+    from pathlib import Path
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(metadata.distribution("shorthash").read_text("direct_url.json") or "{}")
+        folder = Path(url2pathname(urlsplit(origin["url"]).path))
+        option = "-e " if origin["dir_info"].get("editable") else ""
+    except (metadata.PackageNotFoundError, ValueError, KeyError):
+        return f"pip install 'shorthash[{extra}]'"
+    return f"pip install {option}'{folder if folder.is_dir() else 'shorthash'}[{extra}]'"

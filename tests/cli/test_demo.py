@@ -8,6 +8,7 @@ import sys
 import pytest
 from cli.conftest import squeezed
 
+from shorthash._validation import install_command
 from shorthash.lab import demo
 
 TABLE = """\
@@ -49,6 +50,6 @@ def test_without_the_extra_the_table_is_printed(run, files, monkeypatch, module)
     monkeypatch.setitem(sys.modules, module, None)
     outcome = run("demo", "--out", "bare")
     assert (outcome.status, outcome.err) == (0, "")
-    note = f"report: not written, it needs {module}: pip install 'shorthash[report]'"
+    note = f"report: not written, it needs {module}: {install_command('report')}"
     assert outcome.out.splitlines()[-1] == note
     assert not (files / "bare").exists()

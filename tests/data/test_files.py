@@ -305,7 +305,7 @@ def test_csv_that_is_not_text(tmp_path):
 def test_parquet_without_the_extra(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "x.parquet", a=[1.0])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    message = r"Reading \.parquet files needs pyarrow, which is not installed; .* pip install 'shorthash\[tables\]'"
+    message = r"Reading \.parquet files needs pyarrow, which is not installed; .* pip install .*\[tables\]'"
     with pytest.raises(MissingExtra, match=message):
         read_features(path)
 

@@ -177,7 +177,7 @@ def test_figures_are_saved_whole_and_without_a_date(drawn, tmp_path, ending, beg
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    message = r"Drawing figures needs matplotlib, which is not installed; .* pip install 'shorthash\[report\]'"
+    message = r"Drawing figures needs matplotlib, which is not installed; .* pip install .*\[report\]'"
     with pytest.raises(MissingExtra, match=message):
         draw_tie_bounds([4], [0.5], [0.3], [0.9])
 

@@ -122,5 +122,5 @@ def test_strings_are_ordered_as_in_python():
 
 def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtra, match=r"PostgresStore needs psycopg.*pip install 'shorthash\[postgres\]'"):
+    with pytest.raises(MissingExtra, match=r"PostgresStore needs psycopg.*pip install .*\[postgres\]'"):
         PostgresStore("postgresql:///x", 12)

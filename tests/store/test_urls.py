@@ -37,5 +37,5 @@ def test_what_is_no_url_of_a_store():
 
 def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtra, match=r"PostgresStore needs psycopg.*pip install 'shorthash\[postgres\]'"):
+    with pytest.raises(MissingExtra, match=r"PostgresStore needs psycopg.*pip install .*\[postgres\]'"):
         open_store("postgresql://localhost/x", 8)

@@ -362,6 +362,7 @@ def demo(
     Example:
       shorthash demo --out demo
     """
+    from shorthash._validation import install_command
     from shorthash.lab.demo import demo_table, run_demo, write_demo
 
     missing = [module for module in REPORT_MODULES if find_spec(module) is None]
@@ -375,7 +376,7 @@ def demo(
             path = write_demo(result, out)
     table = demo_table(result)
     data = {"report": None if path is None else str(path), "rows": output.records(table)}
-    needs = f"report: not written, it needs {' and '.join(missing)}: pip install 'shorthash[report]'"
+    needs = f"report: not written, it needs {' and '.join(missing)}: {install_command('report')}"
     output.show(data, {}, [table], [needs if path is None else f"report: {path}"], as_json=as_json)
 
 
