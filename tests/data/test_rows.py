@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from shorthash.data.rows import BATCH_ROWS, Rows
+from shorthash import make_hasher
+from shorthash.data.rows import BATCH_ROWS, Rows, validated
 from shorthash.errors import InvalidInput
 
 
@@ -66,3 +67,18 @@ def test_kept_rows_are_read_in_batches_and_numbered_as_they_were():
     broken[7, 1] = np.nan
     with pytest.raises(InvalidInput, match="row 7, column 1"):
         list(Rows(broken, "test").keep(mask))
+
+
+def test_plain_rows_are_checked_like_others():
+    """An array of floats takes a short way: the same array, the same errors and warnings as on the long one."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    hasher = make_hasher("pcaitq", n_bits=2, random_state=0).fit(X)[-1]
+    for rows in (X, X.astype(np.float32), X[:1]):
+        assert validated(hasher, rows, reset=False) is rows
+    assert np.array_equal(validated(hasher, X.tolist(), reset=False), X)
+    for wrong, message in [(X[:, :2], "X has 2 features"), (X[:0], "0 sample"), (X[0], "Expected 2D array")]:
+        with pytest.raises(ValueError, match=message):
+            validated(hasher, wrong, reset=False)
+    hasher.feature_names_in_ = np.array(["a", "b", "c"])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        validated(hasher, X, reset=False)

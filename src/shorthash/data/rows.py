@@ -21,6 +21,7 @@ from shorthash.errors import InvalidInput
 
 BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: little memory, but large enough for BLAS
 DEVICE_BATCH_ROWS = 65_536  # small products use only part of a GPU
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SAME_FEATURES = "give rows made the same way as those it was fitted on, or fit it again"
 
 
@@ -137,6 +138,8 @@ def validated(
     min_samples : least number of rows
     keep_device : leave a torch or CuPy array as it is instead of copying it into a NumPy array
     """
+    if not reset and _is_plain(estimator, X, min_samples):
+        return X  # type: ignore[return-value]
     if is_foreign(X) and keep_device:
         _check_device_array(estimator, X, reset=reset, min_samples=min_samples)
         return X  # type: ignore[return-value]
@@ -149,6 +152,18 @@ def validated(
         if "features as input" not in str(error):
             raise
         raise InvalidInput(f"{str(error).rstrip('.')}; {SAME_FEATURES}.") from error
+
+
+def _is_plain(estimator: BaseEstimator, X: Any, min_samples: int) -> bool:
+    """Whether scikit-learn's checks, which take longer than encoding a row, would return ``X`` as it is."""
+    return (
+        type(X) is np.ndarray
+        and X.dtype in FLOATS
+        and X.ndim == 2
+        and X.shape[0] >= min_samples
+        and X.shape[1] == getattr(estimator, "n_features_in_", None)
+        and not hasattr(estimator, "feature_names_in_")
+    )
 
 
 def _sparse_message(name: str, X: Any) -> str:

@@ -54,19 +54,33 @@ class Service:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="shorthash-write")
         self._writing = asyncio.Lock()
         self._following: asyncio.Future[None] | None = None
+        self._known_fresh = False
 
     async def current(self) -> Collection:
         """The collection as a request sees it: one state, with all that other processes have written.
 
         A collection that takes long to read again is answered from the state before; reading goes on.
         """
-        if self.collection.stale:
+        if self._is_stale():
             if self._following is None or self._following.done():
                 self._following = asyncio.ensure_future(self._follow())
             await asyncio.wait({self._following}, timeout=FOLLOW_SECONDS)
             if self._following.done():
                 self._following.result()
         return self.collection.snapshot()
+
+    def _is_stale(self) -> bool:
+        """Whether another process has written; read once for all requests that the event loop works on together."""
+        if self._known_fresh:
+            return False
+        if self.collection.stale:
+            return True
+        self._known_fresh = True
+        asyncio.get_running_loop().call_soon(self._forget)  # before any request that has not arrived yet
+        return False
+
+    def _forget(self) -> None:
+        self._known_fresh = False
 
     async def _follow(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, self.collection.refresh)
