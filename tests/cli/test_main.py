@@ -28,7 +28,7 @@ COMMANDS = [
 ]
 COMMANDS += ["images", "serve", "fsck", "backup", "restore", "sums", "datasets", "bench", "report"]
 GROUPS = {
-    "index": ["build", "add", "upsert", "remove", "search", "stats", "export"],
+    "index": ["build", "add", "upsert", "remove", "search", "migrate", "stats", "export"],
     "sums": ["collect", "merge", "subtract", "show", "fit"],
     "images": ["fit", "search", "add", "remove", "info", "duplicates", "export"],
     "bench": ["run", "list", "status"],
