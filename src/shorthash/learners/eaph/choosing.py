@@ -5,7 +5,7 @@ out-of-fold codes among themselves. If it is the *training rows*, a model that r
 and is the better one although it is no better on queries; then a candidate is judged by the mAP of out-of-fold queries
 against in-sample codes, each row's own item left out. Log-loss would not choose such a model, and choosing by queries
 would be dishonest. Where it is not known what is searched, the model that remembers most is taken among those that lose
-nothing worth mentioning on other rows.
+nothing worth mentioning on other rows. Few rows are remembered by a model made for it (``posteriors/remembered.py``).
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ class Candidate:
     name : what the report calls them
     fitted : the model and its out-of-fold posteriors
     inside : (m, u) its posteriors of the same rows, which it has learned from
+    remembers : whether training rows are coded by their labels
     """
 
     name: str
     fitted: Fitted
     inside: Posteriors
+    remembers: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,9 @@ class Choice:
         """The best posteriors with the best codes for them, and a report of what was tried."""
         best, tried = self.posteriors(candidates)
         finalists = self.judged(best, refine=self.options["refine"])
-        taken = max(finalists, key=lambda found: found.score(self.database))
+        # training rows that are remembered are found with any codes, so other rows decide
+        database = "disjoint" if best.remembers and self.database == "auto" else self.database
+        taken = max(finalists, key=lambda found: found.score(database))
         others = [found for found in tried if found.candidate is not best]
         return taken, [found.line(taken=found is taken) for found in (*others, *finalists)]
 

@@ -50,6 +50,8 @@ from shorthash.learners.posteriors.folds import (
 )
 from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
 from shorthash.learners.posteriors.prefit import PRECOMPUTED, fit_prefit, is_prefit
+from shorthash.learners.posteriors.remembered import MOST_ROWS as MOST_REMEMBERED
+from shorthash.learners.posteriors.remembered import fit_remembered
 from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
@@ -112,7 +114,9 @@ class EAPH(TableHasher):
         "disjoint": other rows than the training rows, or many more; judged by the mAP of out-of-fold codes.
         "training": exactly the training rows, so that a model which remembers them is the better one; judged by the
         mAP of out-of-fold queries against in-sample codes. "auto": either; of the posteriors that lose less than 0.005
-        on other rows those that are best for training rows, and codes by the mean of both.
+        on other rows those that are best for training rows, and codes by the mean of both. With at most 2 000 rows and
+        ``posterior="auto"``, "training" and "auto" also try posteriors that give every training row its own label and
+        change no other.
     n_starts : int, default=2
         Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
@@ -505,7 +509,8 @@ class EAPH(TableHasher):
     def _candidates(self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""
         kind = self._posterior(len(X), len(groups.rows))
-        weaker = WEAKER[self.database]
+        remember = self._remembers(len(X))
+        weaker = 0 if remember else WEAKER[self.database]
         if is_prefit(kind):
             fitted = fit_prefit(kind, X, groups, folds)
             return [Candidate("prefit", fitted, fitted.oof)]
@@ -513,7 +518,16 @@ class EAPH(TableHasher):
         for name, fitted in fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker):
             known = replace(fitted, oof=with_lone_rows(fitted.oof, ids))
             found.append(Candidate(name, known, fitted.model.predict(X[folds.rows])))
+        if remember:
+            kept = fit_remembered(found[0].fitted, X, groups.ids, len(groups.rows), folds)
+            name = f"{found[0].name}, rows remembered"
+            found.append(Candidate(name, kept, kept.model.predict(X[folds.rows]), remembers=True))
         return found
+
+    def _remembers(self, n_rows: int) -> bool:
+        """Whether posteriors that remember the rows are a candidate."""
+        automatic = isinstance(self.posterior, str) and self.posterior == "auto" and not self.expect_new_classes
+        return automatic and self.database != "disjoint" and n_rows <= MOST_REMEMBERED
 
     def _choice(self) -> Choice:
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
