@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,13 @@ def write_pages(_app: Any, _config: Any) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def trim_examples(_app: Any, _page: str, source: list[str]) -> None:
+    """Show no empty line at the end of an example; doctest needs one there."""
+    source[0] = re.sub(r"^(```python\n.*?\n)\n+^```$", r"\1```", source[0], flags=re.S | re.M)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx; pages are written before it looks for sources."""
     app.connect("config-inited", write_pages)
+    app.connect("source-read", trim_examples)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
