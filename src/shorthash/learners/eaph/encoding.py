@@ -156,11 +156,13 @@ def _by_few_sets(
     doubt : (n,) leads that rounding might change
     best, lead : (n,) the outcome, right where the lead exceeds the doubt; the lead is -1 where too many cells remain
     """
-    m, widest = len(table), norm.max()
+    m, widest = len(table), norm[_largest(norm)]
     cells, gain = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.float32)
     for i in range(len(P)):
         p, lead[i] = P[i], -1.0
-        high, low, count, work, added, total = np.inf, p.max() / 2, m, 0, 0, p.sum()
+        high, low, count, work, added, total = np.inf, p[_largest(p)] / 2, m, 0, 0, 0.0
+        for mass in p:
+            total += mass
         if not (low > 0.0 and total < np.inf):  # NaN is neither
             continue
         for z in range(m):
@@ -173,13 +175,23 @@ def _by_few_sets(
                 break
             rest = _add_sets(p, low, high, by_set, cells[:count], gain[:count], count == m)
             single = 2 * (added + FEW) * SINGLE_UNIT * total * widest  # float32 sums may be off by half of it
-            reached = _dot(p, table[cells[gain[:count].argmax()]]) - offset
+            reached = _dot(p, table[cells[_largest(gain[:count])]]) - offset
             count = _possible(reached - doubt[i] - single, rest, norm, cells[:count], gain[:count])
             if count <= FEW_CELLS or rest <= SINGLE_UNIT * total:
                 break
             high, low = low, low / MASS_STEP
         if 0 < count <= MOST_CELLS:
             best[i], lead[i] = _best_of(p, table, cells[:count])
+
+
+@njit(cache=True, nogil=True)
+def _largest(values: NDArray[Any]) -> int:
+    """The place of the first of the largest values, NaN left out."""
+    place = 0
+    for i in range(1, len(values)):
+        if values[i] > values[place] or values[place] != values[place]:
+            place = i
+    return place
 
 
 @njit(cache=True, nogil=True)
