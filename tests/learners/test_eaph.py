@@ -17,6 +17,7 @@ from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph import codebook as eaph_codebook
+from shorthash.learners.eaph import refinement
 from shorthash.learners.eaph import table as eaph_table
 from shorthash.learners.eaph.choosing import searched_map, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
@@ -175,6 +176,25 @@ def test_refinement_ascends_but_for_the_damping(digits, seed):
     assert design.value > design.history[0] + 0.01
     assert np.all(np.diff(design.history) > -0.01)
     assert design.value == design.history.max()
+
+
+def test_a_codebook_that_is_known_is_not_annealed_again(monkeypatch):
+    P = softmax(3 * np.random.default_rng(0).standard_normal((300, 7))).astype(np.float32)
+    settings = {"n_classes": 7, "codebook": "annealed", "new_classes": False, "n_starts": 2, "n_iter": 2}
+    runs, known, anneal = [], {}, refinement.anneal_codebook
+
+    def counted(*values, **options):
+        runs.append(1)
+        return anneal(*values, **options)
+
+    monkeypatch.setattr(refinement, "anneal_codebook", counted)
+    monkeypatch.setattr(refinement, "FINER_SETS", 1)
+    outcomes = []
+    for refine, memory in ((False, known), (True, known), (False, None)):
+        outcomes.append(design_codes(P, None, 4, np.random.RandomState(0), refine=refine, known=memory, **settings)[0])
+        assert len(runs) == (2 if memory is known else 4)
+    assert np.array_equal(outcomes[0].table, outcomes[1].table)
+    assert np.array_equal(outcomes[0].cells, outcomes[2].cells)
 
 
 def test_masses_are_sums_of_posteriors(seed):

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shorthash.learners.eaph import estimator
@@ -81,3 +82,14 @@ def test_the_gpu_script_on_the_cpu(tmp_path, monkeypatch):
     assert report["exactness"]["bits_that_differ"] == report["exactness"]["of_them_nearly_zero"]
     monkeypatch.setattr(tables, "GPU_RECORD", place)
     assert "million rows/s" in tables.render_gpu()
+
+
+def test_quantisers_give_every_row_the_code_of_a_near_centre():
+    pytest.importorskip("faiss", reason="faiss is not installed")
+    X = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
+    for name, centres, cells in script("quantisers").quantisers(X, 6):
+        distances = ((X[:, None] - centres) ** 2).sum(axis=2)
+        own = distances[np.arange(len(X)), cells]
+        assert centres.shape == (64, 8)
+        assert np.allclose(own, distances.min(axis=1), atol=1e-4) or name == "RQ"  # a beam may miss the nearest
+        assert own.mean() < 0.8 * distances.mean()

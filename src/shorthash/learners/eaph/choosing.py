@@ -10,7 +10,7 @@ nothing worth mentioning on other rows. Few rows are remembered by a model made 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,7 @@ class Choice:
     database : "disjoint", "training" or "auto"
     options : as in ``design_codes``
     beside : an array on the device where tables are refined; None for the CPU
+    known : codebooks annealed so far; those of the posteriors that are taken need not be annealed twice
     """
 
     groups: LabelGroups
@@ -92,13 +93,14 @@ class Choice:
     database: str
     options: dict[str, Any]
     beside: Any = None
+    known: dict[Any, Any] = field(default_factory=dict)
 
     def judged(self, candidate: Candidate, *, refine: bool) -> list[Judged]:
         """A candidate with codewords and, where asked for and possible, with the refined table."""
         oof, found = candidate.fitted.oof, []
         rng = np.random.RandomState(self.seed)
         weighted = oof * share_weights(self.groups.ids)[:, None]
-        options = {**self.options, "refine": refine, "beside": self.beside}
+        options = {**self.options, "refine": refine, "beside": self.beside, "known": self.known}
         for design in design_codes(weighted, self.rel, self.n_bits, rng, **options):
             queries = design.cells[best_rows(oof, design.table)]
             items = design.cells[best_rows(candidate.inside, design.table)]

@@ -6,6 +6,7 @@ cell of every row, h (Z, u) masses in the cells (eaph_table.py).
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
 from shorthash._arrays import is_foreign, like, namespace, to_numpy
+from shorthash._compiled import njit
 from shorthash._types import Floats, PackedCodes
 from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS
@@ -65,17 +67,18 @@ def design_codes(
     n_starts: int,
     n_iter: int,
     beside: Any = None,
+    known: dict[tuple[int, bytes], tuple[NDArray[np.int64], float]] | None = None,
 ) -> list[Design]:
     """Codewords and, where there are rows enough, the refined table of the largest expected mAP over all partitions.
 
     Where new classes are expected there is one design, which places items between codewords. The table is refined on
-    the device of ``beside``, an array; on the CPU if it is None.
+    the device of ``beside``, an array; on the CPU if it is None. ``known`` keeps what was annealed, for another call.
     """
     refine = refine and not new_classes and len(P) >= ROWS_PER_CLASS * n_classes
     partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
     masses = [_masses(P, group, n_groups) for group, n_groups in partitions]
     if codebook == "annealed":
-        books = _annealed(masses, rel, n_bits, n_starts, rng, 1 / len(P))
+        books = _annealed(masses, rel, n_bits, n_starts, rng, 1 / len(P), {} if known is None else known)
     else:
         books = [pack(CODEBOOKS[codebook](len(M), n_bits, rng)).astype(np.int64) for M in masses]
     if new_classes:
@@ -165,20 +168,30 @@ def _clusters(P: Posteriors, n_groups: int, rng: np.random.RandomState) -> tuple
 
 
 def _annealed(
-    masses: list[Floats], rel: Floats | None, n_bits: int, n_starts: int, rng: np.random.RandomState, item: float
+    masses: list[Floats],
+    rel: Floats | None,
+    n_bits: int,
+    n_starts: int,
+    rng: np.random.RandomState,
+    item: float,
+    known: dict[tuple[int, bytes], tuple[NDArray[np.int64], float]],
 ) -> list[NDArray[np.int64]]:
-    """Cells of the groups of every partition, by the best of several annealings."""
-    jobs: list[tuple[Floats, Floats, np.random.RandomState]] = []
+    """Cells of the groups of every partition, by the best of several annealings, those in ``known`` excepted."""
+    jobs: list[tuple[Floats, Floats, int]] = []
     for M in masses:
         S = M if rel is None else M @ rel
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_starts if len(M) <= MANY_GROUPS else 1)
-        jobs += [(M, S, np.random.RandomState(seed)) for seed in seeds]
+        jobs += [(M, S, int(seed)) for seed in seeds]
 
-    def annealed(job: tuple[Floats, Floats, np.random.RandomState]) -> tuple[NDArray[np.int64], float]:
-        M, S, source = job
-        n_proposals, heat = schedule(M)
-        swap = 0.9 if len(M) == M.shape[1] else 0.5
-        return anneal_codebook(M, S, n_bits, source, n_proposals=n_proposals, heat=heat, swap=swap, item=item)
+    def annealed(job: tuple[Floats, Floats, int]) -> tuple[NDArray[np.int64], float]:
+        M, S, seed = job
+        key = seed, hashlib.sha256(M.tobytes()).digest()
+        if key not in known:
+            n_proposals, heat = schedule(M)
+            swap = 0.9 if len(M) == M.shape[1] else 0.5
+            source = np.random.RandomState(seed)
+            known[key] = anneal_codebook(M, S, n_bits, source, n_proposals=n_proposals, heat=heat, swap=swap, item=item)
+        return known[key]
 
     runs = in_threads(annealed, jobs)
     of_partition = [[run for run, job in zip(runs, jobs, strict=True) if job[0] is M] for M in masses]
@@ -189,12 +202,19 @@ def _masses(P: Any, group: Any, n_groups: int) -> Any:
     """Share of every label set in every group in all posterior mass, (G, u); a row may have more mass than others."""
     if is_foreign(P):
         return _masses_by_arrays(P, group, n_groups)
-    order = np.argsort(group, kind="stable")
-    starts = np.searchsorted(group[order], np.arange(n_groups))
-    filled = np.bincount(group, minlength=n_groups) > 0
-    M = np.zeros((n_groups, P.shape[1]))
-    M[filled] = np.add.reduceat(P[order].astype(np.float64), starts[filled], axis=0)
+    M = _sums_of_groups(P, group, n_groups)
     return np.asarray(M / M.sum())
+
+
+@njit(cache=True, nogil=True)
+def _sums_of_groups(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
+    """Sums of the rows of every group, in their order, float64."""
+    n, u = P.shape
+    sums = np.zeros((n_groups, u))
+    for i in range(n):
+        for s in range(u):
+            sums[group[i], s] += P[i, s]
+    return sums
 
 
 def _masses_by_arrays(P: Any, group: Any, n_groups: int) -> Any:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from shorthash._arrays import is_foreign, like, namespace
 from shorthash._compiled import njit
 from shorthash._types import Floats
+from shorthash.learners.posteriors.folds import in_threads
 
 BLOCK_FLOATS = 1 << 22  # level masses held at once: 16 MB in float32, which stays in the cache
 DEVICE_FLOATS = 1 << 26  # the same on a device: 512 MB in float64
@@ -62,14 +63,17 @@ def ap_table(h: Any, background: Floats, rel: Floats | None = None) -> ApTable:
     log[1:] = np.log((N[1:] + n[1:]) / N[1:])
     inverse = 1.0 / np.maximum(seen.sum(axis=0), LEAST_MASS)
     A, own = np.empty((Z, u), dtype=np.float32), np.empty((Z, u), dtype=np.float32)
-    gn, gN = np.zeros_like(n), np.zeros_like(n)
     block = max(1, BLOCK_FLOATS // n.size)
-    for start in range(0, u, block):
+
+    def terms(start: int) -> tuple[Floats, Floats]:
         part = slice(start, min(start + block, u))
-        f = _levels(seen[:, part], n_bits, np.float32)
+        f, gn, gN = _levels(seen[:, part], n_bits, np.float32), np.zeros_like(n), np.zeros_like(n)
         A[:, part] = _class_terms(f, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN)
         _lower_levels(f.reshape(n_bits + 1, -1), n_bits)
         own[:, part] = f[0]
+        return gn, gN
+
+    gn, gN = (np.sum(parts, axis=0) for parts in zip(*in_threads(terms, range(0, u, block)), strict=True))
     common = gn + np.cumsum(gN[::-1], axis=0)[::-1] - gN
     _lower_levels(common, n_bits)
     D = (own if rel is None else own @ rel) + common[0][:, None]

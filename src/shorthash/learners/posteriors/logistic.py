@@ -17,7 +17,7 @@ no start to be drawn towards, and no warm starts along the penalties.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +44,7 @@ PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order 
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
 MOST_ITERATIONS = 60  # of L-BFGS
 TOLERANCE, PATH_TOLERANCE = 1e-5, 1e-4  # relative gain below which it stops, and where penalties are compared
+BLOCK_ROWS = 4096  # rows whose logits are held at once
 LARGE = 5e8  # rows times features times label sets from which on one fold chooses the penalty
 
 
@@ -142,7 +143,7 @@ class Step:
         target = replace(target, weights=self.pull * target.weights, penalty=self.penalty)
         weights, bias = (np.mean([getattr(m, name) for m in self.models], axis=0) for name in ("weights", "bias"))
         start = replace(target, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
-        [model] = in_threads(lambda rows: minimise(rows, ids, start, target, TOLERANCE), [target.scaled(X)])
+        model = minimise(target.scaled(X), ids, start, target, TOLERANCE, in_threads)
         return Fitted(replace(model, temperature=self.temperature), self.oof, self.loss)
 
 
@@ -184,13 +185,14 @@ def logistic_path(
     if start is not None:
         models[0] = replace(models[0], weights=start.weights, bias=start.bias)
     tolerance = PATH_TOLERANCE if tolerance is None else tolerance
+    by_folds, by_rows = (in_threads, one_by_one) if len(parts) > 1 else (one_by_one, in_threads)
     for penalty in PENALTIES if penalties is None else penalties:
 
         def learn(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
             before = replace(models[k], penalty=penalty)
-            return minimise(found[k][1], ids[parts[k][0]], before, targets[k], tolerance)
+            return minimise(found[k][1], ids[parts[k][0]], before, targets[k], tolerance, by_rows)
 
-        models = in_threads(learn, range(len(parts)))
+        models = by_folds(learn, range(len(parts)))
         for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
             S[places] = model.scores(held)
         temperature, loss = calibrate(S, labels)
@@ -217,25 +219,45 @@ def is_one_hot(Yg: NDArray[np.uint8]) -> bool:
 
 
 def minimise(
-    Z: NDArray[np.float32], ids: NDArray[np.intp], start: LogLinear, target: LogLinear, tolerance: float
+    Z: NDArray[np.float32],
+    ids: NDArray[np.intp],
+    start: LogLinear,
+    target: LogLinear,
+    tolerance: float,
+    each: Callable[..., list[Any]] = in_threads,
 ) -> LogLinear:
-    """The model of least log-loss of rows, drawn towards ``target`` with the penalty of ``start``."""
-    n, rows, single = len(ids), np.arange(len(ids)), is_one_hot(target.label_rows)
+    """The model of least log-loss of rows, drawn towards ``target`` with the penalty of ``start``.
+
+    Sums are added up over blocks of rows, always in the same order; ``each`` is how a function is called for all
+    blocks: ``in_threads`` or ``one_by_one``.
+    """
+    n, single = len(ids), is_one_hot(target.label_rows)
     label_rows = target.label_rows.astype(np.float32)
+    blocks = [slice(first, first + BLOCK_ROWS) for first in range(0, n, BLOCK_ROWS)]
 
     def loss(model: LogLinear) -> tuple[float, Floats, Floats]:
-        S = model.scores(Z)
-        S -= S.max(axis=1, keepdims=True)
-        own = S[rows, ids].sum(dtype=np.float64)
-        np.exp(S, out=S)
-        total = S.sum(axis=1)
-        value = np.log(total).sum(dtype=np.float64) - own
-        S /= total[:, None]
-        S[rows, ids] -= 1
-        slope = Z.T @ (S if single else S @ label_rows)
-        return float(value / n), slope.astype(np.float64) / n, S.sum(axis=0, dtype=np.float64) / n
+        def terms(part: slice) -> tuple[float, Floats, Floats]:
+            S, own = model.scores(Z[part]), ids[part]
+            rows = np.arange(len(own))
+            S -= S.max(axis=1, keepdims=True)
+            known = S[rows, own].sum(dtype=np.float64)
+            np.exp(S, out=S)
+            total = S.sum(axis=1)
+            value = np.log(total).sum(dtype=np.float64) - known
+            S /= total[:, None]
+            S[rows, own] -= 1
+            slope = Z[part].T @ (S if single else S @ label_rows)
+            return float(value), slope.astype(np.float64), S.sum(axis=0, dtype=np.float64)
+
+        value, slope, bias = (sum(parts) / n for parts in zip(*each(terms, blocks), strict=True))
+        return value, slope, bias
 
     return descend(loss, start, replace(target, penalty=start.penalty), tolerance, MOST_ITERATIONS)
+
+
+def one_by_one(function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
+    """``function`` of every item, one after the other."""
+    return [function(item) for item in items]
 
 
 def descend(
