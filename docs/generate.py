@@ -92,6 +92,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/paper/eaph.md", "choices", rendered("experiments/constants.py")),
     ("docs/paper/eaph.md", "cost", rendered("benchmarks/eaph.py")),
     ("docs/guide/no-labels.md", "neighbours", results("neighbours")),
+    ("docs/guide/no-labels.md", "quantisers", rendered("benchmarks/quantisers.py")),
     ("docs/guide/no-labels.md", "few_labels", results("few_labels")),
     ("docs/guide/no-labels.md", "pairs", results("pairs")),
     ("docs/guide/no-labels.md", "crossmodal", rendered("experiments/crossmodal.py")),

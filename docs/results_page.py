@@ -154,12 +154,21 @@ def eaph() -> str:
         lines += [f"**{part.title}**", ""]
         if part.task == "reranking":
             lines += [table for dataset in grid.datasets for table in (f"{dataset}", "", _reranked(grid, dataset))]
+            lines += _earlier(part)
             continue
         (dataset,) = grid.datasets
         table = mean_table(grid, "mAP", dataset, digits=3)
         gain = ("*EAPH less the classifier with the same posteriors, by seed*", *_gains(part, grid.lengths(dataset)))
         lines.append(to_markdown(replace(table, rows=(*table.rows, gain))))
+        lines += _earlier(part)
     return "\n".join(lines)
+
+
+def _earlier(part: Part) -> list[str]:
+    """A sentence on runs of EAPH whose records were converted: an earlier version of the method measured them."""
+    runs = [run for run in plan_part(part) if run.row.startswith("EAPH") and run.name in records()]
+    old = sum("converted" in records()[run.name] for run in runs)
+    return [f"EAPH: {old} of these {len(runs)} runs were measured by an earlier version.\n"] if old else []
 
 
 def _gains(part: Part, lengths: tuple[int, ...]) -> list[Cell]:
@@ -192,7 +201,7 @@ def steps() -> str:
         f"Tie-aware mAP on CIFAR-10, mean ± standard deviation over {len(part.seeds)} seeds; 100 queries per class, "
         "5 000 training rows, database of 59 000; `shorthash bench run experiments/eaph.toml`.\n\n"
     )
-    return head + to_markdown(mean_table(grid, "mAP", "CIFAR-10", digits=3))
+    return "\n".join([head + to_markdown(mean_table(grid, "mAP", "CIFAR-10", digits=3)), *_earlier(part)]).rstrip()
 
 
 def boosting() -> str:
@@ -252,18 +261,17 @@ def penalty() -> str:
 
 
 def neighbours() -> str:
-    """Codes without labels: neighbours found by Hamming distance, by learned probes, and by k-means cells."""
+    """Codes without labels: neighbours found by Hamming distance and by learned probes."""
     (part,) = parts("neighbours")
     head = (
         "Relevant: the 100 nearest rows by cosine; 1 000 queries, seeds: {n_seeds}; training set and database "
         "are all other rows. *class mAP*: by labels that training never saw. *recall*: share of the 100 nearest found "
-        "in 1 % of the database, read by Hamming distance; *probed*: in the order of `relevance`; *IVF*: as many "
-        "k-means cells as there are codes, in the order of their centres. "
+        "in 1 % of the database, read by Hamming distance; *probed*: in the order of `relevance`. "
         "`shorthash bench run experiments/neighbours.toml`.\n\n"
     )
-    shown = ("neighbour_map", "class_map", "recall_0.01", "probed_0.01", "ivf_0.01")
+    shown = ("neighbour_map", "class_map", "recall_0.01", "probed_0.01")
     columns = (Column("data set", text=True), Column("bits"), Column("method", text=True))
-    columns += tuple(Column(title, 3) for title in ("mAP", "class mAP", "recall", "probed", "IVF"))
+    columns += tuple(Column(title, 3) for title in ("mAP", "class mAP", "recall", "probed"))
     rows, n_seeds = [], 0
     for data, bits, row in itertools.product(part.datasets, (8, 12), part.methods):
         found = [_means(record) for record in _records(part, data.name, row.name, bits)]
@@ -272,6 +280,13 @@ def neighbours() -> str:
             values = [float(np.mean([one[name] for one in found])) if name in found[0] else None for name in shown]
             rows.append((data.title, bits, row.name, *values))
     return head.format(n_seeds=n_seeds) + to_markdown(Table(columns, tuple(rows)))
+
+
+def neighbour_scores(dataset: str, bits: int) -> dict[str, float]:
+    """Scores of ``auto`` without labels, means over the seeds that have records."""
+    (part,) = parts("neighbours")
+    found = [_means(record) for record in _records(part, dataset, "`auto`", bits)]
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
 def few_labels() -> str:

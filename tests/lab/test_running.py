@@ -319,7 +319,7 @@ def test_a_record_of_neighbours(record):
     scores = record("neighbours", method="auto", n_bits=4)[0]["scores"]
     itq = record("neighbours", method="pcaitq", n_bits=4)[0]["scores"]
     assert scores["neighbour_map"]["mean"] > itq["neighbour_map"]["mean"]
-    assert {"class_map", "recall_0.01", "probed_0.01", "ivf_0.01"} <= set(scores)
+    assert {"class_map", "recall_0.01", "probed_0.01"} <= set(scores)
     assert "probed_0.01" not in itq
 
 

@@ -31,13 +31,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.cluster import MiniBatchKMeans
 
 from shorthash import __version__
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats, Labels
 from shorthash.codes import pack
-from shorthash.codes.neighbours import unit_rows
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.errors import InvalidInput
@@ -268,7 +266,7 @@ def _rerank(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
 
 
 def _neighbours(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
-    """Scores of codes that were learned without labels, beside k-means cells read in order of their centres (IVF)."""
+    """Scores of codes that were learned without labels."""
     hasher = make_run_hasher(spec)
     begin = time.process_time()
     hasher.fit(split.X_train)
@@ -286,22 +284,7 @@ def _neighbours(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
         order = {"relevance": learner.relevance(split.X_query), "cells": learner.cells_}
         probed = evaluate_neighbours(query, database, neighbours=lists, shares=SHARES, **order)
         values |= {f"probed_{share:g}": value for share, value in probed.recall.items()}
-        values |= {f"ivf_{share:g}": value for share, value in _ivf_recall(spec, split, lists).items()}
     return {"scores": _means(values), "seconds": {"fit": rounded(seconds)}}
-
-
-def _ivf_recall(spec: RunSpec, split: SharedSplit, lists: NDArray[np.intp]) -> Mapping[float, float]:
-    """Recall of an inverted file with as many cells as there are codes."""
-    n_cells = min(2**spec.n_bits, len(split.X_train))
-    means = MiniBatchKMeans(n_cells, n_init=1, batch_size=4096, max_iter=30, random_state=spec.seed)
-    means.fit(unit_rows(split.X_train))
-    cells = means.predict(unit_rows(split.X_database)).astype(np.int64)
-    near = -means.transform(unit_rows(split.X_query))
-    numbers = np.zeros(len(near), dtype=np.int64)  # codes of queries play no part
-    found = evaluate_neighbours(
-        numbers, cells, n_bits=64, neighbours=lists, shares=SHARES, relevance=near, cells=np.arange(n_cells)
-    )
-    return found.recall
 
 
 def _few_labels(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
