@@ -376,6 +376,7 @@ def migrate(
     hasher = load_model(model)
     encode = _encoder(Searcher(hasher), rows, ids, table_columns(id_column, None, feature_columns))
     with _open(index, collection) as items, output.progress() as step:
+        _check_drop(items, drop, version, switch=switch)
         if len(items):
             encode(items.items(items.search([0], 1).ids[0]))  # fails before anything is changed
         known = version in items.versions
@@ -399,6 +400,17 @@ def migrate(
         facts = {"version": version, "current_version": items.current_version, "n_migrated": done}
         data = {"place": _place_name(index), **facts, "n_items": len(new), "n_bits": new.n_bits}
     output.show(data, as_json=as_json)
+
+
+def _check_drop(items: Any, drop: str | None, version: str, *, switch: bool) -> None:
+    """Raise unless the version to drop exists and is not needed after the migration."""
+    if drop is None:
+        return
+    items.at(drop)
+    if drop == version:
+        raise typer.BadParameter(f"{drop} is the version that the items get; drop another", param_hint="--drop")
+    if drop == items.current_version and not switch:
+        raise typer.BadParameter(f"{drop} would stay the current version; give --switch", param_hint="--drop")
 
 
 def _encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Columns) -> Any:

@@ -351,9 +351,9 @@ class Searcher:
         order = np.argsort(self.learner.cells_, kind="stable")
         known = np.asarray(self.learner.cells_)[order]
         places = np.minimum(np.searchsorted(known, cells), len(known) - 1)
-        shares = np.take_along_axis(wanted @ self._profiles[order].T, places, 1)
-        prior = wanted @ self._profiles.mean(axis=0)
-        return np.asarray(np.where(known[places] == cells, shares, prior[:, None]))
+        shares = wanted @ self._profiles.T
+        prior = shares.mean(axis=1, keepdims=True)
+        return np.asarray(np.where(known[places] == cells, np.take_along_axis(shares, order[places], 1), prior))
 
     def _expected_recall(self, probes: Probes, found: LookupResult, shares: Floats, where: Any) -> Floats:
         """Share of the relevant items that the cells looked up hold, by the sizes of all cells."""
