@@ -37,6 +37,7 @@ from shorthash.cli.search import (
     find_answers,
     find_neighbours,
     hidden_queries,
+    item_encoder,
     load_model,
     name_queries,
     neighbour_lists,
@@ -374,7 +375,7 @@ def migrate(
     if rows is None and (ids is not None or id_column is not None or feature_columns is not None):
         raise typer.BadParameter("--ids, --id and --features describe ROWS; give that file, too", param_hint="ROWS")
     hasher = load_model(model)
-    encode = _encoder(Searcher(hasher), rows, ids, table_columns(id_column, None, feature_columns))
+    encode = item_encoder(Searcher(hasher), rows, ids, table_columns(id_column, None, feature_columns))
     with _open(index, collection) as items, output.progress() as step:
         _check_drop(items, drop, version, switch=switch)
         if len(items):
@@ -411,35 +412,6 @@ def _check_drop(items: Any, drop: str | None, version: str, *, switch: bool) -> 
         raise typer.BadParameter(f"{drop} is the version that the items get; drop another", param_hint="--drop")
     if drop == items.current_version and not switch:
         raise typer.BadParameter(f"{drop} would stay the current version; give --switch", param_hint="--drop")
-
-
-def _encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Columns) -> Any:
-    """What ``Store.migrate`` takes: codes and posteriors of items, from their vectors or from a file of features."""
-    if rows is None:
-        return searcher.encode_items
-    from dataclasses import replace
-
-    import numpy as np
-
-    from shorthash.data.files import read_features, read_labels
-    from shorthash.data.tables import read_table
-    from shorthash.errors import InvalidInput
-
-    table = read_table(rows, columns) if columns else None
-    X = read_features(rows) if table is None else table.X
-    named = None if table is None else table.ids
-    names = read_labels(ids) if ids is not None else np.arange(len(X)) if named is None else named
-    if len(names) != len(X):
-        raise InvalidInput(f"There are {len(names)} ids for {len(X)} rows of {rows}; give one per row.")
-    place = {name: row for row, name in enumerate(names.tolist())}
-
-    def encode(items: Any) -> Any:
-        missing = [item for item in items.ids.tolist() if item not in place]
-        if missing:
-            raise InvalidInput(f"{rows} has no row for item {missing[0]!r} and {len(missing) - 1} others; add them.")
-        return searcher.encode_items(replace(items, vectors=X[[place[item] for item in items.ids.tolist()]]))
-
-    return encode
 
 
 @index.command()

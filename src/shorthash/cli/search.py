@@ -163,6 +163,35 @@ def _check_columns(path: Path, n_columns: int, hasher: Any) -> None:
         )
 
 
+def item_encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Columns) -> Any:
+    """What ``Store.migrate`` takes: codes and posteriors of items, from their vectors or from a file of features."""
+    if rows is None:
+        return searcher.encode_items
+    from dataclasses import replace
+
+    import numpy as np
+
+    from shorthash.data.files import read_features, read_labels
+    from shorthash.data.tables import read_table
+    from shorthash.errors import InvalidInput
+
+    table = read_table(rows, columns) if columns else None
+    X = read_features(rows) if table is None else table.X
+    named = None if table is None else table.ids
+    names = read_labels(ids) if ids is not None else np.arange(len(X)) if named is None else named
+    if len(names) != len(X):
+        raise InvalidInput(f"There are {len(names)} ids for {len(X)} rows of {rows}; give one per row.")
+    place = {name: row for row, name in enumerate(names.tolist())}
+
+    def encode(items: Any) -> Any:
+        missing = [item for item in items.ids.tolist() if item not in place]
+        if missing:
+            raise InvalidInput(f"{rows} has no row for item {missing[0]!r} and {len(missing) - 1} others; add them.")
+        return searcher.encode_items(replace(items, vectors=X[[place[item] for item in items.ids.tolist()]]))
+
+    return encode
+
+
 def search(
     model: Model,
     database: Annotated[Path, argument("DATABASE", "Rows to search in.")],
