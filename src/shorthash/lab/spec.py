@@ -34,6 +34,7 @@ import hashlib
 import inspect
 import itertools
 import json
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -299,9 +300,14 @@ def canonical(value: Any) -> str:
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-@functools.cache
 def _known_recipes() -> Mapping[str, Recipe]:
-    """Every method by name, cached: planning looks them up thousands of times."""
+    """Every method by name."""
+    return _recipes_of(tuple(sys.path))
+
+
+@functools.cache
+def _recipes_of(_path: tuple[str, ...]) -> Mapping[str, Recipe]:
+    """The methods of packages on a path, cached: planning looks them up thousands of times."""
     return recipes()
 
 
