@@ -226,7 +226,7 @@ def write_pages(_app: Any, _config: Any) -> None:
 
 def trim_examples(_app: Any, _page: str, source: list[str]) -> None:
     """Show no empty line at the end of an example; doctest needs one there."""
-    source[0] = re.sub(r"^(```python\n.*?\n)\n+^```$", r"\1```", source[0], flags=re.S | re.M)
+    source[0] = re.sub(r"^(```python\n(?:(?!^```).)*?\n)\n+^```$", r"\1```", source[0], flags=re.S | re.M)
 
 
 def setup(app: Any) -> dict[str, bool]:
