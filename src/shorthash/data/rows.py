@@ -169,7 +169,7 @@ def _is_plain(estimator: BaseEstimator, X: Any, min_samples: int) -> bool:
 def _sparse_message(name: str, X: Any) -> str:
     """What to do about sparse rows, with the memory that dense ones take."""
     size = 8 * int(np.prod(X.shape)) / 2**20
-    shown = f"{size:.0f} MiB" if size < 1000 else f"{size / 1024:.1f} GiB"
+    shown = f"{np.ceil(size):.0f} MiB" if size < 1000 else f"{size / 1024:.1f} GiB"
     return (
         f"Sparse data was passed for X, but {name} computes with dense rows. Got a sparse matrix of shape {X.shape}; "
         f"as a dense one (X.toarray()) it takes {shown}, half of that as float32; or reduce its columns first, for "
