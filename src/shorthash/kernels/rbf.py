@@ -249,7 +249,7 @@ class ExponentialMap:
     """
 
     def __init__(self, anchors: Features, bandwidth: float) -> None:
-        if not SMALLEST < bandwidth < 1 / SMALLEST:
+        if bandwidth <= SMALLEST or bandwidth >= 1 / SMALLEST:  # NaN: the rows have one, which is reported where it is
             raise InvalidInput(
                 f"The bandwidth of AnchorRBF must lie between {SMALLEST:g} and {1 / SMALLEST:g}, so that its square is "
                 f"a number. Got {bandwidth:g} instead; scale the features."
