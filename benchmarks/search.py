@@ -264,7 +264,7 @@ def render(path: Path = RESULTS) -> str:
     about = (
         f"FAISS {machine['faiss']}, {machine['processors']} processors for both, NumPy {machine['numpy']}, Python "
         f"{machine['python']}; {record['items']:,} items; best of several repetitions, per "
-        f"query. The machine was busy with other work (load {machine['load']:.1f})."
+        f"query. Load of the machine before the run: {machine['load']:.1f}."
     )
     parts = (
         _batch_lines(rows, "within", "All within radius 2, by distance and id (the default)"),

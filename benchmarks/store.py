@@ -176,14 +176,14 @@ def measure_reranking(url: str | None, n: int) -> dict[str, Any]:
     """Milliseconds to rank a whole ball by 64-d vectors."""
     data, rng = items(n), np.random.default_rng(1)
     vectors = rng.normal(size=(n, DIMENSION)).astype(np.float32)
-    vectors = rng.normal(size=(50, DIMENSION)).astype(np.float32)
+    wanted = rng.normal(size=(50, DIMENSION)).astype(np.float32)
     truth = BucketIndex(N_BITS).add(data["codes"], ids=data["ids"], vectors=vectors)
 
     def figures(store: Any) -> dict[str, float]:
         def rerank(i: int) -> Any:
-            return store.rerank(data["queries"][i : i + 1], vectors[i : i + 1], K, radius=RADIUS)
+            return store.rerank(data["queries"][i : i + 1], wanted[i : i + 1], K, radius=RADIUS)
 
-        assert np.array_equal(rerank(0).ids, truth.rerank(data["queries"][:1], vectors[:1], K, radius=RADIUS).ids)
+        assert np.array_equal(rerank(0).ids, truth.rerank(data["queries"][:1], wanted[:1], K, radius=RADIUS).ids)
         return latency(rerank, range(50))
 
     found = {"BucketIndex (in memory)": figures(truth)}
