@@ -6,8 +6,7 @@ import pytest
 from shorthash import EAPH, evaluate, load, save
 from shorthash.learners.eaph import estimator
 from shorthash.learners.posteriors.folds import draw_folds, log, softmax
-from shorthash.learners.posteriors.models import fit_posteriors
-from shorthash.learners.posteriors.remembered import GAIN, NARROW, fit_remembered, nearest_distance
+from shorthash.learners.posteriors.models import GAIN, NARROW, fit_posteriors, fit_remembered, nearest_distance
 
 
 @pytest.fixture(scope="module")

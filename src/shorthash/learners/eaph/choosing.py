@@ -5,7 +5,7 @@ out-of-fold codes among themselves. If it is the *training rows*, a model that r
 and is the better one although it is no better on queries; then a candidate is judged by the mAP of out-of-fold queries
 against in-sample codes, each row's own item left out. Log-loss would not choose such a model, and choosing by queries
 would be dishonest. Where it is not known what is searched, the model that remembers most is taken among those that lose
-nothing worth mentioning on other rows. Few rows are remembered by a model made for it (``posteriors/remembered.py``).
+nothing worth mentioning on other rows. Few rows are remembered by a model made for it (``fit_remembered``).
 """
 
 from __future__ import annotations

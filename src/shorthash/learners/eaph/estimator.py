@@ -48,10 +48,8 @@ from shorthash.learners.posteriors.folds import (
     draw_folds,
     with_lone_rows,
 )
-from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
+from shorthash.learners.posteriors.models import MOST_REMEMBERED, POSTERIORS, fit_posteriors, fit_remembered
 from shorthash.learners.posteriors.prefit import PRECOMPUTED, fit_prefit, is_prefit
-from shorthash.learners.posteriors.remembered import MOST_ROWS as MOST_REMEMBERED
-from shorthash.learners.posteriors.remembered import fit_remembered
 from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
 from shorthash.learners.sums import BlockSums, GroupStatistics
 

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
 from shorthash._arrays import to_numpy
 from shorthash._progress import shown
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, by_itself, norms
 from shorthash._types import Features, Floats
+from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
     SMALLEST,
     Fitted,
@@ -26,14 +28,19 @@ from shorthash.learners.posteriors.folds import (
     PosteriorModel,
     Posteriors,
     calibrate,
+    in_threads,
     log,
     softmax,
 )
 from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic
 from shorthash.learners.posteriors.prototypes import fit_prototypes
-from shorthash.learners.posteriors.ridge import fit_ridge
+from shorthash.learners.posteriors.ridge import KernelRidge, fit_ridge
 
 LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
+MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
+NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
+GAIN = 20.0  # what a remembered row adds to the logit of its own label set
+SOME_ROWS = 500  # that this median is taken of
 
 
 @dataclass(frozen=True)
@@ -151,3 +158,44 @@ def _fit_classifier(
 def combine(P: Posteriors, Q: Posteriors, powers: Floats) -> Posteriors:
     """p^a q^b, normalised."""
     return softmax(powers[0] * log(P) + powers[1] * log(Q))
+
+
+def fit_remembered(fitted: Fitted, X: Features, ids: NDArray[np.intp], u: int, folds: Folds) -> Fitted:
+    r"""The model with the rows remembered; its out-of-fold posteriors with those of the other folds.
+
+    .. math:: p(s \mid x) \propto q(s \mid x)
+        \exp\Bigl(g \sum_{i : s_i = s} e^{-\lVert x - x_i \rVert^2 / 2\sigma^2}\Bigr)
+
+    with :math:`q` the model and :math:`\sigma` a tenth of the median distance of a row to its nearest other row. At a
+    row that was learned its own label set prevails; half that distance away, less than 0.0001 is added to a logit. So
+    training rows that are searched are found by their labels, which are known, and rows that were never seen are coded
+    as without it.
+    """
+    width, parts = NARROW * nearest_distance(X), list(folds)
+
+    def added(part: Any) -> Floats:
+        seen, held, _ = part
+        K = np.exp(cdist(X[held], X[seen], "sqeuclidean") / (-2 * width**2))
+        return np.asarray(K @ (GAIN * np.eye(u)[ids[seen]]))
+
+    S = np.zeros((len(folds.rows), u), dtype=np.float32)
+    for (_, _, places), more in zip(parts, in_threads(added, parts), strict=True):
+        S[places] = more
+    oof, labels = softmax(log(fitted.oof) + S), ids[folds.rows]
+    loss = -float(np.mean(log(oof[np.arange(len(labels)), labels]), dtype=np.float64))
+    return Fitted(Combination(fitted.model, _memory(X, ids, u, width), np.ones(2)), oof, loss)
+
+
+def nearest_distance(X: Features) -> float:
+    """Median distance of a row to its nearest other row, of those that are not equal; of some rows."""
+    some = np.arange(0, len(X), -(-len(X) // SOME_ROWS))
+    D: Floats = cdist(X[some], X)
+    D[D == 0] = np.inf
+    nearest = D.min(axis=1)
+    return float(np.median(nearest[np.isfinite(nearest)]))
+
+
+def _memory(X: Features, ids: NDArray[np.intp], u: int, width: float) -> KernelRidge:
+    """Every row is an anchor, whose feature counts for its label set."""
+    kernel: AnchorRBF = AnchorRBF(len(X), bandwidth=width, center=False, random_state=0).fit(X)
+    return KernelRidge(kernel, GAIN * np.eye(u)[ids], np.zeros(u), 1.0, 0.0)
