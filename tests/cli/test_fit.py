@@ -37,7 +37,11 @@ def test_table(run):
 def test_the_default_method_is_auto(run, files):
     answer = json.loads(run("fit", "X.npy", "names.npy", "-o", "default", "--bits", "2", "--json").out)
     assert answer["method"] == "auto"
-    assert type(load(files / "default")[-1]).__name__ == "EAPH"
+    learner = load(files / "default")[-1]
+    assert type(learner).__name__ == "EAPH"
+    assert (answer["disjoint_map"], answer["searched_map"]) == (learner.disjoint_map_, learner.searched_map_)
+    line = f"{learner.disjoint_map_:.3f} where other rows are searched, {learner.searched_map_:.3f} where these are"
+    assert re.search(rf"expected mAP +{line}\n", run("fit", "X.npy", "names.npy", "-o", "default", "--bits", "2").out)
 
 
 def test_json_says_the_same(run):

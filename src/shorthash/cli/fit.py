@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -282,6 +283,10 @@ def show_fit(
         data["lift"] = float(learner.lift_)
         facts["labels"] = "none: pairs of rows say what belongs together"
         facts["lift"] = f"{learner.lift_:.1f} times chance, average precision of held-out partners"
+    if math.isfinite(getattr(learner, "disjoint_map_", math.nan)):
+        data["disjoint_map"], data["searched_map"] = float(learner.disjoint_map_), float(learner.searched_map_)
+        expected = "{disjoint_map:.3f} where other rows are searched, {searched_map:.3f} where these are"
+        facts["expected mAP"] = expected.format(**data)
     if hasattr(learner, "convergence_"):
         runs = learner.convergence_
         data["runs"] = [{"n_iter": run.n_iter, "converged": run.converged, "reason": run.reason} for run in runs]
