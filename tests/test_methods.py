@@ -289,7 +289,7 @@ def own_method(monkeypatch):
         EntryPoint(name="halves", value="own_method:RECIPE", group="shorthash.methods"),
         EntryPoint(name="rslh", value="own_method:RECIPE", group="shorthash.methods"),
     ]
-    monkeypatch.setattr("shorthash.methods.entry_points", lambda group: EntryPoints(offered).select(group=group))
+    monkeypatch.setattr("shorthash.methods._installed", lambda path: EntryPoints(offered))
 
 
 @pytest.mark.usefixtures("own_method")
@@ -301,6 +301,19 @@ def test_an_installed_package_can_offer_a_method(digits):
     assert hasher.transform(X).shape == (1797, 5)
     assert hasher.score(X, y) > 0.3
     assert method_facts("halves")["preprocessing"] == ["AnchorRBF()"]
+
+
+def test_a_package_is_found_on_the_path_and_looked_up_once(monkeypatch, tmp_path):
+    info = tmp_path / "own_method-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-method\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[shorthash.methods]\nhalves = own_method:RECIPE\n")
+    assert "halves" not in recipes()
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "halves" in recipes()
+    monkeypatch.setattr("shorthash.methods.entry_points", None)
+    assert "halves" in recipes()
 
 
 @pytest.mark.usefixtures("own_method")
@@ -352,7 +365,7 @@ def test_set_output_of_polars(hasher, digits):
 
 def test_a_broken_package_takes_nothing_with_it(monkeypatch):
     broken = EntryPoints([EntryPoint(name="broken", value="no_such_module:RECIPE", group="shorthash.methods")])
-    monkeypatch.setattr("shorthash.methods.entry_points", lambda group: broken.select(group=group))
+    monkeypatch.setattr("shorthash.methods._installed", lambda path: broken)
     assert make_hasher("sdh", n_bits=4)[-1].n_bits == 4
     with pytest.warns(ShorthashWarning, match=r"method 'broken' .* cannot be loaded .*no_such_module"):
         names = list(recipes())

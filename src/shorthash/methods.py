@@ -6,12 +6,14 @@ add one from another package, register a ``Recipe`` under the entry point ``shor
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import numpy as np
@@ -292,7 +294,7 @@ def recipes() -> dict[str, Recipe]:
     True
     """
     found = dict(RECIPES)
-    for point in sorted(entry_points(group="shorthash.methods"), key=lambda point: point.name):
+    for point in _installed(tuple(sys.path)):
         if point.name in RECIPES:
             continue
         try:
@@ -305,6 +307,12 @@ def recipes() -> dict[str, Recipe]:
                 stacklevel=2,
             )
     return found
+
+
+@functools.cache  # the metadata of every installed package is read
+def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Methods that installed packages register, by name; looked up once for a search path of modules."""
+    return tuple(sorted(entry_points(group="shorthash.methods"), key=lambda point: point.name))
 
 
 def method_facts(name: str) -> dict[str, Any]:

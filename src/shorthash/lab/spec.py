@@ -34,7 +34,6 @@ import hashlib
 import inspect
 import itertools
 import json
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -48,7 +47,7 @@ from shorthash.data.datasets import CATALOGUE, default_protocol
 from shorthash.data.splits import protocol_from_dict
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.learners.encoders import ENCODERS
-from shorthash.methods import STEPS, Recipe, import_class, recipes
+from shorthash.methods import STEPS, import_class, recipes
 
 TASKS = (
     *("scores", "conventions", "reranking", "neighbours", "few_labels", "pairs"),
@@ -169,7 +168,7 @@ class RunSpec:
         """
         given = dict(settings or {})
         front_end = {key.removeprefix(KERNEL): given.pop(key) for key in list(given) if key.startswith(KERNEL)}
-        recipe = _known_recipes()[method]
+        recipe = recipes()[method]
         learner = {**_defaults(recipe.learner), **recipe.settings}
         kernel = {**_defaults(STEPS["kernel"]), **recipe.kernel}
         changed = _differing(given, learner), _differing(front_end, kernel)
@@ -300,17 +299,6 @@ def canonical(value: Any) -> str:
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _known_recipes() -> Mapping[str, Recipe]:
-    """Every method by name."""
-    return _recipes_of(tuple(sys.path))
-
-
-@functools.cache
-def _recipes_of(_path: tuple[str, ...]) -> Mapping[str, Recipe]:
-    """The methods of packages on a path, cached: planning looks them up thousands of times."""
-    return recipes()
-
-
 def _experiment(values: dict[str, Any], stem: str) -> Experiment:
     name = str(values.get("name", stem))
     title = str(values.get("title", name))
@@ -354,7 +342,7 @@ def _method(values: dict[str, Any] | str, owner: str) -> MethodSpec:
     if isinstance(values, str):
         values = {"method": values}
     _check_keys(values, f"a method of {owner}", known=_METHOD_KEYS, needed=("method",))
-    check_choice(values["method"], "method", owner, list(_known_recipes()))
+    check_choice(values["method"], "method", owner, list(recipes()))
     encoder = values.get("encoder", "")
     check_choice(encoder, "encoder", owner, ["", *ENCODERS])
     return MethodSpec(
@@ -402,7 +390,7 @@ def _shared_work(spec: RunSpec) -> str:
     """What a run shares with others: kernel features, posteriors, or (cost) nothing."""
     if spec.task == "cost":
         return spec.name
-    recipe = _known_recipes()[spec.method]
+    recipe = recipes()[spec.method]
     if "kernel" in recipe.preprocessing:
         return f"kernel {canonical({**recipe.kernel, **spec.front_end, 'center': None})}"
     return spec.method if spec.method in SLOW else "plain"
