@@ -12,18 +12,15 @@ from shorthash.cli import output
 from shorthash.cli.fit import read_training
 from shorthash.cli.options import (
     AsJson,
-    FeatureColumns,
     Features,
-    IdColumn,
-    LabelColumns,
+    LabelledOptions,
     Radius,
     Seed,
-    Separator,
     argument,
     flag,
     option,
     parse_numbers,
-    table_columns,
+    with_groups,
 )
 from shorthash.cli.search import CodedRows, check_bits, load_model, read_rows
 
@@ -37,6 +34,7 @@ REPORT_MODULES = ("matplotlib", "jinja2")  # what a report needs
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
 
 
+@with_groups
 def evaluate(
     query: Annotated[Path, option("--query", "FILE", "Queries.")],
     query_labels: Annotated[Path | None, option("--query-labels", "FILE", "Labels of the queries.")] = None,
@@ -60,10 +58,7 @@ def evaluate(
         Path | None,
         option("--relevance", "FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC)."),
     ] = None,
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
-    separator: Separator = None,
+    table: LabelledOptions = LabelledOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Compute retrieval scores of codes, with exact treatment of ties.
@@ -84,15 +79,15 @@ def evaluate(
     """
     from shorthash.evaluation.scores import evaluate as score
 
-    if relevance is not None and (query_labels or database_labels or label or by_class):
+    columns = table.columns
+    if relevance is not None and (query_labels or database_labels or columns.label or by_class):
         raise typer.BadParameter("judgements replace labels; leave out --label, --by-class and files of labels")
-    if not label and relevance is None and (database is None) != (database_labels is None):
+    if not columns.label and relevance is None and (database is None) != (database_labels is None):
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
     if codes == (model is not None):
         raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
     check_bits(bits, model)
     hasher = None if model is None else load_model(model)
-    columns = table_columns(id_column, label, feature_columns, separator)
     with output.progress() as step:
         queries = read_rows(query, hasher, step, bits, columns)
         items = None if database is None else read_rows(database, hasher, step, bits, columns)
@@ -180,6 +175,7 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
     return output.table(["class", *titles.values()], rows, text=["class"], digits=dict.fromkeys(titles.values(), 4))
 
 
+@with_groups
 def advise(
     features: Features,
     labels: Annotated[
@@ -200,10 +196,7 @@ def advise(
     items: Annotated[int | None, option("--items", "N", "Size of the database to plan for.", "number of rows")] = None,
     seed: Seed = 0,
     figure: Annotated[Path | None, option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")] = None,
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
-    separator: Separator = None,
+    table: LabelledOptions = LabelledOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Recommend a code length for the given rows.
@@ -226,7 +219,7 @@ def advise(
         require_extra("matplotlib", "report", "--figure")
         if figure.suffix not in (".png", ".svg"):
             raise typer.BadParameter(f"{figure} does not end in .png or .svg", param_hint="--figure")
-    rows, y = read_training(features, labels, table_columns(id_column, label, feature_columns, separator))
+    rows, y = read_training(features, labels, table.columns)
     with output.progress() as step:
         advice = lab.advise(
             rows,
@@ -254,6 +247,7 @@ def _draw_advice(advice: Advice, path: Path) -> Path:
     return save_figure(figure, path)
 
 
+@with_groups
 def compare(
     features: Features,
     labels: Annotated[
@@ -291,10 +285,7 @@ def compare(
     radius: Radius = 2,
     seed: Seed = 0,
     out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
-    separator: Separator = None,
+    table: LabelledOptions = LabelledOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Compare methods on the given rows and write a report.
@@ -318,7 +309,7 @@ def compare(
     check_report("shorthash compare", out)
     names = None if methods is None else tuple(name.strip() for name in methods.split(","))
     split = _split({"query": query_rows, "train": train_rows, "database": database_rows})
-    rows, y = read_training(features, labels, table_columns(id_column, label, feature_columns, separator))
+    rows, y = read_training(features, labels, table.columns)
     with output.progress() as step:
         result = lab.compare(
             rows,

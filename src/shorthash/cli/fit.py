@@ -16,19 +16,16 @@ from shorthash.cli.options import (
     AsJson,
     Bits,
     Checkpoint,
-    FeatureColumns,
-    IdColumn,
-    LabelColumns,
+    LabelledOptions,
     Model,
     ModelOutput,
     Preset,
     Seed,
-    Separator,
     argument,
     flag,
     option,
     parse_settings,
-    table_columns,
+    with_groups,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +35,7 @@ METHOD = "auto"  # the default method
 STREAM_METHOD = "sumeaph"  # the default among the methods that learn from sums
 
 
+@with_groups
 def fit(
     features: Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv, .parquet, or a folder of tables.")],
     model: ModelOutput,
@@ -60,10 +58,7 @@ def fit(
         option("--set", "NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable."),
     ] = None,
     stream: Annotated[bool, flag("--stream", "Read the rows in blocks; they need not fit in memory.")] = False,
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
-    separator: Separator = None,
+    table: LabelledOptions = LabelledOptions(),
     pairs: Annotated[
         Path | None,
         option("--pairs", "FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."),
@@ -101,15 +96,15 @@ def fit(
     from shorthash.codes import code_quality
     from shorthash.methods import make_hasher
     from shorthash.persistence import save
-    from shorthash.scale import as_stream, fit_stream
+    from shorthash.scale import fit_stream
 
-    columns = table_columns(id_column, label, feature_columns, separator)
+    columns = table.columns
     streamed_only = features.is_dir() or features.suffix.lower() in (".arrow", ".feather")
     streaming = stream or checkpoint is not None or streamed_only
     name = method or (STREAM_METHOD if checkpoint is not None else METHOD)
     parameters = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
-    _check_method(name, parameters, labels=labels is not None or bool(label), pairs=pairs is not None)
-    if pairs is not None and (labels is not None or label or streaming):
+    _check_method(name, parameters, labels=labels is not None or bool(columns.label), pairs=pairs is not None)
+    if pairs is not None and (labels is not None or columns.label or streaming):
         raise typer.BadParameter(
             "pairs replace labels, and need rows in memory; leave the others out", param_hint="--pairs"
         )
@@ -117,11 +112,7 @@ def fit(
     check_output(model)
     rows: Any
     if streaming:
-        besides = [] if id_column is None else [id_column]
-        rows, y = (
-            as_stream(features, labels, label=label_columns(label), features=feature_columns, besides=besides),
-            None,
-        )
+        rows, y = stream_training(features, labels, columns), None
     else:
         rows, y = read_training(features, labels, columns) if pairs is None else _read_paired(features, columns, pairs)
     with output.progress() as step:
@@ -146,6 +137,7 @@ def fit(
         show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
 
 
+@with_groups
 def align(
     first: Model,
     features: Annotated[Path, argument("FEATURES", "Rows of the second space: .npy, .npz, .csv or .parquet.")],
@@ -155,10 +147,7 @@ def align(
         Path | None,
         option("--rows", "FILE", "In place of labels: rows of the first space that show the same things."),
     ] = None,
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
-    separator: Separator = None,
+    table: LabelledOptions = LabelledOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Learn a model for a second feature space whose codes can be compared with those of MODEL.
@@ -176,8 +165,8 @@ def align(
     from shorthash.data.files import read_features
     from shorthash.persistence import save
 
-    columns = table_columns(id_column, label, feature_columns, separator)
-    if (rows is None) == (labels is None and not label):
+    columns = table.columns
+    if (rows is None) == (labels is None and not columns.label):
         raise typer.BadParameter("give labels, or rows of the first space, and not both", param_hint="--rows")
     check_output(model)
     hasher = load_model(first)
@@ -213,6 +202,14 @@ def read_training(features: Path, labels: Path | None, columns: Columns) -> tupl
         return read_features(features), given
     rows = read_table(features, columns)
     return rows.X, rows.labels if labels is None else given
+
+
+def stream_training(features: Path, labels: Path | None, columns: Columns) -> Any:
+    """Feature rows and their labels as a stream."""
+    from shorthash.scale import as_stream
+
+    besides = [] if columns.id is None else [columns.id]
+    return as_stream(features, labels, label=columns.label, features=columns.features, besides=besides)
 
 
 def _read_paired(features: Path, columns: Columns, pairs: Path) -> tuple[Any, Any]:
@@ -311,11 +308,6 @@ def check_output(path: Path) -> None:
         raise ForeignFile(message) from None
     except PersistenceError:
         return  # a damaged or newer model: it may be replaced
-
-
-def label_columns(given: list[str] | None) -> str | list[str] | None:
-    """One column of labels, or several that form an indicator matrix."""
-    return given[0] if given and len(given) == 1 else given or None
 
 
 def info(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,12 +24,13 @@ from shorthash.cli.options import (
     Neighbours,
     Probes,
     Show,
+    TableOptions,
     argument,
     flag,
     group,
     option,
     parse_ids,
-    table_columns,
+    with_groups,
 )
 from shorthash.cli.search import (
     CodedRows,
@@ -66,21 +68,30 @@ RowLabel = Annotated[
     list[str] | None, option("--label", "COLUMN", "Column of labels in the table; a database keeps it as the class.")
 ]
 
+
+@dataclass(frozen=True)
+class ItemOptions:
+    """How the rows of items are read."""
+
+    model: RowModel = None
+    bits: RowBits = None
+    ids: RowIds = None
+    id_column: IdColumn = None
+    label: RowLabel = None
+    feature_columns: FeatureColumns = None
+    vectors: RowVectors = None
+
+
 index = group("index", __doc__)
 
 
 @index.command()
+@with_groups
 def build(
     rows: Annotated[Path, argument("ROWS", "Codes, or features if --model is given.")],
     index: Place,
     collection: Collection = None,
-    model: RowModel = None,
-    bits: RowBits = None,
-    ids: RowIds = None,
-    id_column: IdColumn = None,
-    label: RowLabel = None,
-    feature_columns: FeatureColumns = None,
-    vectors: RowVectors = None,
+    given: ItemOptions = ItemOptions(),
     partitions: Annotated[
         int, option("--partitions", "N", "Tables of a new collection in PostgreSQL, by ranges of the code.")
     ] = 1,
@@ -106,31 +117,25 @@ def build(
         )
     if not replace and not _is_database(index) and Path(index).exists():
         raise InvalidInput(f"{index} exists; add to it with shorthash index add, or give --replace.")
-    columns = _columns(index, id_column, label, feature_columns)
-    codes, given = _read_items(rows, model, bits, ids, vectors, columns, posteriors=_is_database(index))
+    codes, about = _read_items(rows, index, given)
     with _open(index, collection, change=True, n_bits=codes.shape[1], partitions=partitions) as items:
         if len(items):
             raise InvalidInput(
                 f"{collection or 'items'} already holds {len(items)} items; add to it with shorthash index add, or "
                 "choose another --collection."
             )
-        items.add(codes, **given)
+        items.add(codes, **about)
         data = _facts(index, items, n_added=len(codes))
     output.show(data, as_json=as_json)
 
 
 @index.command()
+@with_groups
 def add(
     rows: Annotated[Path, argument("ROWS", "Codes, features if --model is given, or another index.")],
     index: Place,
     collection: Collection = None,
-    model: RowModel = None,
-    bits: RowBits = None,
-    ids: RowIds = None,
-    id_column: IdColumn = None,
-    label: RowLabel = None,
-    feature_columns: FeatureColumns = None,
-    vectors: RowVectors = None,
+    given: ItemOptions = ItemOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Add items, all or none.
@@ -148,31 +153,23 @@ def add(
     with _open(index, collection, change=True) as items:
         before = len(items)
         if rows.is_file() and is_save(rows):
-            if any(given is not None for given in (model, bits, ids, vectors, id_column, label, feature_columns)):
+            if given != ItemOptions():
                 raise typer.BadParameter("ROWS is an index; leave out all options but --index and --collection")
             items.merge(_load_index(rows))
         else:
-            columns = _columns(index, id_column, label, feature_columns)
-            codes, given = _read_items(
-                rows, model, bits, ids, vectors, columns, items.n_bits, posteriors=_is_database(index)
-            )
-            items.add(codes, **given)
+            codes, about = _read_items(rows, index, given, items.n_bits)
+            items.add(codes, **about)
         data = _facts(index, items, n_added=len(items) - before)
     output.show(data, as_json=as_json)
 
 
 @index.command()
+@with_groups
 def upsert(
     rows: Annotated[Path, argument("ROWS", "Codes, or features if --model is given.")],
     index: Place,
     collection: Collection = None,
-    model: RowModel = None,
-    bits: RowBits = None,
-    ids: RowIds = None,
-    id_column: IdColumn = None,
-    label: RowLabel = None,
-    feature_columns: FeatureColumns = None,
-    vectors: RowVectors = None,
+    given: ItemOptions = ItemOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Add items, and replace those whose ids are in the index, all or none.
@@ -182,15 +179,12 @@ def upsert(
       shorthash index upsert codes.csv --index items.index
       shorthash index upsert items.csv --model items.model --id sku --index sqlite:///items.db
     """
-    columns = _columns(index, id_column, label, feature_columns)
     with _open(index, collection, change=True) as items:
         before = len(items)
-        codes, given = _read_items(
-            rows, model, bits, ids, vectors, columns, items.n_bits, posteriors=_is_database(index)
-        )
-        if given["ids"] is None:
+        codes, about = _read_items(rows, index, given, items.n_bits)
+        if about["ids"] is None:
             raise typer.BadParameter("replacing needs ids; give them by --ids, or by the column --id of a table")
-        items.upsert(codes, **given)
+        items.upsert(codes, **about)
         n_new = len(items) - before
         data = _facts(index, items, n_added=n_new, n_replaced=len(codes) - n_new)
     output.show(data, as_json=as_json)
@@ -268,7 +262,7 @@ def search(
         raise typer.BadParameter("vectors are used with --rerank only", param_hint="--vectors")
     check_found_file(found)
     hasher = None if model is None else load_model(model)
-    columns = table_columns(id_column, None, feature_columns)
+    columns = TableOptions(id_column, None, feature_columns).columns
     with _open(index, collection) as items, output.progress() as step:
         rows = read_rows(queries, hasher, step, items.n_bits, columns)
         step("searching", 0, 0)
@@ -375,7 +369,7 @@ def migrate(
     if rows is None and (ids is not None or id_column is not None or feature_columns is not None):
         raise typer.BadParameter("--ids, --id and --features describe ROWS; give that file, too", param_hint="ROWS")
     hasher = load_model(model)
-    encode = item_encoder(Searcher(hasher), rows, ids, table_columns(id_column, None, feature_columns))
+    encode = item_encoder(Searcher(hasher), rows, ids, TableOptions(id_column, None, feature_columns).columns)
     with _open(index, collection) as items, output.progress() as step:
         _check_drop(items, drop, version, switch=switch)
         if len(items):
@@ -540,42 +534,28 @@ def _load_index(path: Path, *, mmap: bool = False) -> Any:
     return load(path, mmap=mmap)
 
 
-def _columns(place: str, id_column: str | None, label: list[str] | None, features: str | None) -> Columns:
-    """What the columns of a table of items are."""
-    if label and not _is_database(place):
-        raise typer.BadParameter("an index in a file holds no labels; use a database", param_hint="--label")
-    return table_columns(id_column, label, features)
-
-
-def _read_items(
-    rows: Path,
-    model: Path | None,
-    bits: int | None,
-    ids: Path | None,
-    vectors: Path | None,
-    columns: Columns,
-    n_bits: int | None = None,
-    *,
-    posteriors: bool = False,
-) -> tuple[Any, dict[str, Any]]:
+def _read_items(rows: Path, place: str, given: ItemOptions, n_bits: int | None = None) -> tuple[Any, dict[str, Any]]:
     """Codes as signs, and ids, classes, vectors and posteriors of the items; ``n_bits`` is the length in the index."""
     from shorthash.data.files import read_features, read_labels
 
-    check_bits(bits, model)
-    if model is None and columns:
+    if given.label and not _is_database(place):
+        raise typer.BadParameter("an index in a file holds no labels; use a database", param_hint="--label")
+    check_bits(given.bits, given.model)
+    columns = TableOptions(given.id_column, given.label, given.feature_columns).columns
+    if given.model is None and columns:
         raise typer.BadParameter("columns of a table are encoded by a model; give --model", param_hint="--model")
-    if ids is not None and columns.id is not None:
+    if given.ids is not None and columns.id is not None:
         raise typer.BadParameter("give --id or --ids, not both", param_hint="--ids")
-    hasher = None if model is None else load_model(model)
+    hasher = None if given.model is None else load_model(given.model)
     with output.progress() as step:
-        read = read_rows(rows, hasher, step, bits or n_bits, columns)
-    given: dict[str, Any] = {"ids": read.ids if ids is None else read_labels(ids)}
-    if posteriors and hasher is not None and hasattr(hasher[-1], "wanted"):
+        read = read_rows(rows, hasher, step, given.bits or n_bits, columns)
+    about: dict[str, Any] = {"ids": read.ids if given.ids is None else read_labels(given.ids)}
+    if _is_database(place) and hasher is not None and hasattr(hasher[-1], "wanted"):
         from shorthash.retrieval import Searcher
 
-        given["posteriors"] = Searcher(hasher).compact(read.X)
-    if vectors is not None:
-        given["vectors"] = read_features(vectors)
+        about["posteriors"] = Searcher(hasher).compact(read.X)
+    if given.vectors is not None:
+        about["vectors"] = read_features(given.vectors)
     if read.labels is not None:
-        given["classes"] = read.labels.tolist()
-    return read.codes, given
+        about["classes"] = read.labels.tolist()
+    return read.codes, about

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,18 +92,53 @@ DataDir = Annotated[
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 
-def table_columns(
-    id_column: str | None = None,
-    label: list[str] | None = None,
-    features: str | None = None,
-    separator: str | None = None,
-) -> Columns:
-    """What the columns of a table are, by --id, --label, --features and --separator."""
-    from shorthash.data.tables import Columns
+@dataclass(frozen=True)
+class TableOptions:
+    """What the columns of a table are, by --id, --label and --features."""
 
-    if separator is not None and len(label or []) != 1:
-        raise typer.BadParameter("it belongs to one column --label", param_hint="--separator")
-    return Columns(id_column, label[0] if label and len(label) == 1 else label or None, features, separator)
+    id_column: IdColumn = None
+    label: LabelColumns = None
+    feature_columns: FeatureColumns = None
+
+    @property
+    def columns(self) -> Columns:
+        """The same as the library takes it; one column of labels, or several that form an indicator matrix."""
+        from shorthash.data.tables import Columns
+
+        label, separator = self.label, getattr(self, "separator", None)
+        if separator is not None and len(label or []) != 1:
+            raise typer.BadParameter("it belongs to one column --label", param_hint="--separator")
+        labels = label[0] if label and len(label) == 1 else label or None
+        return Columns(self.id_column, labels, self.feature_columns, separator)
+
+
+@dataclass(frozen=True)
+class LabelledOptions(TableOptions):
+    """The same, and --separator for rows with several labels."""
+
+    separator: Separator = None
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that may take dataclasses of options; typer sees their fields in place of such a parameter."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            parameters += inspect.signature(groups[parameter.name], eval_str=True).parameters.values()
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
 
 
 def parse_settings(given: list[str] | None) -> dict[str, Any]:

@@ -13,19 +13,17 @@ import typer
 from shorthash.cli import output
 from shorthash.cli.options import (
     AsJson,
-    FeatureColumns,
     FoundFile,
-    IdColumn,
-    LabelColumns,
     Model,
     Neighbours,
     Probes,
     Radius,
     Show,
+    TableOptions,
     argument,
     flag,
     option,
-    table_columns,
+    with_groups,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +44,7 @@ class CodedRows(NamedTuple):
     X: Any = None
 
 
+@with_groups
 def encode(
     model: Model,
     features: Annotated[
@@ -53,9 +52,7 @@ def encode(
     ],
     codes: Annotated[Path, option("--output -o", "CODES", "File to write.")],
     signs: Annotated[bool, flag("--signs", "Write -1 and +1, one column per bit.")] = False,
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
+    table: TableOptions = TableOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Encode feature rows with a saved model.
@@ -77,9 +74,9 @@ def encode(
     from shorthash.data.files import check_target, write_codes
     from shorthash.scale import as_stream, encode_to_file
 
-    check_target(codes, ids=id_column is not None)
+    columns = table.columns
+    check_target(codes, ids=columns.id is not None)
     hasher = load_model(model)
-    columns = table_columns(id_column, label, feature_columns)
     readable = features.is_dir() or features.suffix.lower() in (".npy", ".parquet", ".arrow", ".feather")
     in_blocks = not signs and readable and codes.suffix.lower() in (".npy", ".parquet")
     with output.progress() as step:
@@ -87,7 +84,7 @@ def encode(
         if in_blocks:
             stream: Any = as_stream(features, features=columns.features, besides=columns.besides)
             _check_columns(features, stream.n_columns, hasher)
-            ids = None if id_column is None else stream.column(id_column)
+            ids = None if columns.id is None else stream.column(columns.id)
             counts = encode_to_file(hasher, stream, codes, ids=ids, progress=step)
             n_rows, n_bits, distinct = counts.n_rows, counts.n_bits, counts.distinct
         else:
@@ -192,6 +189,7 @@ def item_encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Co
     return encode
 
 
+@with_groups
 def search(
     model: Model,
     database: Annotated[Path, argument("DATABASE", "Rows to search in.")],
@@ -204,9 +202,7 @@ def search(
     database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE is codes.")] = False,
     labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE to show with the results.")] = None,
     ids: Annotated[Path | None, option("--ids", "FILE", "Ids of DATABASE.", "row numbers")] = None,
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
+    table: TableOptions = TableOptions(),
     found: FoundFile = None,
     show: Show = 10,
     as_json: AsJson = False,
@@ -244,7 +240,7 @@ def search(
     check_found_file(found)
     hasher = load_model(model)
     n_bits = int(hasher[-1].n_bits)
-    columns = table_columns(id_column, label, feature_columns)
+    columns = table.columns
     with output.progress() as step:
         items = read_rows(database, None if codes or database_codes else hasher, step, n_bits, columns)
         sought = read_rows(queries, None if codes else hasher, step, n_bits, columns, lenient=True)

@@ -22,25 +22,22 @@ from typing import Annotated, Any
 import typer
 
 from shorthash.cli import output
-from shorthash.cli.fit import STREAM_METHOD, check_output, label_columns, read_training, show_fit
+from shorthash.cli.fit import STREAM_METHOD, check_output, read_training, show_fit, stream_training
 from shorthash.cli.options import (
     KERNEL,
     AsJson,
     Bits,
     Checkpoint,
-    FeatureColumns,
-    IdColumn,
-    LabelColumns,
+    LabelledOptions,
     ModelOutput,
     Preset,
     Seed,
-    Separator,
     Settings,
     argument,
     group,
     option,
     parse_settings,
-    table_columns,
+    with_groups,
 )
 
 SumsFile = Annotated[Path, argument("SUMS", "File written by shorthash sums collect.")]
@@ -50,16 +47,14 @@ sums = group("sums", __doc__)
 
 
 @sums.command()
+@with_groups
 def collect(
     features: Annotated[
         Path, argument("FEATURES", "Feature rows: a .npy, .npz, .csv or .parquet file, or a folder of tables.")
     ],
     output_file: SumsOutput,
     labels: Annotated[Path | None, argument("LABELS", "Labels, if they are in a separate file.")] = None,
-    id_column: IdColumn = None,
-    label: LabelColumns = None,
-    feature_columns: FeatureColumns = None,
-    separator: Separator = None,
+    table: LabelledOptions = LabelledOptions(),
     kernel: Annotated[
         Path | None, option("--kernel", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
     ] = None,
@@ -89,16 +84,13 @@ def collect(
     other = [name for name in given if not name.startswith(KERNEL)]
     if other:
         raise typer.BadParameter(f"{other[0]!r} does not begin with 'kernel.'", param_hint="--set")
-    if labels is None and not label:
+    columns = table.columns
+    if labels is None and not columns.label:
         raise InvalidInput("Sums need labels; give a file of them as LABELS, or a column of the table with --label.")
-    if features.suffix.lower() in (".csv", ".npz") or separator is not None:
-        columns = table_columns(id_column, label, feature_columns, separator)
+    if features.suffix.lower() in (".csv", ".npz") or columns.separator is not None:
         source = scale.as_stream(*read_training(features, labels, columns))
     else:
-        besides = [] if id_column is None else [id_column]
-        source = scale.as_stream(
-            features, labels, label=label_columns(label), features=feature_columns, besides=besides
-        )
+        source = stream_training(features, labels, columns)
     if kernel is not None and given:
         raise typer.BadParameter("the file sets the kernel; leave out --anchors and --set", param_hint="--kernel")
     if kernel is not None:

@@ -296,7 +296,7 @@ class TableStream(Stream):
         self,
         source: Any,
         *,
-        label: str | list[str] | None = None,
+        label: str | Sequence[str] | None = None,
         features: list[str] | str | None = None,
         y: Labels | None = None,
         besides: Sequence[str] = (),
@@ -484,7 +484,7 @@ def as_stream(
     X: Any,
     y: Any = None,
     *,
-    label: str | list[str] | None = None,
+    label: str | Sequence[str] | None = None,
     features: str | None = None,
     besides: Sequence[str] = (),
 ) -> Stream:
@@ -518,7 +518,7 @@ def as_stream(
 
 
 def _file_stream(
-    path: Path, y: Any, label: str | list[str] | None, features: str | None, besides: Sequence[str]
+    path: Path, y: Any, label: str | Sequence[str] | None, features: str | None, besides: Sequence[str]
 ) -> Stream:
     """A stream of a file or folder."""
     labels: Labels | None = read_labels(Path(y)) if isinstance(y, str | os.PathLike) else y
