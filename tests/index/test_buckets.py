@@ -2,12 +2,13 @@
 
 import threading
 
+import numba
 import numpy as np
 import pytest
 
 from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
-from shorthash.index import BucketIndex, ScanIndex, sorting
+from shorthash.index import BucketIndex, ScanIndex, sorting, wide
 from shorthash.index import table as tables
 from shorthash.index.table import BucketTable
 
@@ -222,9 +223,9 @@ def test_ids_of_the_wrong_length_are_refused():
 
 @pytest.mark.parametrize("n", [100, 5_000, 300_000, 3_000_000])
 def test_positions_are_sorted_whatever_their_number(n):
-    """By insertion, by radix, by bits with and without marks; spread evenly, and in clumps of neighbours."""
+    """By insertion, by radix in two and more passes, by bits; spread evenly, and in clumps of neighbours."""
     rng, scratch = np.random.default_rng(n), sorting.sort_space(n)
-    sizes = [0, 1, 2, 48, 49, 91, 92, n // 140, n // 120, n // 70, n // 2, n - 1, n]
+    sizes = [0, 1, 2, 48, 49, 91, 600, n // 81, n // 79, n // 2, n - 1, n]
     for size in sizes if n <= 300_000 else sizes[:8]:
         size = min(size, n)
         spread = rng.permutation(n)[:size] if n <= 300_000 else np.unique(rng.integers(0, n, size))
@@ -233,7 +234,27 @@ def test_positions_are_sorted_whatever_their_number(n):
             values = given.astype(np.int64)
             sorting.sort(values, scratch, n)
             assert np.array_equal(values, np.sort(given))
-            assert not scratch.any()
+            assert not sorting.bitmap(scratch, n).any()
+
+
+@pytest.mark.skipif(not wide.has_compress(), reason="needs a processor with AVX-512 VBMI2")
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.9, 1.0])
+def test_places_in_one_instruction_equal_those_bit_by_bit(share):
+    rng = np.random.default_rng(0)
+    words = np.packbits(rng.random((200, 64)) < share, axis=1, bitorder="little").view(np.uint64).ravel()
+    for i, word in enumerate(words):
+        count = int(np.bitwise_count(word))
+        one, other = np.full(80, -1), np.full(80, -1)
+        _put_wide(word, 64 * i, one, 3, max(9, count))
+        sorting.put_any(word, 64 * i, other, 3, max(9, count))
+        assert one[3 : 3 + count].tolist() == other[3 : 3 + count].tolist()
+        assert one[:3].tolist() == [-1] * 3
+        assert (one[3 + max(12, -(-count // 4) * 4) :] == -1).all()
+
+
+@numba.njit
+def _put_wide(word, base, values, at, most):
+    wide.put_places(word, base, values, at, most)
 
 
 @pytest.mark.parametrize("n_bits", [4, 9, 14])

@@ -19,6 +19,7 @@ from shorthash._types import Codes, Distances, PackedCodes
 from shorthash._validation import MAX_BITS, check_count, check_n_bits
 from shorthash.errors import InvalidInput
 
+FEW = 32  # integers up to which Python's min and max are quicker than NumPy's
 MAX_BALL = 1 << 24  # masks held at once: 128 MiB of 64-bit integers
 
 
@@ -175,10 +176,17 @@ def as_packed(codes: ArrayLike, n_bits: int) -> PackedCodes:
             "Codes must be signs of shape (n_samples, n_bits) or integers of shape (n_samples,). "
             f"Got {values.dtype} of shape {values.shape} instead."
         )
-    negative = values.dtype.kind == "i" and len(values) > 0 and int(values.min()) < 0
-    if negative or (len(values) and int(values.max()) >> n_bits):
+    if len(values) and not _in_range(values, n_bits):
         raise InvalidInput(f"Packed codes of {n_bits} bits must lie in the range [0, 2**{n_bits} - 1].")
     return values.astype(packed_dtype(n_bits), copy=False)
+
+
+def _in_range(values: NDArray[Any], n_bits: int) -> bool:
+    """Whether integers fit a code length."""
+    if len(values) <= FEW:
+        listed: list[int] = values.tolist()
+        return min(listed) >= 0 and max(listed) >> n_bits == 0
+    return (values.dtype.kind == "u" or int(values.min()) >= 0) and int(values.max()) >> n_bits == 0
 
 
 def code_length(codes: ArrayLike, n_bits: int | None, owner: str) -> int:

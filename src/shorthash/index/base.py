@@ -28,6 +28,7 @@ from shorthash.index.items import (
 )
 from shorthash.index.results import LookupResult, Probes, RadiusResult, RerankResult, SearchResult
 
+ALL_TIES = (*TIES, "scores")
 LARGEST_SEED = 2**64 - 1
 REPORTED_QUERIES = 1000  # fewer queries are too quick to show progress
 MOST = 2**62  # more items than any index holds, and a number that every database takes
@@ -400,7 +401,7 @@ def _offsets(found: list[Scored]) -> NDArray[np.int64]:
 
 def _check_ties(ties: str, seed: int, vectors: ArrayLike | None, owner: str) -> int:
     """The checked seed; raises if ``ties`` is unknown, or vectors of the queries are missing or would not be used."""
-    check_choice(ties, "ties", owner, (*TIES, "scores"))
+    check_choice(ties, "ties", owner, ALL_TIES)
     if ties == "scores" and vectors is None:
         raise InvalidInput(f"ties='scores' of {owner} needs the vectors of the queries; pass vectors=... too.")
     if ties != "scores" and vectors is not None:

@@ -234,6 +234,8 @@ class BucketIndex(MemoryIndex):
     def _state_for(self, n_queries: int) -> Snapshot:
         """The current state, settled if that costs less than searching beside pending and removed items."""
         state = self._snapshot
+        if not len(state.pending) and not len(state.alive):
+            return state
         n, pending, removed = len(state.table), len(state.pending), state.n_positions - state.n_alive
         many = pending > max(FEW_PENDING, n // PENDING_SHARE) or removed * REMOVED_SHARE > state.n_positions
         if many or n_queries * pending > max(n, FEW_PENDING):

@@ -14,7 +14,6 @@ k                a query is finished with the first distance at which it has k i
 slices           the tuple (offsets, starts, stops, distances): query q owns the slices ``offsets[q]`` to
                  ``offsets[q + 1] - 1``, by distance; slice j is ``order[starts[j]:stops[j]]``
 scratch          what ``sort_space`` returns, if items are to be sorted inside a distance; else empty
-item_offsets     (m + 1,) query q owns the items ``item_offsets[q]`` to ``item_offsets[q + 1] - 1``
 ===============  ======================================================================================================
 """
 
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 
 from shorthash._compiled import njit
 from shorthash.codes import ball_masks
-from shorthash.index.sorting import FEW, bitmap, is_sparse, read_bits, set_all, sort
+from shorthash.index.sorting import bitmap, is_dense, read_bits, set_all, sort
 
 Array = np.ndarray[Any, Any]
 
@@ -196,13 +195,16 @@ def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: A
 
 
 @njit(nogil=True, cache=True)
-def copy_items(
-    slices: Any, order: Array, alive: Array, item_offsets: Array, positions: Array, distances: Array, scratch: Array
-) -> None:
-    """Copy the items of all slices of every query, sorted inside every distance if there is ``scratch``."""
+def copy_items(slices: Any, order: Array, alive: Array, items: Any, scratch: Array) -> None:
+    """Copy the items of all slices of every query, sorted inside every distance if there is ``scratch``.
+
+    ``items`` is the tuple (sets, starts, positions, distances): what query q finds is written to ``positions`` and
+    ``distances`` from each of ``starts[sets[q]:sets[q + 1]]`` on.
+    """
     offsets, starts, stops, slice_distances = slices
+    sets, targets, positions, distances = items
     for q in range(len(offsets) - 1):
-        at = item_offsets[q]
+        top = at = targets[sets[q]]
         first = offsets[q]
         while first < offsets[q + 1]:
             begin = at
@@ -213,6 +215,17 @@ def copy_items(
             at = _copy_ring(ring, order, alive, positions, at, scratch)
             distances[begin:at] = slice_distances[first]
             first = last
+        for j in range(sets[q] + 1, sets[q + 1]):
+            _copy_run(positions, top, targets[j], at - top)
+            _copy_run(distances, top, targets[j], at - top)
+
+
+@njit(nogil=True, cache=True)
+def _copy_run(values: Array, start: Any, target: Any, count: Any) -> None:
+    """Copy values of an array to another place in it."""
+    source, to = values[start : start + count], values[target : target + count]
+    for i in range(count):
+        to[i] = source[i]
 
 
 @njit(nogil=True, cache=True)
@@ -222,11 +235,11 @@ def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: Any,
     ordered = len(scratch) > 0 and len(starts) > 1
     if ordered and len(alive) == 0:
         count = (stops - starts).sum()
-        if count > FEW and not is_sparse(count, len(order)):
-            bits, marks = bitmap(scratch, count, len(order))
+        if is_dense(count, len(order)):
+            bits = bitmap(scratch, len(order))
             for j in range(len(starts)):
-                set_all(bits, marks, order[starts[j] : stops[j]])
-            read_bits(bits, marks, positions[at : at + count])
+                set_all(bits, order[starts[j] : stops[j]])
+            read_bits(bits, positions[at : at + count])
             return at + count
     begin = at
     for j in range(len(starts)):

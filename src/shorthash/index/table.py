@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
 PROBE = 8  # steps (items copied) that one probe of a bucket costs
 MERGE = 64  # steps that one item of a top-k search costs
 MAX_SLICES = 1 << 20  # bucket ranges held at once by one thread
-SORT = 4  # steps that it costs to copy an item in order
+SORT = 8  # steps that it costs to copy an item in order
 WORTH_THREADS = 1 << 20  # steps below which threads cost more than they save
 
 
@@ -313,17 +314,22 @@ class BucketTable:
     def _copy(
         self, queries: Words, plan: Plan, n_slices: Counts, n_items: Counts, alive: Mask, *, ordered: bool
     ) -> tuple[Counts, Distances, Counts]:
-        """Positions, distances and offsets of the items counted before."""
+        """Positions, distances and offsets of the items counted before; equal queries are searched once."""
         offsets = _offsets(n_items)
         positions = np.empty(offsets[-1], dtype=np.int64)
         distances = np.empty(offsets[-1], dtype=np.uint8)
+        rows = np.argsort(queries, kind="stable")
+        sets = np.append(np.flatnonzero(_firsts(queries[rows])), len(rows))
+        starts, distinct = offsets[rows], rows[sets[:-1]]
 
         def work(a: int, b: int) -> None:
-            slices = self._slices(queries[a:b], plan, n_slices[a:b])
-            scratch = self._scratch(ordered=ordered)
-            kernels.copy_items(slices, self.order, alive, offsets[a : b + 1], positions, distances, scratch)
+            some = distinct[a:b]
+            slices = self._slices(queries[some], plan, n_slices[some])
+            items = sets[a : b + 1], starts, positions, distances
+            kernels.copy_items(slices, self.order, alive, items, self._scratch(ordered=ordered))
 
-        _in_chunks(work, len(queries), int(n_slices.sum()), (SORT if ordered else 1) * int(n_items.sum()))
+        steps = (SORT if ordered else 1) * int(n_items[distinct].sum()) + int(offsets[-1])
+        _in_chunks(work, len(distinct), int(n_slices[distinct].sum()), steps)
         return positions, distances, offsets
 
     def _take(
@@ -449,23 +455,38 @@ def _offsets(sizes: Counts) -> Counts:
     return offsets
 
 
+def _firsts(values: Words) -> Mask:
+    """Which values of a sorted array differ from the one before."""
+    firsts = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=firsts[1:])
+    return firsts
+
+
 def _in_chunks(work: Callable[[int, int], None], n_queries: int, slices: int, steps: int) -> None:
     """Call ``work`` on runs of queries of bounded memory; on several threads if the work is worth it.
 
-    ``slices`` and further ``steps`` are what all queries need together.
+    ``slices`` and further ``steps`` are what all queries need together. This thread takes its share, so that it waits
+    for others only while they are at work.
     """
     n_chunks = slices // MAX_SLICES + 1
     if PROBE * slices + steps >= WORTH_THREADS:
         n_chunks = max(n_chunks, 4 * _n_threads())
     size = max(1, -(-n_queries // n_chunks))
-    runs = [(a, min(a + size, n_queries)) for a in range(0, n_queries, size)]
-    threads = min(len(runs), _n_threads())
-    if threads < 2:
-        for a, b in runs:
+    runs = deque((a, min(a + size, n_queries)) for a in range(0, n_queries, size))
+
+    def take_runs() -> None:
+        while True:
+            try:
+                a, b = runs.popleft()
+            except IndexError:
+                return
             work(a, b)
-        return
-    for future in [_pool().submit(work, a, b) for a, b in runs]:
-        future.result()
+
+    helpers = [_pool().submit(take_runs) for _ in range(min(len(runs), _n_threads()) - 1)]
+    take_runs()
+    for helper in helpers:
+        if not helper.cancel():
+            helper.result()
 
 
 @lru_cache(maxsize=1)
