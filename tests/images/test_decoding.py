@@ -15,7 +15,7 @@ from PIL import Image
 
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.decoding import content_hash, decode, to_jpeg
-from shorthash.images.files import image_files
+from shorthash.images.files import named_images
 
 GOOD = encoded(picture("rings", 0), "JPEG")
 
@@ -140,14 +140,14 @@ def test_thumbnails_shrink_and_never_grow():
     assert Image.open(io.BytesIO(to_jpeg(picture("rings", 0), 256))).size == (64, 48)
 
 
-def test_image_files(tmp_path):
+def test_images_in_folders_and_files_given_by_name(tmp_path):
     for name in ("b/2.JPG", "a/1.png", "a/.hidden/3.png", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(GOOD)
-    found = image_files([tmp_path, tmp_path / "a" / "1.png", tmp_path / "notes.txt"])
+    found = [path for _, path in named_images([tmp_path, tmp_path / "notes.txt"]).sources]
     assert [p.relative_to(tmp_path).as_posix() for p in found] == ["a/1.png", "b/2.JPG", "notes.txt"]
     with pytest.raises(InvalidInput, match="There is no file or folder"):
-        image_files([tmp_path / "nothing"])
+        named_images([tmp_path / "nothing"])
 
 
 def test_content_hash_is_of_the_bytes():

@@ -10,7 +10,7 @@ from pictures import CLASSES, encoded, picture, write_folder
 from shorthash.errors import DataFileError
 from shorthash.images.decoding import extract
 from shorthash.images.features import CallableFeatures, FeatureCache, GistFeatures, default_cache
-from shorthash.images.files import image_files
+from shorthash.images.files import named_images
 
 
 def flat(batches):
@@ -93,7 +93,7 @@ def test_workers_give_the_same_rows_and_may_crash(tmp_path, batch_size):
     """One image crashes its worker again and again; all others come out as without worker processes."""
     write_folder(tmp_path / "images", per_class=3)
     (tmp_path / "images" / "checks" / "0deadly.png").write_bytes(encoded(picture("rings", 1, size=(13, 20))))
-    files = image_files([tmp_path / "images"])
+    files = [path for _, path in named_images([tmp_path / "images"]).sources]
     images = flat(extract(files, Deadly(32), thumbnail=16, batch_size=batch_size, n_workers=1))
     expected = flat(extract([f for f in files if f.stem != "0deadly"], GistFeatures(32), thumbnail=16))
     [dead] = [image for image in images if image.error]

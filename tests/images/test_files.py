@@ -5,7 +5,7 @@ from images.conftest import SMALL
 from pictures import encoded, picture
 
 from shorthash.images.decoding import extract
-from shorthash.images.files import image_files, named_images
+from shorthash.images.files import named_images
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def card(tmp_path):
 def test_every_file_of_a_folder_is_an_image_or_counted(card):
     found = named_images([card])
     assert [name for name, _ in found.sources] == ["DCIM/a.JPG", "DCIM/b.png"]
-    assert [path for _, path in found.sources] == image_files([card])
+    assert [path for _, path in found.sources] == [card / "DCIM/a.JPG", card / "DCIM/b.png"]
     assert found.skipped == {
         "hidden": [".DS_Store", ".cache/c.jpg"],
         "RAW": ["DCIM/a.NEF", "DCIM/b.cr3"],

@@ -8,8 +8,7 @@ from pictures import CLASSES, picture
 from PIL import Image
 
 from shorthash.errors import InvalidInput
-from shorthash.images.features import GistFeatures, make_features
-from shorthash.images.gist import gist, grey_square
+from shorthash.images.features import GistFeatures, gist, grey_square, make_features
 
 
 def slow_gist(square):

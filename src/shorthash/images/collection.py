@@ -34,7 +34,6 @@ from shorthash.images.storage import (
     check_new_folder,
     move_folder,
     read_meta,
-    with_checks,
     write_meta,
     write_thumbnail,
 )
@@ -411,11 +410,8 @@ class Collection(Reader):
         if len(ids) and ids.dtype.kind == "i" and int(ids.max()) > MOST_ID:
             raise InvalidInput(f"An id of a collection may be at most {MOST_ID}. Got {ids.max()}; choose smaller ids.")
         rows = None if vectors is None else as_vectors(vectors, len(ids), "Collection", np.float32)
-        checked = metadata
-        if len(codes) == len(ids) == len(classes) and (metadata is None or len(metadata) == len(ids)):
-            checked = with_checks(ids, codes, classes, metadata, rows)  # otherwise the store says what is wrong
         posteriors = None if rows is None or not len(rows) else self._compact(rows)
-        self._store.add(codes, ids, classes=classes, metadata=checked, vectors=rows, posteriors=posteriors)
+        self._store.add(codes, ids, classes=classes, metadata=metadata, vectors=rows, posteriors=posteriors)
         details = metadata or [{}] * len(ids)
         names, contents = ([entry.get(field, "") for entry in details] for field in ("name", "content"))
         self._items.add(ItemTable.from_columns(ids, codes, classes, names, contents))

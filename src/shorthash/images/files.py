@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,15 +77,6 @@ def count_kinds(skipped: Mapping[str, Sequence[str]]) -> str:
     """
     counts = sorted(skipped.items(), key=lambda entry: -len(entry[1]))
     return ", ".join(f"{kind} {len(names)}" for kind, names in counts)
-
-
-def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """All image files in folders (recursively, sorted by path) and the files given by name.
-
-    In a folder, files are recognised by their ending and hidden ones are skipped; files given by name are always taken.
-    """
-    found = (file for path in paths for file, kind in _classified(Path(path)) if not kind)
-    return list(dict.fromkeys(found))
 
 
 def _classified(path: Path) -> Iterator[tuple[Path, str]]:

@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 import stat
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from shorthash import __version__
 from shorthash._types import Distances, PackedCodes
@@ -44,8 +43,6 @@ from shorthash.store.items import (
     as_ids_array,
     as_json_list,
     from_signed,
-    in_order,
-    to_signed,
 )
 from shorthash.store.sqlite import SQLiteSession, SQLiteStore
 
@@ -61,8 +58,7 @@ CONTENT_NAME = re.compile("[0-9a-f]{2,64}")
 JPEG_START = b"\xff\xd8\xff"
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 BLOCK = 1 << 16  # rows held as Python objects at once
-VECTORS_AT_ONCE = 1024  # that are checked at a time
-NAME, CONTENT, CHECK = (f"json_extract(metadata, '$.{field}')" for field in ("name", "content", "check"))
+NAME, CONTENT = (f"json_extract(metadata, '$.{field}')" for field in ("name", "content"))
 
 
 def is_collection(path: str | os.PathLike[str]) -> bool:
@@ -264,40 +260,18 @@ class ItemStore(SQLiteStore):
     def items_of(self, ids: AnyIds) -> Items:
         """Those of some items that the database has, in any order."""
         with self._opened() as session:
-            return self._checked(session.items(ids))
-
-    def items(self, ids: ArrayLike, *, skip_missing: bool = False, vectors: bool = True) -> Items:
-        """Items by id, in the order of ``ids``; DamagedFile if a vector is not as it was written."""
-        return self._checked(super().items(ids, skip_missing=skip_missing, vectors=vectors))
-
-    def _checked(self, items: Items) -> Items:
-        if items.vectors is not None:
-            for item, entry, vector in zip(items.ids.tolist(), items.metadata, items.vectors, strict=True):
-                self._check_vector(item, (entry or {}).get("check"), vector)
-        return items
-
-    def _check_vector(self, item: Any, check: Any, vector: NDArray[np.float32]) -> None:
-        if check is not None and str(check)[8:] != (
-            "" if np.isnan(vector[0]) else _crc(vector.astype("<f4").tobytes())
-        ):
-            raise DamagedFile(f"{self.path} is damaged: the vector of item {item!r} differs; {ADVICE}")
+            return session.items(ids)
 
     def relabel(self, ids: AnyIds, labels: Sequence[Label]) -> list[Any]:
         """Give items other labels, and return them as they are stored."""
         classes: list[Any] = as_classes(labels, "Collection")
         with self._writing() as session:
             assert isinstance(session, SQLiteSession)
-            known = in_order(session.items(ids), ids)
-            rows = []
-            columns = (ids.tolist(), to_signed(known.codes).tolist(), classes, known.metadata)
-            for item, code, label, entry in zip(*columns, strict=True):
-                marked = dict(entry or {})
-                if "check" in marked:
-                    check = row_check(item, code, label, marked.get("name"), marked.get("content"))
-                    marked["check"] = check + str(marked["check"])[8:]  # and that of the vector
-                rows.append((label, json.dumps(marked, ensure_ascii=False), item))
-            session.connection.run_many(f"UPDATE {self.collection} SET class = ?, metadata = ? WHERE id = ?", rows)
-            session.renew_crc(*session.among_ids(ids))
+            among = session.among_ids(ids)
+            session.check_rows(*among)
+            rows = zip(classes, ids.tolist(), strict=True)
+            session.connection.run_many(f"UPDATE {self.collection} SET class = ? WHERE id = ?", rows)
+            session.renew_crc(*among)
         return classes
 
     def lacking_posteriors(self, most: int) -> list[Any]:
@@ -320,14 +294,13 @@ class ItemStore(SQLiteStore):
     def table(self) -> ItemTable:
         """All items, without their vectors and sources; DamagedFile if one is not as it was written."""
         columns: list[list[Any]] = [[] for _ in range(5)]
-        sql = f"SELECT id, {self._version.column}, class, {NAME}, {CONTENT}, {CHECK} FROM {self.collection}"
+        sql = f"SELECT id, {self._version.column}, class, {NAME}, {CONTENT} FROM {self.collection}"
         with self._reading() as session:
+            assert isinstance(session, SQLiteSession)
+            session.check_rows()
             kind = session.collection.id_kind
             cursor = session.connection.raw.execute(sql)
             while block := cursor.fetchmany(BLOCK):
-                for *row, check in block:
-                    if check is not None and not _is_check(str(check)[:8], row):
-                        raise DamagedFile(f"{self.path} is damaged: item {row[0]!r} is not as it was written; {ADVICE}")
                 for i, column in enumerate(columns):
                     column += [row[i] for row in block]
         ids, codes, labels, names, contents = columns
@@ -341,58 +314,6 @@ class ItemStore(SQLiteStore):
             [str(name or "") for name in names],
             [str(content or "") for content in contents],
         )
-
-    def check_vectors(self) -> None:
-        """Raise DamagedFile unless the vector of every item is as it was written."""
-        sql = f"SELECT id, slot, {CHECK} FROM {self.collection} WHERE slot IS NOT NULL"
-        with self._reading() as session:
-            assert isinstance(session, SQLiteSession)
-            cursor = session.connection.raw.execute(sql)
-            while block := cursor.fetchmany(VECTORS_AT_ONCE):
-                vectors = session.read_vectors([slot for _, slot, _ in block])
-                for (item, _, check), vector in zip(block, vectors, strict=True):
-                    self._check_vector(item, check, vector)
-
-
-def row_check(item: Any, code: int, label: Any, name: str | None, content: str | None) -> str:
-    """Checksum of what ``ItemTable`` keeps about an item; ``code`` is signed, as databases hold it.
-
-    The bytes are ids and labels with backslash escapes for all but ASCII, the code in decimal digits, and the rest in
-    UTF-8.
-    """
-    return _crc(f"{item!a}|{code}|{label!a}|{name or ''}|{content or ''}".encode("utf-8", "surrogatepass"))
-
-
-def _is_check(check: str, row: Sequence[Any]) -> bool:
-    """Whether a checksum is that of an item, as it is written now or as it was before.
-
-    Before, letters beyond ASCII were escaped or not by the Unicode tables of the Python that wrote them.
-    """
-    item, code, label, name, content = row
-    before = f"{item!r}|{code}|{label!r}|{name or ''}|{content or ''}"
-    return check == row_check(*row) or check == _crc(before.encode("utf-8", "surrogatepass"))
-
-
-def with_checks(
-    ids: AnyIds,
-    codes: PackedCodes,
-    labels: Sequence[Label],
-    metadata: Sequence[Mapping[str, Any]] | None,
-    vectors: NDArray[np.float32] | None,
-) -> list[dict[str, Any]]:
-    """Metadata of new items with the checksum of each item and of its vector."""
-    columns = zip(ids.tolist(), to_signed(codes).tolist(), labels, metadata or [{}] * len(ids), strict=True)
-    marked = []
-    for row, (item, code, label, entry) in enumerate(columns):
-        check = row_check(item, code, label, entry.get("name"), entry.get("content"))
-        if vectors is not None:
-            check += _crc(vectors[row].astype("<f4").tobytes())
-        marked.append({**entry, "check": check})
-    return marked
-
-
-def _crc(octets: bytes) -> str:
-    return f"{zlib.crc32(octets):08x}"
 
 
 @dataclass(frozen=True)

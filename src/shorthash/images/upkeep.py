@@ -20,6 +20,7 @@ from shorthash.images.storage import (
     move_folder,
     read_meta,
     read_thumbnail,
+    write_thumbnail,
 )
 from shorthash.persistence import verify
 from shorthash.persistence.files import locked, sync_folder, temporary_path
@@ -92,8 +93,7 @@ def _checked(folder: Path, *, repair: bool) -> Checked:
         with Collection(folder, readonly=True) as collection:
             found.n_items = len(collection)
             collection._store.verify()
-            collection._store.check_vectors()
-            contents = {item.content for item in collection.items(collection.ids) if item.content}
+            contents = _contents(collection)
     except PersistenceError as error:
         found.damaged.append(str(error))
         return found
@@ -181,12 +181,16 @@ def _copy_items(source: Path, work: Path) -> None:
 
 def _copy_thumbnails(source: Path, work: Path) -> None:
     with Collection(work, readonly=True) as collection:
-        contents = {item.content for item in collection.items(collection.ids) if item.content}
+        contents = _contents(collection)
     for content in sorted(contents):
         octets = read_thumbnail(source, content)
         if octets is not None:  # else its item was removed after the items were copied
-            (work / THUMBNAILS / content[:2]).mkdir(exist_ok=True)
-            (work / THUMBNAILS / content[:2] / f"{content}.jpg").write_bytes(octets)
+            write_thumbnail(work, content, octets, sync=False)
+
+
+def _contents(collection: Collection) -> set[str]:
+    """The contents of all images."""
+    return {item.content for item in collection.items(collection.ids) if item.content}
 
 
 def _sync(folder: Path) -> None:

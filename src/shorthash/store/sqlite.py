@@ -298,7 +298,7 @@ class SQLiteSession(Session):
         rows = self.run("SELECT name FROM pragma_table_info(?) ORDER BY name", [self._name])
         return crc_call([(name, quoted(name)) for (name,) in rows if name not in (CRC, *besides)])
 
-    def _check_rows(self, condition: str = "1", values: Sequence[Any] = ()) -> None:
+    def check_rows(self, condition: str = "1", values: Sequence[Any] = ()) -> None:
         """Raise DamagedFile unless the items that fulfil a condition are as they were written."""
         if self.connection.has_crc(self._name):
             sql = f"SELECT id FROM {self._name} WHERE {condition} AND {CRC} <> {self._crc_sql()} LIMIT 1"
@@ -310,12 +310,12 @@ class SQLiteSession(Session):
 
     def items(self, ids: AnyIds, *, vectors: bool = True) -> Items:
         """Those of some items that have a code, in any order; each is compared with its checksum."""
-        self._check_rows(*self.among_ids(ids))
+        self.check_rows(*self.among_ids(ids))
         return super().items(ids, vectors=vectors)
 
     def recode(self, ids: AnyIds, codes: NDArray[np.int64], first_place: int) -> None:
         """Give items new codes and places; their codes in other versions are deleted."""
-        self._check_rows(*self.among_ids(ids))
+        self.check_rows(*self.among_ids(ids))
         super().recode(ids, codes, first_place)
         self.renew_crc(*self.among_ids(ids))
 
@@ -328,7 +328,7 @@ class SQLiteSession(Session):
     ) -> None:
         """Write codes, and posteriors if given, of items that are still at their place and still have no code."""
         among, values = self.among_ids(as_ids_array(ids))
-        self._check_rows(among, values)
+        self.check_rows(among, values)
         super().fill(ids, places, codes, posteriors)
         self.renew_crc(among, values)
 
@@ -389,7 +389,7 @@ class SQLiteSession(Session):
     def add_columns(self, columns: Mapping[str, str], index: Collection[str]) -> None:
         """Declare columns, and move what items have in these fields."""
         if columns:
-            self._check_rows()
+            self.check_rows()
         super().add_columns(columns, index)
         if columns:
             self.renew_crc()
@@ -449,7 +449,7 @@ class SQLiteSession(Session):
             )
         )
         self._refuse("item", self.run(f"SELECT id FROM {self._name} WHERE {wrong} LIMIT 1"))
-        self._check_rows()
+        self.check_rows()
         cursor = self.connection.raw.execute(f"SELECT slot FROM {self._name} WHERE slot IS NOT NULL")
         while block := cursor.fetchmany(VECTORS_AT_ONCE):
             self.read_vectors([slot for (slot,) in block])
@@ -502,7 +502,7 @@ class SQLiteSession(Session):
     def drop_version(self, version: Version) -> None:
         """Drop the columns and the B-tree."""
         dropped = [version.column, *([version.posterior] if self.at(version).has_posteriors() else [])]
-        self._check_rows()
+        self.check_rows()
         self.renew_crc(besides=dropped)
         self.run(f"DROP INDEX {self._name}_{version.column}")
         for column in dropped:
