@@ -14,7 +14,7 @@ from crafting import craft_file
 
 from shorthash.errors import DamagedFile, ForeignFile, PersistenceError
 from shorthash.store import SQLiteStore
-from shorthash.store.checksums import row_crc
+from shorthash.store.catalogue import row_crc
 
 
 @pytest.fixture

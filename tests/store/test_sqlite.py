@@ -175,7 +175,7 @@ def test_a_table_that_vanishes_is_a_clear_error(tmp_path):
 
 
 def test_a_busy_database_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("shorthash.store.sqlite.BUSY_SECONDS", 0)
+    monkeypatch.setattr("shorthash.store.connection.BUSY_SECONDS", 0)
     store = SQLiteStore(tmp_path / "a.db", 8)
     connection = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")

@@ -42,7 +42,7 @@ from shorthash.persistence import load, save
 from shorthash.persistence.files import locked, replacing, temporary_path
 from shorthash.retrieval import Searcher
 from shorthash.retrieval.posteriors import MOST_SETS
-from shorthash.store.sqlite import SQLiteConnection
+from shorthash.store.connection import SQLiteConnection
 
 LACKING_AT_ONCE = 4096  # items whose posteriors are computed in one transaction
 THUMBNAIL = 256  # longest side, pixels

@@ -1,8 +1,16 @@
-"""Facts about collections and versions, and the tables that hold them."""
+"""Facts about collections and versions, the tables that hold them, and checksums of rows in SQLite files.
+
+SQLite has no checksums itself, so a changed byte could be another item. The column of checksums is NULL in rows that a
+version without checksums wrote.
+"""
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any
 
 from shorthash.errors import InvalidInput, PersistenceError
 
@@ -19,6 +27,7 @@ BATCHES = (
     "CREATE TABLE IF NOT EXISTS shorthash_batches(collection TEXT NOT NULL, name TEXT NOT NULL,"
     " PRIMARY KEY (collection, name))"
 )
+CRC = "crc"  # name of the column of checksums
 
 
 @dataclass(frozen=True)
@@ -95,3 +104,42 @@ def check_free(taken: object, name: str) -> None:
         raise PersistenceError(
             f"The database already has a table {name!r} that shorthash did not make; choose another collection=..."
         )
+
+
+def row_crc(names: str, *values: Any) -> int:
+    """Checksum of the columns of a row that are not NULL; ``names`` are separated by commas, in alphabetical order.
+
+    Columns that are NULL do not count, so that a column can be added to a table. SQLite passes integers, floats, text
+    and bytes, of which ``ascii`` makes the same text in every Python: decimal digits, the shortest digits that give the
+    float, and escapes for all letters beyond ASCII.
+
+    Examples
+    --------
+    >>> row_crc("class,id", None, 7) == row_crc("id", 7) != row_crc("id", 8)
+    True
+    """
+    filled = [f"{head}{value!a})" for head, value in zip(_heads(names), values, strict=True) if value is not None]
+    return zlib.crc32(f"[{', '.join(filled)}]".encode())  # the text of a list of names and values
+
+
+@lru_cache(maxsize=256)
+def _heads(names: str) -> list[str]:
+    """How the pairs of names and values begin."""
+    return [f"({name!a}, " for name in names.split(",")]
+
+
+def crc_call(columns: Sequence[tuple[str, str]]) -> str:
+    """The call of ``row_crc`` in SQL, from names and expressions of columns in alphabetical order."""
+    names = ",".join(name for name, _ in columns).replace("'", "''")
+    return f"row_crc('{names}', {', '.join(value for _, value in columns)})"
+
+
+def vector_crc(slot: int, blob: bytes) -> int:
+    """Checksum of a vector and its number."""
+    return zlib.crc32(blob, slot & 0xFFFFFFFF)
+
+
+def facts_crc(info: CollectionInfo) -> int:
+    """Checksum of the facts about a collection."""
+    versions = sorted((v.name, v.number, v.n_bits) for v in info.versions.values())
+    return zlib.crc32(ascii([*(getattr(info, column) for column in COLUMNS), versions]).encode())

@@ -69,9 +69,23 @@ def example_sql(
     n_bits = check_n_bits(n_bits, "example_sql")
     radius = min(check_count(radius, "radius", "example_sql", low=0), n_bits)
     parameter, place, code, item, name = _parts(dialect, table, code_column, id_column, param_style, "example_sql")
-    query = {"postgresql": _postgresql, "sqlite": _sqlite, "duckdb": _duckdb, "mysql": _mysql}[dialect](
-        _masks(n_bits, radius), n_bits, parameter, place, code, item, name
-    )
+    masks = _masks(n_bits, radius)
+    listed, pairs = ",".join(str(mask) for mask, _ in masks), ",".join(f"({mask},{bits})" for mask, bits in masks)
+    in_postgresql = f"unnest('{{{listed}}}'::{integer_type(n_bits)}[]) AS mask"
+    in_duckdb = f"unnest([{listed}]::BIGINT[]) AS m(mask)"
+    joined = f"AS ball({code}, distance) JOIN {place} USING ({code})"
+    query = {
+        "postgresql": f"SELECT {item}, distance FROM"
+        f" (SELECT mask # {parameter}, bit_count(mask::bigint::bit(64)) FROM {in_postgresql}) {joined}",
+        "sqlite": f"WITH masks(mask, distance) AS (VALUES {pairs}), given(value) AS (SELECT {parameter})"
+        f" SELECT {item}, distance FROM (SELECT (mask | value) - (mask & value) AS {code}, distance FROM masks, given)"
+        f" CROSS JOIN {place} INDEXED BY {name} USING ({code})",  # else it makes an index of its own for long lists
+        "duckdb": f"SELECT {item}, distance FROM"
+        f" (SELECT xor(mask, {parameter}::BIGINT), bit_count(mask) FROM {in_duckdb}) {joined}",
+        "mysql": f"SELECT {item}, BIT_COUNT(ball.mask) AS distance FROM"
+        f" JSON_TABLE('[{listed}]', '$[*]' COLUMNS (mask BIGINT PATH '$')) AS ball"
+        f" STRAIGHT_JOIN {place} ON {place}.{code} = CAST(ball.mask ^ {parameter} AS SIGNED)",
+    }[dialect]
     return _create(dialect, name, place, code, item), f"{query} ORDER BY distance, {item} LIMIT {LIMIT};"
 
 
@@ -191,46 +205,6 @@ def _masks(n_bits: int, radius: int) -> list[tuple[int, int]]:
     if n_bits == 64:
         values[63] = -(1 << 63)  # databases hold signed integers
     return [(sum(bits), distance) for distance in range(radius + 1) for bits in combinations(values, distance)]
-
-
-def _listed(masks: list[tuple[int, int]]) -> str:
-    return ",".join(str(mask) for mask, _ in masks)
-
-
-def _postgresql(
-    masks: list[tuple[int, int]], n_bits: int, parameter: str, table: str, code: str, item: str, _index: str
-) -> str:
-    listed = f"'{{{_listed(masks)}}}'::{integer_type(n_bits)}[]"
-    ball = f"SELECT mask # {parameter}, bit_count(mask::bigint::bit(64)) FROM unnest({listed}) AS mask"
-    return f"SELECT {item}, distance FROM ({ball}) AS ball({code}, distance) JOIN {table} USING ({code})"
-
-
-def _sqlite(
-    masks: list[tuple[int, int]], _n_bits: int, parameter: str, table: str, code: str, item: str, index: str
-) -> str:
-    pairs = ",".join(f"({mask},{distance})" for mask, distance in masks)
-    given = f"given(value) AS (SELECT {parameter})"
-    ball = f"SELECT (mask | value) - (mask & value) AS {code}, distance FROM masks, given"
-    by = f"INDEXED BY {index}"  # the planner would make an index of its own for long lists
-    with_masks = f"WITH masks(mask, distance) AS (VALUES {pairs}), {given}"
-    return f"{with_masks} SELECT {item}, distance FROM ({ball}) CROSS JOIN {table} {by} USING ({code})"
-
-
-def _duckdb(
-    masks: list[tuple[int, int]], _n_bits: int, parameter: str, table: str, code: str, item: str, _index: str
-) -> str:
-    ball = (
-        f"SELECT xor(mask, {parameter}::BIGINT), bit_count(mask) FROM unnest([{_listed(masks)}]::BIGINT[]) AS m(mask)"
-    )
-    return f"SELECT {item}, distance FROM ({ball}) AS ball({code}, distance) JOIN {table} USING ({code})"
-
-
-def _mysql(
-    masks: list[tuple[int, int]], _n_bits: int, parameter: str, table: str, code: str, item: str, _index: str
-) -> str:
-    ball = f"JSON_TABLE('[{_listed(masks)}]', '$[*]' COLUMNS (mask BIGINT PATH '$')) AS ball"
-    found = f"{table}.{code} = CAST(ball.mask ^ {parameter} AS SIGNED)"
-    return f"SELECT {item}, BIT_COUNT(ball.mask) AS distance FROM {ball} STRAIGHT_JOIN {table} ON {found}"
 
 
 def _quoted(name: object, dialect: str, what: str) -> str:

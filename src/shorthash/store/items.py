@@ -160,14 +160,14 @@ def as_records(metadata: Any) -> Any:
     [{'price': 1.5, 'day': '2024-02-01T00:00:00'}, {'price': None, 'day': None}]
     """
     if hasattr(metadata, "to_pylist"):  # a table of Arrow
-        return [{key: _plain(value) for key, value in row.items()} for row in metadata.to_pylist()]
-    if hasattr(metadata, "iter_rows") and hasattr(metadata, "columns"):  # polars
-        return [{key: _plain(value) for key, value in row.items()} for row in metadata.iter_rows(named=True)]
-    if hasattr(metadata, "iloc") and hasattr(metadata, "columns"):  # pandas
-        names = [str(name) for name in metadata.columns]
-        columns = [metadata[name].tolist() for name in metadata.columns]
-        return [dict(zip(names, map(_plain, row), strict=True)) for row in zip(*columns, strict=True)]
-    return metadata
+        rows = metadata.to_pylist()
+    elif hasattr(metadata, "iter_rows") and hasattr(metadata, "columns"):  # polars
+        rows = metadata.to_dicts()
+    elif hasattr(metadata, "iloc") and hasattr(metadata, "columns"):  # pandas
+        rows = metadata.to_dict("records")
+    else:
+        return metadata
+    return [_plain(row) for row in rows]
 
 
 def _plain(value: Any) -> Any:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -17,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._types import PackedCodes
-from shorthash._validation import check_count, require_extra
-from shorthash.errors import InvalidInput, OutcomeUnknown, PersistenceError
+from shorthash._validation import check_count
+from shorthash.errors import InvalidInput
 from shorthash.index.base import Scored
 from shorthash.index.items import AnyIds, Vectors
 from shorthash.index.results import LookupResult, Probes, SearchResult
 from shorthash.store.base import Store
 from shorthash.store.catalogue import CATALOGUE, CollectionInfo, Version, check_free
 from shorthash.store.columns import TYPES, compared, quoted
-from shorthash.store.connection import Connection
+from shorthash.store.connection import PostgresConnection
 from shorthash.store.example_sql import MOST_PARTITIONS, check_name, integer_type, partitioned_table
 from shorthash.store.items import (
     Scalar,
@@ -41,7 +40,6 @@ from shorthash.store.lookup import look_up
 from shorthash.store.sql import ORDERS, Clause, Session
 from shorthash.store.sqlite import SQLiteStore
 
-OLDEST = 150_000
 BULK = 100_000  # items after which the table is vacuumed at once, so that searches read the B-tree only
 LOCK = 0x5348_4F52  # advisory lock of processes that make a collection
 PGVECTOR_MOST = 16_000  # dimensions
@@ -193,76 +191,6 @@ class PostgresStore(Store):
         if n_items >= BULK:
             with self._connection.statements() as run:
                 run(f"VACUUM (ANALYZE) {self._collection}")
-
-
-class PostgresConnection(Connection):
-    """A connection to a PostgreSQL server; a lost connection is opened again by the next call."""
-
-    def __init__(self, url: str) -> None:
-        self._psycopg = require_extra("psycopg", "postgres", "PostgresStore")
-        self._url = url
-        self._closed = False
-        super().__init__()
-        version = self.raw.info.server_version
-        if version < OLDEST:
-            self.close()
-            raise PersistenceError(
-                f"PostgresStore needs PostgreSQL 15 or newer. Got {version // 10_000} instead; upgrade the server."
-            )
-
-    def _open(self) -> Any:
-        # a prepared statement fails once another connection has changed the type of the ids
-        return self._psycopg.connect(self._url, autocommit=True, prepare_threshold=None)
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement with ``?`` for every value, and return its rows."""
-        cursor = self.raw.execute(sql.replace("?", "%s"), values or None)
-        return cursor.fetchall() if cursor.description else []
-
-    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for every row of values."""
-        self.raw.cursor().executemany(sql.replace("?", "%s"), rows)
-
-    def _in_transaction(self) -> bool:
-        return not self.raw.closed and self.raw.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE
-
-    def _commit(self) -> None:
-        wrote = self.run("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")[0][0]
-        try:
-            super()._commit()
-        except self._psycopg.Error as error:
-            if not wrote or not self.raw.closed:  # an error of a server that still answers means that it rolled back
-                raise
-            raise OutcomeUnknown(
-                "The connection to PostgreSQL was lost while a change was committed, so it is unknown whether it was "
-                "made; look for it, or repeat an add() that has a batch=..., which is safe."
-            ) from error
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._closed = True
-        super().close()
-
-    @contextmanager
-    def statements(self) -> Iterator[Callable[..., list[Any]]]:
-        """The function ``run``, for statements that are transactions of their own."""
-        if self._closed:
-            raise InvalidInput("The store is closed; open it again.")
-        with super().statements():
-            if self.raw.closed:
-                self._connect()
-            yield self.run
-
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turn errors of PostgreSQL into errors of shorthash; never with the URL, which may hold a password."""
-        try:
-            yield
-        except self._psycopg.Error as error:
-            reason = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
-            raise PersistenceError(
-                f"PostgreSQL reports: {reason}; nothing was changed; check the server, the URL and your permissions."
-            ) from error
 
 
 class PostgresSession(Session):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,42 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
-from shorthash.index.items import AnyIds
+from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.results import Probes
-from shorthash.persistence.files import ADVICE
+from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
 from shorthash.store.base import Store
-from shorthash.store.catalogue import CATALOGUE, CollectionInfo, Version, check_free
-from shorthash.store.checksums import CRC, crc_call, facts_crc, row_crc, vector_crc
+from shorthash.store.catalogue import CRC, CollectionInfo, Version, check_free, crc_call, facts_crc, vector_crc
 from shorthash.store.columns import SPECIAL, quoted
-from shorthash.store.connection import Connection
+from shorthash.store.connection import SQLiteConnection
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import Items, Scalar, as_ids_array, as_json_list, damage_explained, probe_columns
-from shorthash.store.side_files import SideFile, side_folder
 from shorthash.store.sql import Clause, Session
 
-BUSY_SECONDS = 30  # how long to wait for another process that writes
-SETTINGS = (
-    "journal_mode = WAL",
-    "synchronous = FULL",  # what is acknowledged survives a power cut
-    "cache_size = -65536",  # KiB
-    "journal_size_limit = 16777216",  # the log shrinks again after a bulk load
-)
-OLDEST = (3, 35)  # DROP COLUMN
-# A file may come from anybody. trusted_schema stays on: SQLite 3.40 distrusts json_extract, which a B-tree of ours has;
-# _check_schema compares the schema instead.
-DEFENSES = ("cell_size_check = ON",)
-SWITCHES = {"DEFENSIVE": True, "ENABLE_TRIGGER": False, "ENABLE_VIEW": False}  # settable from Python 3.12 on
 PLAIN = "CREATE TABLE "  # not a virtual table
 CALL = re.compile(r"(\w+)\s*\(")
 CATALOGUE_TABLES = ("shorthash_collections", "shorthash_versions", "shorthash_batches")
 STORED = {"int": "'integer'", "bool": "'integer'", "float": "'real'", "text": "'text'", "time": "'text'"}
-ALL_BITS = (1 << 64) - 1
 VECTORS_AT_ONCE = 1024  # that are checked at a time
-OPENING: dict[str, Any] = {
-    "isolation_level": None,
-    "check_same_thread": False,
-    "cached_statements": 256,
-}
 
 
 class SQLiteStore(Store):
@@ -140,127 +119,6 @@ class SQLiteStore(Store):
             for path in [*folder.glob(f"{self.collection}-*"), *unfinished]:
                 if path.name not in kept:
                     path.unlink(missing_ok=True)
-
-
-class SQLiteConnection(Connection):
-    """A connection to a SQLite file, and its opened side files."""
-
-    def __init__(self, path: str, *, readonly: bool = False) -> None:
-        if sqlite3.sqlite_version_info < OLDEST:
-            raise PersistenceError(f"SQLiteStore needs SQLite 3.35 or newer. Got {sqlite3.sqlite_version} instead.")
-        self.path, self.readonly, self.immutable = path, readonly, False
-        self.side_files: dict[str, SideFile] = {}
-        self.with_crc: set[str] = set()
-        super().__init__()
-        with self.explained():
-            for statement in () if readonly else (f"{CATALOGUE[0][:-1]}, {CRC} INTEGER)", *CATALOGUE[1:]):
-                self.run(statement)
-
-    def has_crc(self, table: str) -> bool:
-        """Whether a table has checksums; remembered, as they are never dropped."""
-        if table not in self.with_crc and self.run("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", [table, CRC]):
-            self.with_crc.add(table)
-        return table in self.with_crc
-
-    def _open(self) -> sqlite3.Connection:
-        if not self.readonly:
-            return self._prepared(sqlite3.connect(self.path, timeout=BUSY_SECONDS, **OPENING), SETTINGS)
-        place = Path(self.path).resolve().as_uri()
-        try:
-            return self._prepared(sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=BUSY_SECONDS, **OPENING))
-        except sqlite3.OperationalError:
-            if self.file_state()[2:]:  # what another process has written is in its log, which cannot be read
-                raise
-            self.immutable = True  # no process writes, and the folder cannot be written to: read the file as it is
-            return self._prepared(sqlite3.connect(f"{place}?immutable=1", uri=True, timeout=BUSY_SECONDS, **OPENING))
-
-    @staticmethod
-    def _prepared(connection: sqlite3.Connection, settings: Sequence[str] = ()) -> sqlite3.Connection:
-        """A connection that reads and writes tables only, whatever else the file holds."""
-        for setting in (*DEFENSES, *settings):
-            connection.execute(f"PRAGMA {setting}")
-        configure: Any = getattr(connection, "setconfig", None)
-        for name, value in SWITCHES.items() if configure else ():
-            configure(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), value)
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # fails here, not at the first search
-        connection.create_function("hamming", 2, lambda a, b: ((a ^ b) & ALL_BITS).bit_count(), deterministic=True)
-        connection.create_function("row_crc", -1, row_crc, deterministic=True)
-        return connection
-
-    def generation(self) -> Any:
-        """A value that changes whenever another connection has changed the file; takes microseconds."""
-        if self.immutable:
-            return self.file_state()
-        try:
-            with self.lock:
-                return self.raw.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error:
-            with self.explained():
-                raise
-
-    def file_state(self) -> tuple[int, ...]:
-        """What a change of the file changes: time, size, and the size of the log if there is one."""
-        file, log = Path(self.path), Path(f"{self.path}-wal")
-        size = log.stat().st_size if log.exists() else 0
-        return (file.stat().st_mtime_ns, file.stat().st_size, *([size] if size else []))
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement with ``?`` for every value, and return its rows."""
-        rows: list[Any] = self.raw.execute(sql, values).fetchall()
-        return rows
-
-    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for every row of values."""
-        self.raw.executemany(sql, rows)
-
-    def _in_transaction(self) -> bool:
-        return bool(self.raw.in_transaction)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.side_files.clear()
-        super().close()
-
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turn errors of SQLite into errors of shorthash: what, where, and the way out."""
-        try:
-            yield
-        except sqlite3.ProgrammingError as error:
-            if "closed" not in str(error):
-                raise
-            raise InvalidInput(f"The store {self.path} is closed; open it again.") from error
-        except UnicodeDecodeError as error:  # of text, or of a message that quotes it
-            raise DamagedFile(f"{self.path} is damaged: it holds text that is not UTF-8; {ADVICE}") from error
-        except MemoryError as error:
-            raise PersistenceError(
-                f"{self.path} cannot be read: a row claims to be larger than the memory; if none is, {ADVICE}"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise _explanation(error, self.path) from error
-
-
-def _explanation(error: sqlite3.DatabaseError, path: str) -> PersistenceError:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_NOTADB"):
-        return ForeignFile(f"{path} is not a SQLite database, so it is not changed; choose another file.")
-    if name.startswith("SQLITE_CORRUPT"):
-        return DamagedFile(f"{path} is damaged: {error}; restore it from a copy, or build the store again.")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return PersistenceError(
-            f"Cannot write to {path}: another process has been writing for {BUSY_SECONDS} seconds; nothing was "
-            "changed, so try again."
-        )
-    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return PersistenceError(f"Cannot write to {path}: {error}; nothing was changed; free disk space.")
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-        return PersistenceError(
-            f"Cannot open or write {path}: {error}; nothing was changed; choose a folder that exists and that you may "
-            "write to, or open it read-only."
-        )
-    return PersistenceError(
-        f"The store {path} failed: {error}; check that no other program changes its tables, and open it again."
-    )
 
 
 class SQLiteSession(Session):
@@ -521,6 +379,62 @@ class SQLiteSession(Session):
 
 
 SQLiteStore._session_type = SQLiteSession
+
+
+class SideFile:
+    """Vectors beside a database: one memory-mapped file in bucket order, so that the vectors of a ball are together.
+
+    A file is written completely, under a name of its own, before the database names it, and is never changed
+    afterwards, so after a crash the old file or the new one is in use.
+
+    Parameters
+    ----------
+    path : a file that ``write`` made
+    dimension : of its vectors
+    """
+
+    def __init__(self, path: Path, dimension: int) -> None:
+        self._path = path
+        self._meta, self._arrays = read_file(path, mmap=True)
+        types = {name: (array.dtype.name, array.shape) for name, array in self._arrays.items()}
+        n = len(self._arrays.get("slots", ()))
+        if types != {"slots": ("int64", (n,)), "rows": ("int64", (n,)), "vectors": ("float32", (n, dimension))}:
+            raise DamagedFile(f"{path} is damaged: it does not hold vectors of {dimension} numbers; {ADVICE}")
+        self._slots: NDArray[np.int64] = self._arrays["slots"]
+        self._rows: NDArray[np.int64] = self._arrays["rows"]
+        self._vectors: NDArray[np.float32] = self._arrays["vectors"]
+        small = {name: self._arrays[name] for name in ("slots", "rows")}
+        check_arrays(path, self._meta, small)
+        if n and not (bool(np.all(np.diff(self._slots) > 0)) and np.array_equal(np.sort(self._rows), np.arange(n))):
+            raise DamagedFile(f"{path} is damaged: its numbers of vectors contradict each other; {ADVICE}")
+
+    def verify(self) -> None:
+        """Raise DamagedFile unless every vector has the checksum it was written with."""
+        check_arrays(self._path, self._meta, self._arrays)
+
+    def read(self, slots: NDArray[np.int64], into: NDArray[np.float32]) -> None:
+        """Copy the vectors of this file into their rows of ``into``."""
+        place = find_ids(slots, self._slots, None)
+        found = np.flatnonzero(place >= 0)
+        into[found] = self._vectors[self._rows[place[found]]]
+
+    @staticmethod
+    def write(folder: Path, collection: str, slots: NDArray[np.int64], vectors: NDArray[np.float32]) -> str:
+        """Write vectors in the order given, and return the name of the file."""
+        name = f"{collection}-{secrets.token_hex(8)}.safetensors"
+        order = np.argsort(slots, kind="stable")
+        arrays: dict[str, NDArray[Any]] = {
+            "slots": slots[order],
+            "rows": order.astype(np.int64),
+            "vectors": np.ascontiguousarray(vectors),
+        }
+        write_file(folder / name, {"kind": "vectors"}, arrays)
+        return name
+
+
+def side_folder(database: str) -> Path:
+    """The folder of the side files of a database file."""
+    return Path(f"{database}-vectors")
 
 
 def _is_ours(kind: str, text: str) -> bool:
