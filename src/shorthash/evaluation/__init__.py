@@ -16,17 +16,24 @@
 """
 
 from shorthash.evaluation.conventions import CONVENTIONS, Convention
-from shorthash.evaluation.neighbours import NeighbourScores, evaluate_neighbours
-from shorthash.evaluation.plots import plot_precision_recall
 from shorthash.evaluation.rankings import (
     CodeHistogram,
+    NeighbourScores,
     evaluate_cells,
     evaluate_distances,
     evaluate_histogram,
+    evaluate_neighbours,
     evaluate_reranked,
 )
 from shorthash.evaluation.relevance import read_qrels
-from shorthash.evaluation.scores import Scores, evaluate, evaluate_hasher, learned_codes, map_scorer
+from shorthash.evaluation.scores import (
+    Scores,
+    evaluate,
+    evaluate_hasher,
+    learned_codes,
+    map_scorer,
+    plot_precision_recall,
+)
 from shorthash.evaluation.statistics import Comparison, Summary, compare_scores, summarise
 
 __all__ = [

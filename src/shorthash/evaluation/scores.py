@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._display import html_table
+from shorthash._display import SMALL, axes_in_style, html_table, line_style
 from shorthash._labels import group_labels
 from shorthash._progress import reporting
 from shorthash._types import Codes, Counts, Floats
@@ -35,7 +35,6 @@ from shorthash.evaluation.metrics import (
     rank_items,
     recall,
 )
-from shorthash.evaluation.plots import plot_precision_recall
 from shorthash.evaluation.relevance import as_judgements, check_labels_or_judgements, count_by_judgements
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
 BY_RADIUS = ("map_at_radius", "precision_at_radius", "recall_at_radius", "empty_balls")
 BY_QUERY = ("map", "map_worst", "map_best", *BY_RADIUS)
+NAMED_RADII = 3  # points of a precision-recall curve that are named
 BY_K = ("precision_at_k", "recall_at_k", "map_at_k", "ndcg_at_k")
 
 
@@ -175,6 +175,62 @@ class Scores:
             treatment = "left out" if self.rules.without_relevant == "drop" else "scored 0"
             lines.append(f"  {self.n_without_relevant} queries without relevant items, {treatment}")
         return "\n".join(lines)
+
+
+def plot_precision_recall(scores: Scores | PRCurve | Mapping[str, Scores | PRCurve], *, ax: Axes | None = None) -> Axes:
+    """Draw precision against recall, one point per Hamming radius.
+
+    Parameters
+    ----------
+    scores : Scores of codes, or several by name
+    ax : axes to draw on; by default those of a new figure
+
+    Returns
+    -------
+    Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> from shorthash import evaluate
+    >>> from shorthash.evaluation import plot_precision_recall
+    >>> codes = [[1, 1], [1, -1], [-1, -1], [-1, -1]]
+    >>> ax = plot_precision_recall({"two bits": evaluate(codes, [0, 0, 1, 1])})
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('recall', 'precision')
+    """
+    given = scores if isinstance(scores, Mapping) else {"": scores}
+    curves = {name: each if isinstance(each, PRCurve) else each.pr_curve for name, each in given.items()}
+    drawn = {name: curve for name, curve in curves.items() if curve is not None}
+    if not drawn or len(drawn) < len(curves):
+        raise InvalidInput("plot_precision_recall needs scores of codes: real-valued distances have no radius.")
+    with axes_in_style(ax) as axes:
+        for number, (name, curve) in enumerate(drawn.items()):
+            axes.plot(curve.recall, curve.precision, **line_style(number), label=name)
+        lowest = min(float(curve.recall[0]) for curve in drawn.values())
+        left = max(0.0, 1 - 1.5 * (1 - lowest)) if lowest > 0.5 else 0.0  # zoom in if recall starts high
+        margin = 0.04 * (1 - left)
+        axes.set_xlim(left - margin, 1 + margin)
+        axes.set_ylim(0, 1.12)
+        axes.set_xlabel("recall")
+        axes.set_ylabel("precision")
+        _name_radii(axes, max(drawn.values(), key=lambda curve: len(curve.radius)), 1 - left)
+        if any(drawn):
+            axes.legend(loc="lower left")
+    return axes
+
+
+def _name_radii(axes: Axes, curve: PRCurve, width: float) -> None:
+    """Label the first radii; points that are close share one label."""
+    named: list[tuple[float, float, list[str]]] = []
+    for radius, x, y in zip(curve.radius[:NAMED_RADII], curve.recall, curve.precision, strict=False):
+        if named and abs(x - named[-1][0]) < 0.05 * width and abs(y - named[-1][1]) < 0.05:
+            named[-1][2].append(str(radius))
+        else:
+            named.append((float(x), float(y), [str(radius)]))
+    for x, y, radii in named:
+        text = f"radius {', '.join(radii)}"
+        axes.annotate(text, (x, y), (0, 7), textcoords="offset points", ha="center", **SMALL)
 
 
 def evaluate(

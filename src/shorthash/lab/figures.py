@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from shorthash._display import HEIGHT, PALETTE, SERIES, SMALL, WIDTH, axes_in_style, figure_style, line_style
 from shorthash._validation import require_extra
 from shorthash.data.files import replacing
-from shorthash.evaluation.plots import plot_precision_recall
+from shorthash.evaluation.scores import plot_precision_recall
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
