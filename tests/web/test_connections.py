@@ -10,8 +10,8 @@ import time
 import pytest
 import uvicorn
 
-from shorthash.web import Settings, connections, create_app
-from shorthash.web.connections import protocol_class
+from shorthash.web import Settings, create_app, limits
+from shorthash.web.limits import protocol_class
 
 
 @contextlib.contextmanager
@@ -96,7 +96,7 @@ def test_trailers_and_empty_chunks_are_bounded(port):
 
 
 def test_headers_must_arrive_in_time(vectors, monkeypatch):
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.3)
     with listening(vectors) as port:
         silent, slow = opened(port), opened(port)
         slow.sendall(GET)

@@ -111,7 +111,7 @@ def test_mistakes_are_one_sentence(served, hasher, tmp_path):
         ({"vector": vector[:3]}, 422, "vector must have at least 5 items"),
         ({"vector": vector, "id": 3}, 422, "exactly one of vector, id and code. Got vector and id"),
         ({"code": 3, "probes": 2}, 422, "a code has none"),
-        ({"code": 64}, 422, "code must be less than 64"),
+        ({"code": 64}, 422, "code must be less than or equal to 63"),
         ({"vector": vector, "probes": 2, "radius": 1}, 422, "probes or a radius. Got both"),
         ({"vector": vector, "where": {"a.b": 1}}, 422, "must be a name of letters"),
         ({"vector": vector, "rerank": "dot"}, 422, "rerank must be 'posterior' or 'cosine'"),

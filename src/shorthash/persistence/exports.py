@@ -1,8 +1,8 @@
 """Exports for other programs: ids and codes of an index, which can be imported again, and hashers as NumPy code.
 
 An index becomes a FAISS, Parquet or SQL file. Every format holds ids and packed codes. Parquet keeps vectors too; FAISS
-takes integer ids only. The SQL formats, a script and an SQLite file, hold one table, ``items (id, code)``, with an index
-on the code; codes of 64 bits are written as signed integers with the same bits.
+takes integer ids only. The SQL formats, a script and an SQLite file, hold one table, ``items (id, code)``, with an
+index on the code; codes of 64 bits are written as signed integers with the same bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The JSON routes: search, items, buckets, thumbnails, health and metrics."""
 
 import hmac
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -132,15 +133,8 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
         if content_type(request, collection.takes_images) == "json":
             query = await read_json(request, models.search, row + LONGEST)
             vector = None if query.vector is None else np.array(query.vector, dtype=np.float32)
-            found = await service.search(
-                query.k,
-                query.radius,
-                query.rerank,
-                vector=vector,
-                item=query.id,
-                code=query.code,
-                probes=query.probes,
-            )
+            how = query.k, query.radius, query.rerank
+            found = await service.search(*how, vector=vector, item=query.id, code=query.code, probes=query.probes)
             return Json(found)
         [(_, image)], texts = await read_form(request, list(models.options.model_fields), 1)
         given = {name: text for name, text in texts.items() if text.lower() not in ("", "null")}
@@ -277,18 +271,11 @@ def _add_state(router: APIRouter, service: Service) -> None:
             }
         )
 
-    @router.get(
-        "/metrics",
-        summary="Metrics",
-        response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
-    )
-    async def metrics() -> Response:
-        """Requests, times and sizes in Prometheus' text format."""
+    async def metrics() -> bytes:
         now = await service.current()
-        n_buckets = len(await service.run(now.buckets))
-        text = service.metrics.text(len(now), n_buckets, n_bits=now.n_bits)
-        return Response(text, media_type=CONTENT_TYPE)
+        return service.metrics.text(len(now), len(await service.run(now.buckets)), n_bits=now.n_bits)
+
+    add_metrics(router, metrics)
 
     @router.get(
         "/thumbnails/{content}.jpg",
@@ -309,3 +296,17 @@ def _add_state(router: APIRouter, service: Service) -> None:
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
         return Response(octets, media_type="image/jpeg", headers=headers)
+
+
+def add_metrics(router: APIRouter, text: Callable[[], Awaitable[bytes]]) -> None:
+    """The route of the metrics, whose text a function gives."""
+
+    @router.get(
+        "/metrics",
+        summary="Metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
+    )
+    async def metrics() -> Response:
+        """Requests, times and sizes in Prometheus' text format."""
+        return Response(await text(), media_type=CONTENT_TYPE)

@@ -24,7 +24,7 @@ from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
 from shorthash.images import Collection
 from shorthash.store import Store
 from shorthash.web.api import Json, api_router
-from shorthash.web.limits import Limits, Metrics, Settings, log, problem_page, wants_page
+from shorthash.web.limits import Limits, Metrics, Settings, log, problem_page, protocol_class, wants_page
 from shorthash.web.pages import router as page_router
 from shorthash.web.schema import broken_rule, keep_in_memory
 from shorthash.web.service import Service
@@ -214,8 +214,6 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
 def run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM; requests that have begun are answered first."""
     import uvicorn
-
-    from shorthash.web.connections import protocol_class
 
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     config = uvicorn.Config(

@@ -34,7 +34,9 @@ FIELDS = 16  # values of an item or a search besides its vector, and commas in i
 LONGEST_VALUE = 60  # characters of a wrong value that an error repeats
 
 
-class _Exact(BaseModel):
+class Exact(BaseModel):
+    """A model without other fields."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -50,20 +52,20 @@ Thumbnail = Annotated[
 ]
 
 
-class Problem(_Exact):
+class Problem(Exact):
     """An error."""
 
     detail: str = Field(description="One sentence: what is wrong, the rule, and what to do.")
 
 
-class QueryCode(_Exact):
+class QueryCode(Exact):
     """The code of the query."""
 
     code: Code
     bits: Bits
 
 
-class ItemInfo(_Exact):
+class ItemInfo(Exact):
     """An item."""
 
     id: Id
@@ -81,14 +83,14 @@ class Neighbour(ItemInfo):
     score: float | None = Field(description="Cosine between the vectors if re-ranked, else null.")
 
 
-class Ring(_Exact):
+class Ring(Exact):
     """Items at one distance."""
 
     distance: int = Field(ge=0, le=64)
     items: list[Neighbour] = Field(description="Bucket by bucket; if re-ranked, best first.")
 
 
-class SearchAnswer(_Exact):
+class SearchAnswer(Exact):
     """Neighbours of a query."""
 
     query: QueryCode
@@ -101,21 +103,21 @@ class SearchAnswer(_Exact):
     seconds: float = Field(ge=0, description="Duration of the search on the server.")
 
 
-class Duplicate(_Exact):
+class Duplicate(Exact):
     """An image that is already in the collection."""
 
     name: str
     id: Id
 
 
-class Failure(_Exact):
+class Failure(Exact):
     """An image that could not be used."""
 
     name: str
     reason: str
 
 
-class Added(_Exact):
+class Added(Exact):
     """The result of adding items."""
 
     added: list[Id] = Field(description="Ids of the new items, in order; they are on disk.")
@@ -124,7 +126,7 @@ class Added(_Exact):
     detail: str | None = Field(default=None, description="One sentence if nothing was added; else missing.")
 
 
-class BucketSize(_Exact):
+class BucketSize(Exact):
     """A bucket."""
 
     code: Code
@@ -132,7 +134,7 @@ class BucketSize(_Exact):
     classes: dict[str, int] = Field(description="Class -> number of items, most frequent first.")
 
 
-class BucketList(_Exact):
+class BucketList(Exact):
     """Codes that occur."""
 
     n_bits: int
@@ -148,7 +150,7 @@ class BucketPage(BucketSize):
     items: list[ItemInfo] = Field(description="From offset on, by id.")
 
 
-class Health(_Exact):
+class Health(Exact):
     """The state of the server."""
 
     status: str = Field(examples=["ok"])
@@ -197,7 +199,7 @@ Key = Annotated[Integer | Text, AfterValidator(_storable)]
 Nothing = SkipJsonSchema[None]  # null means the same as no value, but clients need not send it
 
 
-class Relabel(_Exact):
+class Relabel(Exact):
     """Another label of an item."""
 
     label: Key | None = Field(description="Class; several are joined by ';'; null: none.")
@@ -210,12 +212,14 @@ class RequestModels(NamedTuple):
     ----------
     options : how many neighbours to find, how far, and in which order
     search : a search by vector, id or code, with options
+    stored : the same for a server over a store
     item : a vector to add, with its id, label and name
     add : items to add
     """
 
     options: type[Any]
     search: type[Any]
+    stored: type[Any]
     item: type[Any]
     add: type[Any]
 
@@ -231,15 +235,12 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
     features = Field(min_length=n_features, max_length=n_features, description=f"{n_features} features.")
     largest, pattern = (1 << n_bits) - 1, f"^[01]{{{n_bits}}}$"
 
-    class Options(_Exact):
+    scalar = str | int | float | bool | None
+
+    class Reach(Exact):
         k: StrictInt = Field(K, ge=1, le=settings.max_k, description="How many neighbours to find.")
         radius: StrictInt | None = Field(
             None, ge=0, le=n_bits, description="Largest Hamming distance; null: no limit, or 2 if re-ranked."
-        )
-        rerank: Annotated[Literal["cosine", "posterior", True, False], BeforeValidator(_as_order)] = Field(
-            False,
-            description="Order by cosine (or true), or by posterior: the best k of all items within the radius, or in "
-            "the cells that were looked up.",
         )
         probes: Annotated[StrictInt, Field(ge=1, le=MOST_PROBES)] | Literal["auto"] | None = Field(
             None, description="Look up so many cells, those with the most relevant items expected, instead of a radius."
@@ -251,7 +252,14 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
                 raise ValueError("A search takes probes or a radius. Got both; leave one out")
             return self
 
-    class Search(Options):
+    class Options(Reach):
+        rerank: Annotated[Literal["cosine", "posterior", True, False], BeforeValidator(_as_order)] = Field(
+            False,
+            description="Order by cosine (or true), or by posterior: the best k of all items within the radius, or in "
+            "the cells that were looked up.",
+        )
+
+    class Query(Exact):
         vector: Annotated[list[Number], features] | Nothing = None
         id: Key | Nothing = Field(None, description="An item; it is not among its own neighbours.")
         code: (
@@ -265,22 +273,29 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
             given = [name for name in QUERIES if getattr(self, name) is not None]
             if len(given) != 1:
                 got = " and ".join(given) or "none"
-                raise ValueError(
-                    f"A search by JSON takes exactly one of vector, id and code. Got {got}; send images as multipart"
-                )
-            if self.code is not None and self.probes is not None:
-                raise ValueError("Probes are chosen by features, and a code has none; search by vector, id or image")
-            if self.code is not None and self.rerank:
-                raise ValueError("Re-ranking compares vectors, and a code has none; search by vector, id or image")
+                raise ValueError(f"A search by JSON takes exactly one of vector, id and code. Got {got}")
+            if self.code is not None and getattr(self, "probes", None) is not None:
+                raise ValueError("Probes are chosen by features, and a code has none; search by vector or id")
+            if self.code is not None and getattr(self, "rerank", None):
+                raise ValueError("Re-ranking compares vectors, and a code has none; search by vector or id")
             return self
 
-    class Item(_Exact):
+    class Search(Options, Query):
+        pass
+
+    class StoredSearch(Reach, Query):
+        rerank: Literal["posterior", "cosine"] | None = Field(None, description="What to order the items by.")
+        where: dict[str, scalar | list[scalar]] | None = Field(
+            None, description="Fields of the metadata, or class, and the values that they may have."
+        )
+
+    class Item(Exact):
         vector: Annotated[list[Number], features]
         id: Key | Nothing = Field(None, description="New. Either all items have one, or none, and they are numbered.")
         label: Key | None = Field(None, description="Class; several are joined by ';'.")
         name: Annotated[str, Field(max_length=LONGEST), AfterValidator(_storable)] | Nothing = ""
 
-    class Add(_Exact):
+    class Add(Exact):
         items: list[Item] = Field(min_length=1, max_length=settings.max_items)
 
         @model_validator(mode="after")
@@ -294,7 +309,7 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
                 raise ValueError("The ids of new items must be different, and all integers or all strings")
             return self
 
-    return RequestModels(Options, Search, Item, Add)
+    return RequestModels(Options, Search, StoredSearch, Item, Add)
 
 
 def request_bodies(models: RequestModels, collection: Collection, settings: Settings) -> tuple[Json, Json]:

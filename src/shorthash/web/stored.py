@@ -9,33 +9,31 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, HTTPException, Path, Request, Response
+from fastapi import APIRouter, HTTPException, Path, Request
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import Field
 
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.retrieval import Searcher
 from shorthash.store import Items, Store
 from shorthash.store.items import LONGEST, check_field, check_values
-from shorthash.web.api import ItemId, ItemLimit, Json, Offset
-from shorthash.web.limits import CONTENT_TYPE, Metrics, Settings
+from shorthash.web.api import ItemId, ItemLimit, Json, Offset, add_metrics
+from shorthash.web.limits import Metrics, Settings
 from shorthash.web.schema import (
     FIELDS,
-    MOST_PROBES,
     Bits,
     Code,
+    Exact,
     Id,
-    K,
-    Key,
     Label,
-    Number,
     QueryCode,
     problems,
     read_json,
+    request_models,
 )
 from shorthash.web.service import as_bits, parse_id
 
@@ -44,11 +42,7 @@ RETRY = {"Retry-After": "1"}
 T = TypeVar("T")
 
 
-class _Exact(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class StoredItem(_Exact):
+class StoredItem(Exact):
     """An item of a store."""
 
     id: Id
@@ -65,7 +59,7 @@ class Hit(StoredItem):
     score: float | None = Field(description="Cosine or probability of being relevant if re-ranked, else null.")
 
 
-class StoredAnswer(_Exact):
+class StoredAnswer(Exact):
     """The best items of a query."""
 
     query: QueryCode
@@ -78,7 +72,7 @@ class StoredAnswer(_Exact):
     seconds: float = Field(ge=0, description="Duration of the search on the server.")
 
 
-class StoredCell(_Exact):
+class StoredCell(Exact):
     """The items that share a code."""
 
     code: Code
@@ -88,7 +82,7 @@ class StoredCell(_Exact):
     items: list[StoredItem] = Field(description="From offset on, by id.")
 
 
-class StoredHealth(_Exact):
+class StoredHealth(Exact):
     """The state of the server."""
 
     status: str = Field(examples=["ok"])
@@ -97,42 +91,6 @@ class StoredHealth(_Exact):
     current_version: str = Field(description="What the store opens by default: another one after a migration.")
     n_bits: int
     n_features: int
-
-
-def search_model(n_features: int, n_bits: int, settings: Settings) -> type[Any]:
-    """The body of a search, with the limits of one server."""
-    features = Field(min_length=n_features, max_length=n_features, description=f"{n_features} features.")
-    scalar = str | int | float | bool | None
-
-    class Search(_Exact):
-        vector: Annotated[list[Number], features] | None = None
-        id: Key | None = Field(None, description="An item; it is not among its own neighbours.")
-        code: Annotated[StrictInt, Field(ge=0, lt=1 << n_bits)] | None = Field(None, description="A code; rings only.")
-        k: StrictInt = Field(K, ge=1, le=settings.max_k, description="How many items to find.")
-        radius: Annotated[StrictInt, Field(ge=0, le=n_bits)] | None = Field(
-            None, description="Largest Hamming distance; null: no limit, or 2 if re-ranked."
-        )
-        probes: Annotated[StrictInt, Field(ge=1, le=MOST_PROBES)] | Literal["auto"] | None = Field(
-            None, description="Look up so many cells, those with the most relevant items expected, instead of a radius."
-        )
-        rerank: Literal["posterior", "cosine"] | None = Field(None, description="What to order the items by.")
-        where: dict[str, scalar | list[scalar]] | None = Field(
-            None, description="Fields of the metadata, or class, and the values that they may have."
-        )
-
-        @model_validator(mode="after")
-        def _check(self) -> Self:
-            given = [name for name in ("vector", "id", "code") if getattr(self, name) is not None]
-            if len(given) != 1:
-                got = " and ".join(given) or "none"
-                raise ValueError(f"A search takes exactly one of vector, id and code. Got {got}")
-            if self.code is not None and (self.probes is not None or self.rerank is not None):
-                raise ValueError("Probes and re-ranking need features, and a code has none; search by vector or id")
-            if self.probes is not None and self.radius is not None:
-                raise ValueError("A search takes probes or a radius. Got both; leave one out")
-            return self
-
-    return Search
 
 
 class StoreService:
@@ -266,7 +224,7 @@ class StoreService:
 def store_router(service: StoreService) -> APIRouter:
     """The routes of a server over a store."""
     router = APIRouter(tags=["api"], default_response_class=Json)
-    body = search_model(service.n_features, service.n_bits, service.settings)
+    body = request_models(service.n_features, service.n_bits, service.settings).stored
     most = service.n_features + FIELDS + LONGEST
     schema = {"application/json": {"schema": body.model_json_schema()}}
     in_range = Path(ge=0, lt=1 << service.n_bits, description="A code as an integer.", examples=[0])
@@ -301,16 +259,10 @@ def store_router(service: StoreService) -> APIRouter:
         """That the server and its database work, and what is served; 503 if not."""
         return Json(await service.run(service.health))
 
-    @router.get(
-        "/metrics",
-        summary="Metrics",
-        response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
-    )
-    async def metrics() -> Response:
-        """Requests and times in Prometheus' text format."""
-        return Response(service.metrics.text(n_bits=service.n_bits), media_type=CONTENT_TYPE)
+    async def metrics() -> bytes:
+        return service.metrics.text(n_bits=service.n_bits)
 
+    add_metrics(router, metrics)
     return router
 
 

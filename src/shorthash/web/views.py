@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from shorthash.methods import RECIPES
 from shorthash.web.service import as_bits
 
 K_DEFAULT, K_MAX = 60, 200  # items that fit a page
+SWITCHES = ("rerank", "posterior", "probes", "new")  # parameters of the address that are on or off
 SAMPLED = 2000  # items among which samples of all classes are chosen
 CLASSES_PER_SIDE = 5
 MOST_LOOKED = 200  # cells that the address of a map names
@@ -79,6 +81,7 @@ class PageQuery:
         >>> query.id, query.k, query.radius, query.rerank, query.probes
         ('7', 200, 2, True, False)
         """
+        switches: dict[str, Any] = {name: params.get(name, "") in ("1", "on", "true") for name in SWITCHES}
         return cls(
             n_bits,
             id=params.get("id", "").strip(),
@@ -86,11 +89,8 @@ class PageQuery:
             q=params.get("q", "").strip()[:LONGEST_CODE],
             k=_number(params.get("k", ""), K_DEFAULT, 1, K_MAX),
             radius=_number(params.get("radius", ""), default_radius(n_bits), 0, n_bits),
-            rerank=params.get("rerank", "") in {"1", "on", "true"},
-            posterior=params.get("posterior", "") in {"1", "on", "true"},
-            probes=params.get("probes", "") in {"1", "on", "true"},
             sample=_number(params.get("sample", ""), 0, 0, 10**6),
-            new=params.get("new", "") in {"1", "on", "true"},
+            **switches,
         )
 
     @property
@@ -103,10 +103,7 @@ class PageQuery:
         """The query string of the address, without default values."""
         defaults = {"id": "", "code": "", "q": "", "k": K_DEFAULT, "radius": default_radius(self.n_bits), "sample": 0}
         params: dict[str, Any] = {name: v for name, v in vars(self).items() if name in defaults and v != defaults[name]}
-        for switch in ("rerank", "posterior", "probes", "new"):
-            if getattr(self, switch):
-                params[switch] = 1
-        return "?" + urlencode(params)
+        return "?" + urlencode(params | {name: 1 for name in SWITCHES if getattr(self, name)})
 
     def to(self, **changes: Any) -> str:
         """The query string after changes, at the first page of samples."""
@@ -246,8 +243,7 @@ def sample_ids(collection: Collection, n: int, page: int = 0, new: bool = False)
     by_class: dict[Label, list[Any]] = {}
     for item in collection.items(some, skip_missing=True):
         by_class.setdefault(item.label, []).append(item.id)
-    rounds = max((len(members) for members in by_class.values()), default=0)
-    ordered = [members[i] for i in range(rounds) for members in by_class.values() if i < len(members)]
+    ordered = [item for one_each in zip_longest(*by_class.values()) for item in one_each if item is not None]
     first = page * n % max(len(ordered), 1)
     return (ordered[first:] + ordered[:first])[:n]
 
