@@ -21,7 +21,7 @@ from shorthash.lab.records import read_records
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
 from shorthash.retrieval.searcher import LEAST_SHARE
-from shorthash.web import connections
+from shorthash.web import limits as web_limits
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -93,9 +93,9 @@ TRACED = {  # (page, number) -> how it comes about
     ("docs/guide/search.md", "4 bytes"): lambda: item_bytes("searched"),
     ("docs/guide/search.md", "2.52"): lambda: item_bytes("added"),
     ("docs/guide/search.md", "5.02"): lambda: item_bytes("removed"),
-    ("docs/guide/serve.md", "10 seconds"): lambda: f"{connections.HEADER_SECONDS:g} seconds",
+    ("docs/guide/serve.md", "10 seconds"): lambda: f"{web_limits.HEADER_SECONDS:g} seconds",
     ("docs/guide/serve.md", "20 seconds"): lambda: f"{workers.SECONDS:g} seconds",
-    ("docs/guide/serve.md", "32 KiB"): lambda: f"{connections.HEADER_BYTES >> 10} KiB",
+    ("docs/guide/serve.md", "32 KiB"): lambda: f"{web_limits.HEADER_BYTES >> 10} KiB",
     ("docs/guide/semantic-search.md", "0.02"): lambda: f"{LEAST_SHARE:g}",
     ("docs/guide/semantic-search.md", "2 bytes"): lambda: f"{packed_dtype(12).itemsize} bytes",
     ("docs/guide/semantic-search.md", "8 bytes"): lambda: f"{posterior_bytes()} bytes",

@@ -28,7 +28,7 @@ from shorthash.images.storage import (
     ITEMS,
     MOST_ID,
     THUMBNAILS,
-    ItemIndex,
+    ItemState,
     ItemStore,
     ItemTable,
     check_new_folder,
@@ -101,7 +101,7 @@ class Collection(Reader):
                 self._generation = self._watch.generation()
             self._store = resources.enter_context(ItemStore(file, readonly=readonly))
             self._check_lengths()
-            self._items = ItemIndex(self._store.table(), self.n_bits)
+            self._state = ItemState.of(self._store.table(), self.n_bits)
             self._next_id = self._store.next_id
             self._resources = resources.pop_all()
 
@@ -181,16 +181,16 @@ class Collection(Reader):
             generation = self._watch.generation()
             if self._watch.immutable:  # such a connection never sees a change
                 self._store = self._resources.enter_context(ItemStore(self.path / ITEMS, readonly=True))
-            self._items = ItemIndex(self._store.table(), self.n_bits)
+            self._state = ItemState.of(self._store.table(), self.n_bits)
             self._generation = generation
             return True
 
     def snapshot(self) -> Self:
         """The collection as it is now, for several calls that must agree; shares files and memory."""
         view = self._view
-        if view is None or view._items.state is not self._items.state:
+        if view is None or view._state is not self._state:
             view = copy.copy(self)
-            view._items, view.readonly, view._view = copy.copy(self._items), True, None
+            view.readonly, view._view = True, None
             self._view = view
         return view
 
@@ -347,7 +347,7 @@ class Collection(Reader):
         with self._writing:
             contents = self._rows(removed).contents.tolist()
             self._store.remove(removed)
-            self._items.remove(removed)
+            self._state = self._state.without(removed)
         for content in contents:
             thumbnail = self.thumbnail(content)
             if thumbnail is not None:
@@ -368,7 +368,7 @@ class Collection(Reader):
             raise InvalidInput(f"There must be one label per item. Got {len(labels)} for {len(given)} items.")
         with self._writing:
             self._rows(given)
-            self._items.relabel(given, self._store.relabel(given, labels))
+            self._state = self._state.relabelled(given, self._store.relabel(given, labels))
 
     def keep_posteriors(self) -> int:
         """Compute the posteriors of items that have none, as older versions added them; return how many.
@@ -414,7 +414,7 @@ class Collection(Reader):
         self._store.add(codes, ids, classes=classes, metadata=metadata, vectors=rows, posteriors=posteriors)
         details = metadata or [{}] * len(ids)
         names, contents = ([entry.get(field, "") for entry in details] for field in ("name", "content"))
-        self._items.add(ItemTable.from_columns(ids, codes, classes, names, contents))
+        self._state = self._state.with_items(ItemTable.from_columns(ids, codes, classes, names, contents))
         if len(ids) and ids.dtype.kind == "i":
             self._next_id = max(self._next_id, int(ids.max()) + 1)
 

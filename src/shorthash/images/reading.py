@@ -17,7 +17,7 @@ from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.decoding import MAX_PIXELS, Place, extract
 from shorthash.images.features import ImageFeatures, make_features
 from shorthash.images.results import BitExplanation, Bucket, Found, Item, Label, explain_bits, split_label
-from shorthash.images.storage import THUMBNAILS, ItemIndex, ItemState, ItemStore, ItemTable, read_thumbnail
+from shorthash.images.storage import THUMBNAILS, ItemState, ItemStore, ItemTable, read_thumbnail
 from shorthash.images.workers import Workers
 from shorthash.index.items import AnyIds, as_ids
 from shorthash.retrieval import Searcher
@@ -34,7 +34,7 @@ class Reader:
     hasher: Any
     _meta: dict[str, Any]
     _features: ImageFeatures | None
-    _items: ItemIndex
+    _state: ItemState
     _store: ItemStore
     _posteriors_known = False  # whether every item with a vector has its posterior
 
@@ -77,10 +77,6 @@ class Reader:
                 raise InvalidInput(f"{self.path.name} is a collection of vectors; it has no recipe for images.")
             self._features = make_features(recipe, self.path)
         return self._features
-
-    @property
-    def _state(self) -> ItemState:
-        return self._items.state
 
     @property
     def ids(self) -> AnyIds:

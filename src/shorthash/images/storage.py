@@ -7,7 +7,7 @@
     items.sqlite     ids, codes, labels, names, contents, vectors
     thumbnails/      JPEG files named by content
 
-``items.sqlite`` holds the items; ``ItemIndex`` is made from it at opening and has everything that a search shows.
+``items.sqlite`` holds the items; ``ItemState`` is made from it at opening and has everything that a search shows.
 """
 
 from __future__ import annotations
@@ -418,10 +418,32 @@ class ItemTable:
 
 @dataclass(frozen=True)
 class ItemState:
-    """The items at one moment: a table of what is shown about them, and an index that finds exactly these."""
+    """The items at one moment: a table of what is shown about them, and an index that finds exactly these.
+
+    A change makes another state, so that threads may read one while a thread adds or removes.
+    """
 
     table: ItemTable
     index: BucketIndex
+
+    @classmethod
+    def of(cls, table: ItemTable, n_bits: int) -> Self:
+        """The state of these items."""
+        index = BucketIndex(n_bits).add(table.codes, table.ids)
+        index.buckets()  # sort now, not at the first search
+        return cls(table, index)
+
+    def with_items(self, new: ItemTable) -> ItemState:
+        """The state with new items; a copy of the index keeps the items that it has."""
+        return ItemState(self.table.with_items(new), copy.copy(self.index).add(new.codes, new.ids))
+
+    def without(self, ids: AnyIds) -> ItemState:
+        """The state without some of its items."""
+        return ItemState(self.table.without(ids), copy.copy(self.index).remove(ids))
+
+    def relabelled(self, ids: AnyIds, labels: Sequence[Label]) -> ItemState:
+        """The state with other labels of some of its items."""
+        return replace(self, table=self.table.relabelled(ids, labels))
 
     def nearest(
         self, query: PackedCodes, k: int | None, radius: int | None, exclude: int | str | None
@@ -441,39 +463,6 @@ class ItemState:
             others = ids != exclude
             ids, distances = ids[others][:k], distances[others][:k]
         return self.table.take(self.table.find(ids)), distances
-
-
-class ItemIndex:
-    """All items in memory. Threads may read ``state`` while one thread adds or removes.
-
-    Parameters
-    ----------
-    table : the items
-    n_bits : length of the codes
-    """
-
-    def __init__(self, table: ItemTable, n_bits: int) -> None:
-        self._index = BucketIndex(n_bits)
-        self._index.add(table.codes, table.ids)
-        self._index.buckets()  # sort now, not at the first search
-        self._publish(table)
-
-    def _publish(self, table: ItemTable) -> None:
-        self.state = ItemState(table, copy.copy(self._index))  # a copy keeps the state that it was made in
-
-    def add(self, new: ItemTable) -> None:
-        """Add items."""
-        self._index.add(new.codes, new.ids)
-        self._publish(self.state.table.with_items(new))
-
-    def remove(self, ids: AnyIds) -> None:
-        """Remove items."""
-        self._index.remove(ids)
-        self._publish(self.state.table.without(ids))
-
-    def relabel(self, ids: AnyIds, labels: Sequence[Label]) -> None:
-        """Give items other labels."""
-        self._publish(self.state.table.relabelled(ids, labels))
 
 
 def _as_objects(values: Sequence[Any] | NDArray[np.object_]) -> NDArray[np.object_]:
