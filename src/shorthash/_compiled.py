@@ -16,14 +16,15 @@ import numba
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def njit(**options: Any) -> Callable[[F], F]:
+def njit(*, inner: bool = False, **options: Any) -> Callable[[F], F]:
     """``numba.njit`` that does not keep compiled code on disk where it cannot: read-only folders, a full disk.
 
     Parameters
     ----------
+    inner : whether only compiled functions call this one; a part that takes arguments from Python is not compiled then
     **options : of ``numba.njit``
     """
-    options = {"no_cfunc_wrapper": True, **options}  # nothing here is called from C
+    options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner, **options}  # nothing here is called from C
 
     def compiled(function: F) -> F:
         try:

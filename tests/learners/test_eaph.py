@@ -522,6 +522,13 @@ def test_a_rows_own_item_is_left_out():
     assert searched_map(queries, items, groups, 2) == pytest.approx(np.mean(values))
 
 
+@pytest.fixture(params=["product", "few label sets"])
+def way(request, monkeypatch):
+    """Both ways to look up a table, whatever its size."""
+    monkeypatch.setattr("shorthash.learners.eaph.encoding.SMALL_TABLE", 0 if request.param != "product" else 1 << 18)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("sharpness", [0.1, 2.0, 20.0])
 @pytest.mark.parametrize("n_words", [1, 2, 40, 700])
 def test_the_likeliest_word_is_that_of_the_whole_table(sharpness, n_words):
@@ -534,6 +541,7 @@ def test_the_likeliest_word_is_that_of_the_whole_table(sharpness, n_words):
     assert not found.bound.any()
 
 
+@pytest.mark.usefixtures("way")
 def test_a_word_is_in_doubt_where_two_gain_the_same_to_rounding():
     P = np.array([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.5 + 1e-9, 0.5 - 1e-9, 0.0]])
     table, words = np.eye(3, dtype=np.float32)[:2], np.array([[1, 1], [-1, 1]], dtype=np.int8)
@@ -541,6 +549,7 @@ def test_a_word_is_in_doubt_where_two_gain_the_same_to_rounding():
     assert likeliest_words(Scored(P, 1e-8), Lookup(table), words).bound.ravel().tolist() == [np.inf, 0, np.inf]
 
 
+@pytest.mark.usefixtures("way")
 def test_a_row_that_is_not_a_number_is_in_doubt():
     table, words = np.eye(3, dtype=np.float32)[:2], np.array([[1, 1], [-1, 1]], dtype=np.int8)
     P = np.array([[0.9, 0.1, 0.0], [np.nan, 0.2, 0.3], [0.9, np.nan, 0.0], [0.0, 0.0, 0.0]])

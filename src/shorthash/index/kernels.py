@@ -58,7 +58,7 @@ def counting_sort(codes: Array, bounds: Array, order: Array) -> None:
 # finding buckets ------------------------------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def _bucket_of(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
     """Range of the bucket of a code; empty if the code does not occur."""
     if direct:  # unsigned subscripts need no check for negative ones
@@ -75,7 +75,7 @@ def _bucket_of(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
     return np.int64(0), np.int64(0)
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
     """Items of a bucket that may be found."""
     if len(alive) == 0:
@@ -86,7 +86,7 @@ def n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
     return n
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def _size_ring(query: Any, masks: Array, table: Any, alive: Array) -> Any:
     """Occupied buckets and items under some masks."""
     direct, keys, bounds, order = table
@@ -121,7 +121,7 @@ def size_probed(
                 break
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def _fill_ring(query: Any, masks: Array, table: Any, at: Any, starts: Array, stops: Array) -> Any:
     """Write the occupied buckets under some masks from slot ``at`` on; the next free slot."""
     direct, keys, bounds, _ = table
@@ -178,7 +178,7 @@ def list_probed(
 # copying items --------------------------------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: Array, at: Any) -> Any:
     """Copy the items of one bucket to ``positions`` from slot ``at`` on; the next free slot."""
     if len(alive) == 0:
@@ -228,7 +228,7 @@ def _copy_run(values: Array, start: Any, target: Any, count: Any) -> None:
         to[i] = source[i]
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: Any, scratch: Array) -> Any:
     """Copy the buckets of one distance from slot ``at`` on, sorted if there is ``scratch``; the next free slot."""
     starts, stops = ring
@@ -379,7 +379,7 @@ def take_probed(
     return len(queries)
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def _merge_ring(starts: Array, stops: Array, order: Array, alive: Array, heap: Array, positions: Array, at: Any) -> Any:
     """Fill ``positions`` from slot ``at`` with the smallest positions of some buckets; the next free slot.
 
@@ -396,7 +396,8 @@ def _merge_ring(starts: Array, stops: Array, order: Array, alive: Array, heap: A
         if starts[j] < stops[j]:
             heap[size] = j
             size += 1
-    _heapify(heap, size, order, starts)
+    for parent in range(size // 2 - 1, -1, -1):
+        _sift_down(heap, parent, size, order, starts)
     while at < len(positions) and size > 0:
         top = heap[0]
         positions[at] = order[starts[top]]
@@ -406,11 +407,11 @@ def _merge_ring(starts: Array, stops: Array, order: Array, alive: Array, heap: A
             size -= 1
             heap[0] = heap[size]
         if size > 1:
-            _sift_down(heap, size, order, starts)
+            _sift_down(heap, np.int64(0), size, order, starts)
     return at
 
 
-@njit(nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True)
 def _advance(cursor: int, stop: int, order: Array, alive: Array) -> int:
     """The next item of a bucket that may be found."""
     if len(alive):
@@ -419,31 +420,18 @@ def _advance(cursor: int, stop: int, order: Array, alive: Array) -> int:
     return cursor
 
 
-@njit(nogil=True, cache=True)
-def _heapify(heap: Array, size: Any, order: Array, cursors: Array) -> None:
-    """Order a new heap of slices by their next position."""
-    for i in range(1, size):  # few slices, each sifted up once
-        child = i
-        moving = heap[i]
-        value = order[cursors[moving]]
-        while child > 0 and order[cursors[heap[(child - 1) // 2]]] > value:
-            heap[child] = heap[(child - 1) // 2]
-            child = (child - 1) // 2
-        heap[child] = moving
-
-
-@njit(nogil=True, cache=True)
-def _sift_down(heap: Array, size: Any, order: Array, cursors: Array) -> None:
-    """Restore the heap after its top has changed."""
-    parent = 0
-    moving = heap[0]
+@njit(inner=True, nogil=True, cache=True)
+def _sift_down(heap: Array, parent: Any, size: Any, order: Array, cursors: Array) -> None:
+    """Restore the heap, of slices by their next position, under a place that has changed."""
+    moving = heap[parent]
     value = order[cursors[moving]]
-    while 2 * parent + 1 < size:
-        child = 2 * parent + 1
+    child = 2 * parent + 1
+    while child < size:
         if child + 1 < size and order[cursors[heap[child + 1]]] < order[cursors[heap[child]]]:
             child += 1
         if order[cursors[heap[child]]] >= value:
             break
         heap[parent] = heap[child]
         parent = child
+        child = 2 * parent + 1
     heap[parent] = moving

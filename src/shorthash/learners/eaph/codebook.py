@@ -188,7 +188,7 @@ def _anneal(
     return best_z, best
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _propose(z: Ints, g: int, masses: Masses, n_bits: int) -> int:
     """Another cell for group g: one bit away, anywhere, or at or beside a group that shares a label set with it."""
     kind = np.random.random()
@@ -205,7 +205,7 @@ def _propose(z: Ints, g: int, masses: Masses, n_bits: int) -> int:
     return cell
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _draw(sums: Floats, first: int, last: int) -> int:
     """One of the numbers first ... last - 1, with the chances whose running sums are given."""
     before = sums[first - 1] if first > 0 else 0.0
@@ -219,7 +219,7 @@ def _draw(sums: Floats, first: int, last: int) -> int:
     return first
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _tenant(z: Ints, cell: int) -> int:
     """A group in the cell, each with equal chance; -1 if there is none."""
     found, chosen = 0, -1
@@ -231,7 +231,7 @@ def _tenant(z: Ints, cell: int) -> int:
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _copy(source: Floats, target: Floats, low: Ints, high: Ints) -> None:
     """The levels that a move has touched."""
     for j in range(len(low)):
@@ -239,7 +239,7 @@ def _copy(source: Floats, target: Floats, low: Ints, high: Ints) -> None:
             target[j, t] = source[j, t]
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@njit(inner=True, cache=True, nogil=True, fastmath=True)
 def _build(z: Ints, distance: Ints, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
     """All sums from nothing; returns the expected mAP."""
     parts[:] = 0.0
@@ -250,7 +250,7 @@ def _build(z: Ints, distance: Ints, masses: Masses, within: Floats, F: Floats, p
     return value
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@njit(inner=True, cache=True, nogil=True, fastmath=True)
 def _surroundings(z: Ints, g: int, distance: Ints, masses: Masses, within: Floats, F: Floats) -> None:
     """All and relevant mass up to every distance from group g."""
     T, first, n = within.shape[1], masses.starts[g], masses.starts[g + 1] - masses.starts[g]
@@ -268,7 +268,7 @@ def _surroundings(z: Ints, g: int, distance: Ints, masses: Masses, within: Float
         F[first * T + i] += F[first * T + i - n]
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@njit(inner=True, cache=True, nogil=True, fastmath=True)
 def _move(
     z: Ints, g: int, new: int, distance: Ints, masses: Masses, within: Floats, F: Floats, low: Ints, high: Ints
 ) -> None:
@@ -303,7 +303,7 @@ def _move(
     low[g], high[g] = 0, T - 1
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@njit(inner=True, cache=True, nogil=True, fastmath=True)
 def _levels(g: int, low: Any, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
     """Recompute the parts of group g at some distances; returns by how much their sum changes.
 

@@ -28,6 +28,7 @@ MASS_STEP = 4.0  # label sets are added up in portions: those with half the larg
 FEW_CELLS = 8  # cells that are left when their gains are added up in full
 MOST_CELLS = 64  # and when it is left to the product with the whole table
 MOST_SETS = 8  # label sets added up for all cells; with more, that product is faster
+SMALL_TABLE = 1 << 18  # cells times label sets up to which it is faster in any case
 MIN_ROWS = 256  # rows that are worth a thread
 
 
@@ -68,9 +69,9 @@ def lookup_of(hasher: Any) -> Lookup:
 def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
     """Signs of the word of largest gain P T'; the bound is 0 where rounding cannot change the word, else infinite.
 
-    A few label sets hold most of the mass of most posteriors, and with them most cells can be excluded, whatever the
-    other label sets add. The rows where that takes too long are multiplied with the whole table: in float32, and in
-    float64 where two gains are too close for that.
+    A few label sets hold most of the mass of most posteriors, and with them most cells of a large table can be
+    excluded, whatever the other label sets add. The rows where that takes too long, and all rows of a small table, are
+    multiplied with the whole table: in float32, and in float64 where two gains are too close for that.
     """
     if is_foreign(P.values):
         return _words_on_device(P, lookup.table, words)
@@ -87,8 +88,9 @@ def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
         )
 
     doubt = needed(UNIT)
-    size = max(MIN_ROWS, -(-n // (os.cpu_count() or 1)))
-    in_threads(by_few_sets, [slice(start, start + size) for start in range(0, n, size)])
+    if lookup.table.size > SMALL_TABLE:
+        size = max(MIN_ROWS, -(-n // (os.cpu_count() or 1)))
+        in_threads(by_few_sets, [slice(start, start + size) for start in range(0, n, size)])
     rest = np.flatnonzero(~(lead > doubt))
     for dtype, unit in ((np.float32, SINGLE_UNIT), (np.float64, UNIT)):
         if not len(rest):
@@ -114,22 +116,13 @@ def _words_on_device(P: Scored, table: NDArray[np.float32], words: Codes) -> Sco
     return Scored(values, xp.where(doubt, np.inf, 0.0))
 
 
-@njit(cache=True, nogil=True)
+@np.errstate(invalid="ignore")  # a lead that is NaN is in doubt
 def _two_largest(gain: NDArray[Any]) -> tuple[NDArray[np.int64], Floats]:
-    """The column of the largest gain of every row, and by how much it leads the second."""
-    n, m = gain.shape
-    best, lead = np.zeros(n, dtype=np.int64), np.empty(n)
-    for i in range(n):
-        top, second = -np.inf, -np.inf
-        for z in range(m):
-            g = np.float64(gain[i, z])
-            if g > second:
-                if g > top:
-                    top, second, best[i] = g, top, z
-                else:
-                    second = g
-        lead[i] = top - second
-    return best, lead
+    """The column of the largest gain of every row, and by how much it leads the second; overwrites the gains."""
+    rows, best = np.arange(len(gain)), gain.argmax(axis=1)
+    top = gain[rows, best].astype(np.float64)
+    gain[rows, best] = -np.inf
+    return best, top - gain.max(axis=1)
 
 
 @njit(cache=True, nogil=True)
@@ -184,7 +177,7 @@ def _by_few_sets(
             best[i], lead[i] = _best_of(p, table, cells[:count])
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _largest(values: NDArray[Any]) -> int:
     """The place of the first of the largest values, NaN left out."""
     place = 0
@@ -194,7 +187,7 @@ def _largest(values: NDArray[Any]) -> int:
     return place
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _number_between(p: Floats, low: float, high: float) -> int:
     """How many masses are at least ``low`` and below ``high``."""
     number = 0
@@ -203,7 +196,7 @@ def _number_between(p: Floats, low: float, high: float) -> int:
     return number
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(inner=True, cache=True, nogil=True, fastmath={"contract"})
 def _add_sets(
     p: Floats,
     low: float,
@@ -229,7 +222,7 @@ def _add_sets(
     return math.sqrt(square)
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _possible(
     least: float, rest: float, norm: NDArray[np.float32], cells: NDArray[np.int64], gain: NDArray[np.float32]
 ) -> int:
@@ -243,7 +236,7 @@ def _possible(
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(inner=True, cache=True, nogil=True)
 def _best_of(p: Floats, table: NDArray[np.float32], cells: NDArray[np.int64]) -> tuple[int, float]:
     """The cell of largest gain, and by how much it leads the next."""
     best, top, second = 0, -np.inf, -np.inf
@@ -256,7 +249,7 @@ def _best_of(p: Floats, table: NDArray[np.float32], cells: NDArray[np.int64]) ->
     return best, top - second
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(inner=True, cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _dot(p: Floats, gains: NDArray[Any]) -> float:
     """The gain of a posterior."""
     total = 0.0
