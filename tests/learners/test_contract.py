@@ -20,6 +20,7 @@ from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.ccaitq import CCAITQ
 from shorthash.learners.classifier import ClassifierCode
+from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.lsh import LSH
 from shorthash.learners.pcarr import PCARR
 from shorthash.learners.rslh.estimator import RSLH
@@ -62,7 +63,7 @@ VARIANTS = {
         {"estimator": SDH(), "encoder": "linear", "scores": "logistic"},
     ],
     "ClassifierCode": [{"estimator": RidgeClassifier(), "codebook": "binary"}, {"codebook": "random"}],
-    "KSH": [{"n_labelled": 20, "max_iter": 3}],
+    "KSH": [{"n_labelled": 20}],
     "MFH": [{"habir": True}],
     "COSDISH": [{"dissimilar": "positive"}],
     "FSDH": [{"nu": 1.0, "max_iter": 50}],
@@ -72,11 +73,14 @@ VARIANTS = {
 }
 
 
+QUICK = {"EAPH": {"n_starts": 1, "n_iter": 2}, "KSH": {"max_iter": 3}}  # in the place of defaults: the same, sooner
+
+
 def settings_of(cls):
     """The defaults, unless the class has a parameter without one, and the variants."""
     parameters = list(inspect.signature(cls).parameters.values())
     complete = all(p.default is not p.empty for p in parameters)
-    return [*([{}] if complete else []), *VARIANTS.get(cls.__name__, [])]
+    return [*([QUICK.get(cls.__name__, {})] if complete else []), *VARIANTS.get(cls.__name__, [])]
 
 
 ESTIMATORS = [c(**settings) for c in discover() for settings in settings_of(c)]
@@ -159,7 +163,7 @@ def test_pickling_keeps_the_codes(fitted, blobs):
 def test_any_length(hasher, blobs):
     X, y = blobs
     longest = hasher.max_bits(n_features=12, n_classes=5)
-    for n_bits in (1, 8, 13, 64):
+    for n_bits in (1, 13, 64):
         if n_bits > longest:
             sentence = rf"at most {longest} bits .*: .*\. Got n_bits={n_bits} instead; \w+"
             with pytest.raises(InvalidInput, match=sentence):
@@ -235,20 +239,19 @@ def test_saving_keeps_the_codes(fitted, blobs, tmp_path):
     assert loaded.get_params().keys() == fitted.get_params().keys()
 
 
-QUICK = {"EAPH": {"posterior": LogisticRegression(), "n_starts": 1, "n_iter": 2}}  # settings for many rows
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("hasher", FIRST.values(), ids=str)
-def test_fifty_thousand_rows_need_no_square_matrix(hasher):
-    """One bit per pair of rows would be 300 MB, one float64 20 GB."""
+def test_many_rows_need_no_square_matrix(hasher):
+    """One bit per pair of 24 000 rows would be 69 MiB, one float64 4 GiB."""
     rng = np.random.default_rng(0)
-    y = rng.integers(5, size=50_000)
-    X = rng.normal(size=(5, 8))[y] + rng.normal(size=(50_000, 8))
-    small = of_length(hasher, 4).set_params(**QUICK.get(type(hasher).__name__, {}))
+    y = rng.integers(5, size=24_000)
+    X = rng.normal(size=(5, 8))[y] + rng.normal(size=(24_000, 8))
+    small = of_length(hasher, 4)
+    if isinstance(small, EAPH):
+        small.set_params(posterior=LogisticRegression())
     tracemalloc.start()
     codes = small.fit(X, y).transform(X)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert codes.shape == (50_000, 4)
-    assert peak < 200 * 2**20, f"peak of {peak / 2**20:.0f} MiB; the rows have {X.nbytes / 2**20:.0f}"
+    assert codes.shape == (24_000, 4)
+    assert peak < 60 * 2**20, f"peak of {peak / 2**20:.0f} MiB; the rows have {X.nbytes / 2**20:.0f}"

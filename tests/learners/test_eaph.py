@@ -363,7 +363,7 @@ def test_items_of_new_classes_lie_between_the_codewords_they_resemble(digits):
     assert not {tuple(code) for code in codes.tolist()} <= words
 
 
-@pytest.mark.parametrize("n_classes", [127, 128, 129, 300])
+@pytest.mark.parametrize("n_classes", [128, 129, 300])  # FINER_SETS, one more, above MANY_GROUPS
 def test_many_easy_classes_lose_nothing(n_classes):
     rng = np.random.default_rng(n_classes)
     y = np.repeat(np.arange(n_classes), 8)
@@ -399,15 +399,15 @@ def test_a_group_without_mass_stands_beside_the_one_that_holds_its_label_set():
     assert int(z[1] ^ z[3]).bit_count() == 1
 
 
-def test_two_thousand_easy_classes_have_codewords_of_their_own(monkeypatch):
+def test_hundreds_of_easy_classes_have_codewords_of_their_own(monkeypatch):
     monkeypatch.setattr(eaph_codebook, "WORK", 0)  # the fewest moves
-    y = np.repeat(np.arange(2000), 2)
-    P = np.full((4000, 2000), 1e-6, dtype=np.float32)
-    P[np.arange(4000), y] = 1 - 1999e-6
-    options = {"n_classes": 2000, "codebook": "annealed", "refine": True, "new_classes": False}
-    [design] = design_codes(P, None, 12, np.random.RandomState(0), n_starts=1, n_iter=2, **options)
+    y = np.repeat(np.arange(600), 2)
+    P = np.full((1200, 600), 1e-6, dtype=np.float32)
+    P[np.arange(1200), y] = 1 - 599e-6
+    options = {"n_classes": 600, "codebook": "annealed", "refine": True, "new_classes": False}
+    [design] = design_codes(P, None, 11, np.random.RandomState(0), n_starts=1, n_iter=2, **options)
     codes = design.cells[best_rows(P, design.table)]
-    assert leave_one_out_map(codes, y, 12) > 0.99
+    assert leave_one_out_map(codes, y, 11) > 0.99
 
 
 def test_few_rows_fall_back_to_codewords(blobs):
@@ -469,7 +469,7 @@ def test_the_report_says_what_was_tried(digits):
 def test_not_knowing_what_is_searched_costs_little_in_either_case(digits):
     X, y = digits
     X = X + np.random.default_rng(0).normal(scale=6, size=X.shape)
-    train, query, other = slice(0, 700), slice(700, 1200), slice(1200, None)
+    train, query, other = slice(0, 500), slice(500, 900), slice(900, 1300)
     scores = {}
     for database in ("auto", "disjoint", "training"):
         hasher = EAPH(6, posterior="logistic", database=database, random_state=0).fit(X[train], y[train])
@@ -481,7 +481,7 @@ def test_not_knowing_what_is_searched_costs_little_in_either_case(digits):
 
 
 def test_threads_change_nothing(digits):
-    X, y = digits[0][:500], digits[1][:500]
+    X, y = digits[0][:300], digits[1][:300]
     codes = []
     for limit in (1, 2):
         with threadpool_limits(limits=limit):
@@ -493,7 +493,7 @@ def test_codes_for_searching_the_training_rows_may_remember_them(digits):
     X, y = digits
     rng = np.random.default_rng(0)
     X = X + rng.normal(scale=6, size=X.shape)
-    train, query = slice(0, 1000), slice(1000, None)
+    train, query = slice(0, 1000), slice(1000, 1400)
     scores = {}
     for database in ("disjoint", "training"):
         hasher = EAPH(6, posterior="logistic", database=database, random_state=0).fit(X[train], y[train])
