@@ -8,7 +8,7 @@ SELF := $(INSTALL) --no-deps --no-build-isolation --editable .
 READY := $(VENV)/.ready
 READY_DEMO := $(VENV)/.ready-demo
 READY_CNN := $(VENV)/.ready-cnn
-# tests run side by side, each on one thread: many small matrices gain nothing from more
+# tests run side by side, each on one thread: many small matrices gain nothing from more; neighbours share fixtures
 # compiled modules make every further process start faster, also where Python is set not to write them
 unexport PYTHONDONTWRITEBYTECODE
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -50,7 +50,7 @@ demo: $(READY_DEMO)  ## learn, search, evaluate and report on scikit-learn's dig
 	$(BIN)/shorthash demo
 
 test: $(READY)  ## run the whole test suite
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 numerics: $(READY)  ## run the numerical tests with the kernels of older CPUs, on 1 and 2 threads
 	$(BIN)/python .ci/numerics.py

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = [f"tests/{room}" for room in ("codes", "evaluation", "index", "kernels", "learners", "retrieval", "scale")]
 CORE_TYPES = {"native": [], "Haswell": ["AVX2", "FMA3"], "Sandybridge": ["AVX"], "Nehalem": ["SSE42"]}
 THREADS = {"native": (2,)}  # 1 and 2 for the others; make test runs native with 1 thread
+WAY = ("--dist", "worksteal")  # a worker runs neighbouring tests, which share fixtures
 COVER = {**THREADS, "Sandybridge": (2,), "Nehalem": (1,)}  # with --cover
 
 
@@ -40,7 +41,7 @@ def main(arguments):
             table.append(f"{core_type:12} skipped: this CPU lacks {' or '.join(needed)}")
             continue
         for n_threads in threads.get(core_type, (1, 2)):
-            command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), *(arguments or FOLDERS)]
+            command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), *WAY, *(arguments or FOLDERS)]
             print(f"{core_type}, {n_threads} threads", flush=True)
             start = time.perf_counter()
             done = subprocess.run(command, cwd=ROOT, env=environment(core_type, n_threads), check=False)

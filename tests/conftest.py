@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
-from sklearn.datasets import load_digits
 
 # processes that tests start use this checkout's package, installed or not
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1] / "src")
@@ -45,6 +44,30 @@ def pytest_xdist_auto_num_workers(config):
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
 
 
+def pytest_configure(config):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        compile_once()
+
+
+def compile_once():
+    """Let workers that need a function at the same time wait for the one that compiles it."""
+    from filelock import FileLock
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.dispatcher import Dispatcher
+
+    usual = Dispatcher.compile
+
+    def compile_or_wait(dispatcher, signature):
+        folder = dispatcher._cache.cache_path
+        if folder is None:
+            return usual(dispatcher, signature)
+        path = Path(folder, f"{dispatcher.__module__}.{dispatcher.__qualname__}.lock")
+        with global_compiler_lock, FileLock(path, is_singleton=True):
+            return usual(dispatcher, signature)
+
+    Dispatcher.compile = compile_or_wait
+
+
 def pytest_generate_tests(metafunc):
     """Tests that take ``seed`` run with 0; SHORTHASH_SEEDS=20 runs them with 0 to 19."""
     if "seed" in metafunc.fixturenames:
@@ -57,9 +80,22 @@ def frozen(*arrays):
     return arrays
 
 
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """Worker processes of experiments are forked from one that has imported the package."""
+    import multiprocessing
+
+    from processes import CONTEXT
+
+    usual = multiprocessing.get_context
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: CONTEXT if kind == "spawn" else usual(kind))
+
+
 @pytest.fixture(scope="session")
 def digits():
     """scikit-learn's digits: (1797, 64) float64 and (1797,) labels."""
+    from sklearn.datasets import load_digits
+
     return frozen(*load_digits(return_X_y=True))
 
 
