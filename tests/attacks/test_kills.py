@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from postgres_server import start_server
+from processes import Popen, run
 from web.test_api_process import ask, server
 
 from shorthash import load, make_hasher
@@ -70,11 +71,11 @@ SCRIPT = "import sys\nfrom shorthash.images import backup_collection\nbackup_col
 def test_a_killed_backup_leaves_all_or_nothing(folder, tmp_path):
     rng, made, half = random.Random(0), 0, 0
     start = time.monotonic()
-    subprocess.run([sys.executable, "-c", SCRIPT, folder, tmp_path / "whole"], check=True)
+    run([sys.executable, "-c", SCRIPT, folder, tmp_path / "whole"], check=True)
     usual = time.monotonic() - start
     for number in range(KILLS):
         target = tmp_path / f"copy{number}"
-        with subprocess.Popen([sys.executable, "-c", SCRIPT, folder, target]) as process:
+        with Popen([sys.executable, "-c", SCRIPT, folder, target]) as process:
             time.sleep(usual * rng.uniform(0.6, 1.1))
             process.kill()
         made += target.exists()
@@ -103,7 +104,7 @@ def test_a_killed_fit_leaves_the_old_model_or_the_new_one(tmp_path):
     places = [tmp_path / "X.npy", tmp_path / "y.npy", model]
     expected = {}
     for _ in range(KILLS):
-        with subprocess.Popen([sys.executable, "-c", FITS, *places], stdout=subprocess.PIPE) as process:
+        with Popen([sys.executable, "-c", FITS, *places], stdout=subprocess.PIPE) as process:
             process.stdout.readline()
             time.sleep(rng.uniform(0.05, 0.4))
             process.kill()

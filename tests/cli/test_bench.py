@@ -26,7 +26,7 @@ def spec(tmp_path):
     return path
 
 
-def test_run_status_and_again(run, spec):
+def test_run_status_and_again(run, spec, forked_workers):
     before = run("bench", "status", spec).out.splitlines()
     assert before[0] == f"records  {spec.parent / 'results'}"
     assert before[-1].split() == ["mine", "mine", "0", "2", "2"]
@@ -75,7 +75,7 @@ def test_mistakes_are_one_line(run, spec, tmp_path, monkeypatch):
         assert answer.err.count("\n") == 1
 
 
-def test_a_failing_run_is_one_line(run, spec):
+def test_a_failing_run_is_one_line(run, spec, forked_workers):
     spec.write_text(SPEC.replace("n_train = 100", "n_train = 10000"))
     answer = run("bench", "run", spec, "--workers", 1)
     assert answer.status == 2

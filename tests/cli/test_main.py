@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from processes import Popen
 
 import shorthash
 from shorthash.cli.main import _verbosity_first, app, main
@@ -363,7 +364,7 @@ def test_help_names_completion(run):
 
 def interrupted(script, folder):
     """Run a Python script that prints "ready" when it may be interrupted; interrupt it."""
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
     )
     assert process.stdout.readline() == "ready\n"

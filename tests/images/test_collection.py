@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from images.conftest import new_images
 from pictures import encoded, picture
+from processes import Popen, run
 
 from shorthash import ScanIndex
 from shorthash.codes import pack
@@ -252,7 +253,7 @@ def test_functions_as_features_must_be_passed_again(tmp_path):
 
 def test_one_writer_at_a_time_and_readers_beside_it(vectors):
     script = "import sys; from shorthash.images import Collection; Collection(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", script, vectors.path], capture_output=True, text=True, check=False)
+    done = run([sys.executable, "-c", script, vectors.path], capture_output=True, text=True, check=False)
     assert "open for writing" in done.stderr
     assert "read-only" in done.stderr
     with Collection(vectors.path, readonly=True) as reader:
@@ -321,7 +322,7 @@ def test_what_was_acknowledged_survives_kill_9(folder, attempt):
     script = Path(__file__).with_name("adding.py")
     settings = {"PYTHONPATH": os.pathsep.join([str(script.parents[1]), *sys.path]), "PATH": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, script, folder, str(attempt)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as writer:
+    with Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as writer:
         first = writer.stdout.readline()
         time.sleep(0.3 + 0.37 * attempt)
         writer.kill()

@@ -213,7 +213,7 @@ def outcomes(folder):
     return {name: each["scores"] for name, each in read_records(folder).items()}
 
 
-def test_a_campaign_that_is_killed_continues_where_it_stopped(many, tmp_path):
+def test_a_campaign_that_is_killed_continues_where_it_stopped(many, tmp_path, forked_workers):
     """kill -9 in the middle: workers end; nothing is done again; the outcome is that of a campaign never stopped."""
     folder = tmp_path / "results"
     command = [sys.executable, "-m", "shorthash", "bench", "run", str(many), "--results", str(folder), "-w", "1"]
@@ -261,7 +261,7 @@ def test_nothing_to_do(many, tmp_path):
     assert experiment_status(read_experiment(many), folder) == {"many": (28, 28)}
 
 
-def test_a_method_can_be_done_again(many, tmp_path):
+def test_a_method_can_be_done_again(many, tmp_path, forked_workers):
     many.write_text(SPEC.replace("[2, 3, 4, 5, 6, 7, 8]", "[4]").replace("seeds = 2", "seeds = 1"))
     folder = tmp_path / "results"
     for name, spec in unique_runs([read_experiment(many)]).items():
@@ -282,7 +282,7 @@ def test_missing_data_is_reported_before_anything_is_done(tmp_path, monkeypatch)
     assert not read_records(tmp_path / "results")
 
 
-def test_a_killed_worker_is_reported(many, tmp_path):
+def test_a_killed_worker_is_reported(many, tmp_path, forked_workers):
     """Whoever ends a worker, the campaign says so, and the next one continues."""
     killed = []
 
@@ -297,7 +297,7 @@ def test_a_killed_worker_is_reported(many, tmp_path):
     assert read_records(tmp_path / "results")
 
 
-def test_costs_are_measured_in_processes_of_their_own(tmp_path):
+def test_costs_are_measured_in_processes_of_their_own(tmp_path, forked_workers):
     text = SPEC.replace("seeds = 2", 'seeds = 1\ntask = "cost"').replace("[2, 3, 4, 5, 6, 7, 8]", "[4]")
     text = text[: text.rindex("[[methods]]")]
     (tmp_path / "a.toml").write_text(text)

@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -12,6 +11,7 @@ from textwrap import indent
 
 import numpy as np
 import pytest
+from processes import run
 from saving import fitted
 
 from shorthash import ScanIndex, load, save
@@ -165,7 +165,7 @@ def kill_repeatedly(tmp_path, prepare, work, longest, seed):
     A process that has loaded everything forks for every attempt, so that the moments are spent on the work.
     """
     script = KILLER.format(prepare=indent(prepare, "    "), work=indent(work, "    "), longest=longest)
-    subprocess.run([sys.executable, "-c", script, str(tmp_path), str(seed), str(FAULTS)], check=True)
+    run([sys.executable, "-c", script, str(tmp_path), str(seed), str(FAULTS)], check=True)
     folders = sorted(tmp_path.iterdir())
     assert len(folders) == FAULTS
     return folders

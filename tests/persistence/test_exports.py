@@ -1,7 +1,6 @@
 """Exported codes can be read by other programs and imported unchanged."""
 
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import run
 
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError
 from shorthash.index import BucketIndex, ScanIndex
@@ -191,7 +191,7 @@ for path in sys.argv[1:]:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process")
 def test_a_full_disk_is_a_clear_error_and_leaves_nothing(tmp_path):
     paths = [tmp_path / f"codes{ending}" for ending in (".faiss", ".parquet", ".sql", ".db")]
-    done = subprocess.run([sys.executable, "-c", FULL, *paths], capture_output=True, text=True, check=False)
+    done = run([sys.executable, "-c", FULL, *paths], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     for path, line in zip(paths, done.stdout.splitlines(), strict=True):
         assert line.startswith(f"Cannot write {path}: ")

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 
 import numpy as np
 import pytest
+from processes import run
 from scale.exact import assert_same, hasher, rows
 
 from shorthash.data import streams
@@ -187,7 +187,7 @@ def test_a_killed_process_is_resumed(tmp_path):
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
     paths = os.pathsep.join(sys.path)
-    done = subprocess.run(
+    done = run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": paths},
         check=False,

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import run
 from stores import postgres_url
 
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
@@ -29,7 +29,7 @@ def packed(codes):
 def test_killed_writers_lose_nothing_they_acknowledged(kind, scenario, tmp_path):
     url = f"sqlite:///{tmp_path}/%d.db" if kind == "sqlite" else postgres_url()
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
+    done = run(
         [sys.executable, SCRIPT, scenario, url, ATTEMPTS, "0"],
         capture_output=True,
         text=True,
@@ -64,7 +64,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_old_state(act, tmp_path):
     path = tmp_path / "a.db"
     with SQLiteStore(path, 12) as store:
         store.add(packed(range(1000)), vectors=np.ones((1000, 150), dtype=np.float32))
-    done = subprocess.run([sys.executable, "-c", FULL, path, act], capture_output=True, text=True, check=False)
+    done = run([sys.executable, "-c", FULL, path, act], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     message, state = done.stdout.splitlines()
     assert message.startswith("Cannot write")

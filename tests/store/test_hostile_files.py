@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crafting import craft_file
+from processes import run
 
 from shorthash.errors import DamagedFile, ForeignFile, PersistenceError
 from shorthash.store import SQLiteStore
@@ -204,7 +204,7 @@ def test_a_store_can_be_read_where_nothing_can_be_written(path):
         copy = Path(shutil.copy(path, folder / "items.db"))
         copy.chmod(0o444)
         folder.chmod(0o555)
-        done = subprocess.run([sys.executable, "-c", READ, copy], capture_output=True, text=True, check=False)
+        done = run([sys.executable, "-c", READ, copy], capture_output=True, text=True, check=False)
         assert (done.stdout, done.stderr) == ("50 [[7]]\n", "")
         assert [file.name for file in folder.iterdir()] == ["items.db"]
         folder.chmod(0o755)

@@ -2,12 +2,12 @@
 
 import os
 import sqlite3
-import subprocess
 import sys
 import threading
 
 import numpy as np
 import pytest
+from processes import Popen, run
 
 from shorthash import ScanIndex
 from shorthash.errors import InvalidInput, PersistenceError
@@ -29,7 +29,7 @@ def packed(codes):
 
 def test_processes_write_beside_each_other(tmp_path):
     path = tmp_path / "a.db"
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, str(who)]) for who in range(2)]
+    writers = [Popen([sys.executable, "-c", WRITER, path, str(who)]) for who in range(2)]
     assert [writer.wait() for writer in writers] == [0, 0]
     with SQLiteStore(path) as store:
         assert sorted(store.ids.tolist()) == list(range(400))
@@ -71,9 +71,7 @@ assert os.waitpid(child, 0)[1] == 0
 store.add([4])
 print(store.ids.tolist())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "a.db"], capture_output=True, text=True, check=False
-    )
+    done = run([sys.executable, "-c", script, tmp_path / "a.db"], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[0, 1, 2, 3]\n", "")
 
 

@@ -17,6 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
+from processes import Popen, run
 from served import TOKEN, allowed
 
 from shorthash.images import Collection
@@ -34,9 +35,7 @@ def environment():
 def server(folder, *options):
     """A running server and its address."""
     words = command(folder, "--port", "0", *options)
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as process:
+    with Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             lines = [process.stdout.readline() for _ in range(3)]
             address = re.search(r"http://\S+:\d+", "".join(lines))
@@ -84,7 +83,7 @@ def test_a_collection_on_a_read_only_and_full_disk_is_shown_and_served(folder):
             path.chmod(0o555 if path.is_dir() else 0o444)
         Path(place).chmod(0o755)
         words = [sys.executable, "-c", READ, str(model)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 text = ""
                 while process.poll() is None and "http://" not in text:
@@ -108,7 +107,7 @@ def test_it_says_where_it_is_shares_the_collection_with_readers_and_stops_cleanl
         assert ask(reading, "/search", {"id": 1})["groups"] == ask(address, "/search", {"id": 1})["groups"]
         with pytest.raises(urllib.error.HTTPError, match="403"):
             ask(reading, "/items/1", method="DELETE")
-        second = subprocess.run(command(folder, "--port", "0"), capture_output=True, text=True, env=environment())
+        second = run(command(folder, "--port", "0"), capture_output=True, text=True, env=environment())
         assert second.returncode == 2
         assert "open for writing" in second.stderr
         process.send_signal(signal.SIGTERM)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pictures import encoded, picture, write_folder
+from processes import Popen
 
 from shorthash.images import fit_images
 from shorthash.images.features import GistFeatures
@@ -48,7 +49,7 @@ def serving(model, token=None):
     """`shorthash serve` on a free port; its address."""
     command = [sys.executable, "-m", "shorthash", "serve", str(model), "--port", "0", "--rate", "0"]
     settings = {**os.environ, **({"SHORTHASH_TOKEN": token} if token else {})}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as process:
+    with Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as process:
         try:
             lines = "".join(process.stdout.readline() for _ in range(2))
             yield re.search(r"http://[\d.:]+", lines).group()
@@ -95,11 +96,13 @@ def opened(chromium):
 
 
 @pytest.fixture
-def keep(tmp_path):
-    """Keep a screenshot: in SHORTHASH_SCREENSHOTS, or in pytest's own folder."""
-    folder = Path(os.environ.get("SHORTHASH_SCREENSHOTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    return lambda page, name: page.screenshot(path=folder / f"{name}.png")
+def keep():
+    """Keep a screenshot in SHORTHASH_SCREENSHOTS, if that is set."""
+    folder = os.environ.get("SHORTHASH_SCREENSHOTS")
+    if not folder:
+        return lambda page, name: None
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return lambda page, name: page.screenshot(path=Path(folder, f"{name}.png"))
 
 
 def settled(page):

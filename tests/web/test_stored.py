@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from processes import Popen
 from sklearn.datasets import make_blobs
 from stores import postgres_url
 
@@ -169,9 +170,7 @@ def server(*words):
     """A running server and its address."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "shorthash", "serve", *words, "--port", "0", "--rate", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    with Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             yield process
         finally:
