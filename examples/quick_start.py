@@ -2,23 +2,25 @@
 Quick start
 ===========
 
-Learn codes of one byte for scikit-learn's digits, search with them, and score them with ties counted exactly.
+Learn codes of one byte for scikit-learn's digits, look up the buckets that most likely hold what is wanted, and score
+the codes with ties counted exactly.
 """
 
 from sklearn.datasets import load_digits
 
-from shorthash import BucketIndex, make_hasher
+from shorthash import Searcher, make_hasher
 
 X, y = load_digits(return_X_y=True)
 hasher = make_hasher(n_bits=8, random_state=0).fit(X[:1500], y[:1500])
-index = BucketIndex(n_bits=8).add(hasher.transform(X[:1500]))
-print(y[1500:1503], y[index.search(hasher.transform(X[1500:1503]), k=5).ids].tolist())
+searcher = Searcher(hasher).add(X[:1500])
+found = searcher.search(X[1500:1503], k=5, probes=3, rerank="posterior")
+print(y[1500:1503], [y[ids].tolist() for ids, _ in found])
 
 # %%
-# The nearest items of four queries, the query on the left:
+# The codes alone, by Hamming distance: the nearest items of four queries, the query on the left.
 import matplotlib.pyplot as plt
 
-nearest = index.search(hasher.transform(X[1500:]), k=5)
+nearest = searcher.index.search(hasher.transform(X[1500:]), k=5)
 figure, grid = plt.subplots(4, 6, figsize=(5, 3.6))
 for row, number in zip(grid, range(4), strict=True):
     for ax, image in zip(row, [X[1500 + number], *X[nearest.ids[number]]], strict=True):
@@ -36,12 +38,3 @@ ax = scores.plot()
 # %%
 # All scores; the range is what the order among equal distances could do.
 scores
-
-# %%
-# With the features at hand, ``Searcher`` looks into the buckets that most likely hold what is wanted, and ranks what it
-# finds by class probabilities:
-from shorthash import Searcher
-
-searcher = Searcher(hasher).add(X[:1500])
-found = searcher.search(X[1500:], k=5, probes=3, rerank="posterior")
-print(f"a {y[1500]} finds {y[found[0][0]].tolist()}")

@@ -21,7 +21,7 @@ def test_the_quick_start_runs_and_is_in_the_readme(capsys):
     assert capsys.readouterr().out.strip()
     block = re.search(r"<!-- begin: quick_start -->\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     code = block.group(1).strip()
-    assert len([line for line in code.splitlines() if line]) == 6
+    assert len([line for line in code.splitlines() if line]) == 7
     assert code in (ROOT / "examples" / "quick_start.py").read_text()
 
 
