@@ -1,6 +1,6 @@
 """shorthash: extremely short binary codes, learned, searched and evaluated.
 
-The packages follow the flow of the data; each imports only what stands to its left::
+The packages follow the flow of the data; each imports only packages to its left::
 
     data -> kernels -> learners -> codes -> index, store -> evaluation
     rows    phi(X)     hashers     +-1      buckets, SQL    Scores

@@ -17,7 +17,8 @@ from shorthash.data.splits import RandomQueries
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import CONVENTIONS
 from shorthash.lab.records import append_record, read_records
-from shorthash.lab.running import do_group, experiment_status, run_experiments
+from shorthash.lab.report import collect
+from shorthash.lab.running import do_group, run_experiments
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec, group_runs, read_experiment, unique_runs
 from shorthash.lab.tasks import make_record, measure, unpack_sample
@@ -258,7 +259,8 @@ def test_nothing_to_do(many, tmp_path):
         append_record(folder, {"schema": 1, "run": name, "spec": spec.to_dict()}, None)
     counts = run_experiments([read_experiment(many)], folder)
     assert (counts.stored, counts.done) == (28, 0)
-    assert experiment_status(read_experiment(many), folder) == {"many": (28, 28)}
+    [status] = collect([many], folder).status()
+    assert (status.part, status.n_runs, status.n_missing) == ("many", 28, 0)
 
 
 def test_a_method_can_be_done_again(many, tmp_path, forked_workers):

@@ -166,5 +166,5 @@ def test_a_small_description_cannot_take_much_memory(tmp_path):
 def test_a_random_generator_outside_its_words_is_refused(tmp_path):
     path = save(fitted(np.random.RandomState(0)), tmp_path / "model")
     craft_folder(path, change_meta=lambda meta: meta["value"]["state"]["value_"].update(pos=100_000))
-    with pytest.raises(DamagedFile, match=r"the state of a random generator is not one"):
+    with pytest.raises(DamagedFile, match=r"the state of a random generator is invalid"):
         load(path)

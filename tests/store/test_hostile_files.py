@@ -180,10 +180,10 @@ def test_packed_vectors_are_checked(path, tmp_path):
     file.write_bytes(whole)
     shutil.move(file, tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
-    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="as its file of vectors, which is not one"):
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="which is not a file of vectors beside it"):
         store.items([3])
     craft(path, "UPDATE shorthash_collections SET vectors_at = '../items.db', crc = NULL")
-    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="as its file of vectors, which is not one"):
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="which is not a file of vectors beside it"):
         store.items([3])
 
 

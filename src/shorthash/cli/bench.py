@@ -115,14 +115,11 @@ def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> No
     Example:
       shorthash bench status experiments/table1.toml
     """
-    from shorthash.lab.running import experiment_status
+    from shorthash.lab.report import collect
 
     folder = _results_folder(results, specs)
-    rows = [
-        (experiment.name, part, stored, planned, planned - stored)
-        for experiment in _read_experiments(specs)
-        for part, (stored, planned) in experiment_status(experiment, folder).items()
-    ]
+    parts = collect(specs, folder).status()
+    rows = [(at.experiment, at.part, at.n_runs - at.n_missing, at.n_runs, at.n_missing) for at in parts]
     table = output.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
     data = {"results": str(folder), "parts": output.records(table)}
     output.show(data, {"records": str(folder)}, [table], as_json=as_json)

@@ -251,7 +251,7 @@ def extract(
 
 
 def memory_for(max_pixels: int) -> int:
-    """Bytes that decoding one image of so many pixels may take."""
+    """Memory, in bytes, for decoding one image of at most ``max_pixels`` pixels."""
     return LEAST_MEMORY + PIXEL_BYTES * max_pixels
 
 

@@ -94,7 +94,7 @@ def fit_images(
 
     Folders are albums as often as classes. If that mAP is no better than chance, or one bucket holds nearly all images,
     codes are learned without labels, by which images look alike, and a warning says so. Labels that were requested, by
-    ``labels``, ``labels_from`` or a ``method`` that needs them, are used all the same; then there is only the warning.
+    ``labels``, ``labels_from`` or a ``method`` that needs them, are used anyway; then there is only the warning.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What can be asked of a collection: its items, searches, explanations, facts. Nothing here changes it."""
+"""Reading a collection: items, searches, explanations, facts."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Reader:
         radius : largest Hamming distance; None: no limit (2 if re-ranked)
         rerank : order by "cosine" between vectors (or True), or by "posterior", the probability of being relevant that
             a model with posteriors gives: the best k of all items within ``radius``
-        probes : look up so many cells, those with the largest expected share of relevant items, instead of Hamming
+        probes : number of cells to look up, those with the largest expected share of relevant items, instead of Hamming
             rings; "auto": as many as needed. A model with posteriors is needed, and a query with a vector
         max_pixels : a larger image is refused
         """

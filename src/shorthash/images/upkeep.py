@@ -1,4 +1,4 @@
-"""Look after collections: check every byte, remove what belongs to nothing, copy while another process writes."""
+"""Check collections byte by byte, remove files of no item, and copy them while another process writes."""
 
 from __future__ import annotations
 

@@ -80,6 +80,8 @@ LEDE = (
 class PartStatus:
     """How many runs of a part are stored, and the command that does the others."""
 
+    experiment: str
+    part: str
     title: str
     n_runs: int
     n_missing: int
@@ -122,7 +124,8 @@ class Results:
             command = f"shorthash bench run {path}" + ("" if beside else f" --results {self.folder}")
             for part in experiment.parts:
                 names = {run.name for run in plan_part(part)}
-                found.append(PartStatus(part.title, len(names), len(names - self.records.keys()), command))
+                counts = len(names), len(names - self.records.keys())
+                found.append(PartStatus(experiment.name, part.name, part.title, *counts, command))
         return found
 
 

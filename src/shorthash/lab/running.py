@@ -20,7 +20,7 @@ from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.errors import DataFileError, InvalidInput, ShorthashError
 from shorthash.lab.records import append_record, compact, read_records, remove, writing
 from shorthash.lab.sharing import SharedSplit
-from shorthash.lab.spec import Experiment, RunSpec, group_runs, group_weight, plan_part, unique_runs
+from shorthash.lab.spec import Experiment, RunSpec, group_runs, group_weight, unique_runs
 from shorthash.lab.tasks import make_record
 
 Progress = Callable[[str, int, int, float], None]  # what is done, runs done, runs in all, seconds left
@@ -91,13 +91,6 @@ def run_experiments(
             _do_groups(group_runs(missing), str(results), data_dir, n_workers, progress)
         compact(results, {experiment.name: unique_runs([experiment]) for experiment in experiments})
     return RunCounts(len(planned), len(planned) - len(missing), len(missing), time.perf_counter() - begin)
-
-
-def experiment_status(experiment: Experiment, results: str | Path) -> dict[str, tuple[int, int]]:
-    """Part -> (runs that have a record, runs planned)."""
-    stored = read_records(results)
-    runs = {part.name: {run.name for run in plan_part(part)} for part in experiment.parts}
-    return {name: (len(names & stored.keys()), len(names)) for name, names in runs.items()}
 
 
 def do_group(runs: Sequence[RunSpec], results: str | Path, data_dir: str | Path | None) -> None:

@@ -48,6 +48,7 @@ from shorthash.lab.spec import RunSpec
 from shorthash.learners.base import BaseHasher
 from shorthash.learners.eaph.pairs import RelevantPairs
 from shorthash.methods import recipes
+from shorthash.pipeline import HasherPipeline
 
 FEW, MANY = 100, 5000  # list lengths; the second is that of the code of the RSLH authors
 DIGITS = 5  # significant ones, of every number in a record
@@ -267,11 +268,7 @@ def _rerank(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
 
 def _neighbours(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
     """Scores of codes that were learned without labels."""
-    hasher = make_run_hasher(spec)
-    begin = time.process_time()
-    hasher.fit(split.X_train)
-    seconds = time.process_time() - begin
-    query, database = hasher.transform(split.X_query), hasher.transform(split.X_database)
+    hasher, seconds, query, database = _fitted(spec, split, split.X_train)
     lists = split.nearest(FEW)
     by_rings = evaluate_neighbours(query, database, neighbours=lists, shares=SHARES)
     values = {
@@ -284,7 +281,7 @@ def _neighbours(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
         order = {"relevance": learner.relevance(split.X_query), "cells": learner.cells_}
         probed = evaluate_neighbours(query, database, neighbours=lists, shares=SHARES, **order)
         values |= {f"probed_{share:g}": value for share, value in probed.recall.items()}
-    return {"scores": _means(values), "seconds": {"fit": rounded(seconds)}}
+    return {"scores": _means(values), "seconds": {"fit": seconds}}
 
 
 def _few_labels(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
@@ -308,13 +305,18 @@ def _pairs(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:
 
 def _scored(spec: RunSpec, split: SharedSplit, X: Any, y: Any) -> dict[str, Any]:
     """Scores of codes that were learned from these rows."""
+    _, seconds, query, database = _fitted(spec, split, X, y)
+    scores, per_query = measure(query, split.y_query, database, split.y_database, spec.seed)
+    return {"scores": scores, "seconds": {"fit": seconds}, "per_query": per_query}
+
+
+def _fitted(spec: RunSpec, split: SharedSplit, X: Any, y: Any = None) -> tuple[HasherPipeline, float, Codes, Codes]:
+    """A hasher fitted to these rows without sharing, the seconds, and its codes of queries and database."""
     hasher = make_run_hasher(spec)
     begin = time.process_time()
     hasher.fit(X, y)
-    seconds = time.process_time() - begin
-    query, database = hasher.transform(split.X_query), hasher.transform(split.X_database)
-    scores, per_query = measure(query, split.y_query, database, split.y_database, spec.seed)
-    return {"scores": scores, "seconds": {"fit": rounded(seconds)}, "per_query": per_query}
+    seconds = rounded(time.process_time() - begin)
+    return hasher, seconds, hasher.transform(split.X_query), hasher.transform(split.X_database)
 
 
 def _validate(spec: RunSpec, split: SharedSplit) -> dict[str, Any]:

@@ -7,8 +7,9 @@ hashing method, and one that must be beaten before any other is called good.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +20,7 @@ from sklearn.utils import check_random_state
 from shorthash._arrays import to_numpy
 from shorthash._rounding import SURE, Rounded, Scored, by_itself, linear, softmax
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_finite, check_weight
+from shorthash._validation import check_choice, check_finite
 from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
@@ -28,6 +29,7 @@ from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.solvers import centred
 
 
+@dataclass(eq=False, repr=False)
 class ClassifierCode(SupervisedHasher):
     r"""The class that a classifier predicts, written as a codeword.
 
@@ -91,21 +93,15 @@ class ClassifierCode(SupervisedHasher):
     ((150, 4), (3, 4), True)
     """
 
-    def __init__(
-        self,
-        estimator: BaseEstimator | None = None,
-        n_bits: int = 8,
-        codebook: str | ArrayLike = "balanced",
-        random_state: int | np.random.RandomState | None = None,
-        penalty: float = 0.003,
-        drop_unlabelled: bool | int | str = False,
-    ) -> None:
-        self.estimator = estimator
-        self.n_bits = n_bits
-        self.codebook = codebook
-        self.random_state = random_state
-        self.penalty = penalty
-        self.drop_unlabelled = drop_unlabelled
+    estimator: BaseEstimator | None = None
+    n_bits: int = 8
+    codebook: str | ArrayLike = "balanced"
+    random_state: int | np.random.RandomState | None = None
+    penalty: float = 0.003
+    drop_unlabelled: bool | int | str = False
+
+    _positive: ClassVar[tuple[str, ...]] = ("penalty",)
+    _multilabel: ClassVar[bool] = False
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Draw the codebook and fit the classifier.
@@ -120,11 +116,7 @@ class ClassifierCode(SupervisedHasher):
         check_finite(rows.X, "ClassifierCode")
         groups = self._training_groups(y, len(rows), drop_unlabelled=self.drop_unlabelled)
         labelled = rows.keep(groups.kept)
-        if not groups.single:
-            raise InvalidInput(
-                "ClassifierCode writes one class per row, but y has rows with several labels; give one label per row, "
-                "or use a method for several labels, such as RSLH."
-            )
+        self._check_groups(groups)
         n_bits = self._check_length(self.n_features_in_)
         self._warn_of_collisions(len(groups.rows))
         rng = check_random_state(self.random_state)
@@ -195,7 +187,7 @@ class ClassifierCode(SupervisedHasher):
     def _check_params(self) -> None:
         if isinstance(self.codebook, str):
             check_choice(self.codebook, "codebook", "ClassifierCode", list(CODEBOOKS))
-        check_weight(self.penalty, "penalty", "ClassifierCode", positive=True)
+        super()._check_params()
         given = self.estimator
         if given is not None and not (isinstance(given, BaseEstimator) and is_classifier(given)):
             raise InvalidInput(
@@ -206,11 +198,6 @@ class ClassifierCode(SupervisedHasher):
     @property
     def _n_features_out(self) -> int:
         return int(self.codewords_.shape[1])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = False
-        return tags
 
 
 def _two_columns(function: Callable[[Any], NDArray[Any]], rows: Any) -> NDArray[Any]:

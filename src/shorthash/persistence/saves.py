@@ -124,7 +124,7 @@ def _check_use(loaded: Any, meta: Mapping[str, Any]) -> None:
             loaded.transform(np.zeros((1, n_features)))
     except ShorthashError:
         raise
-    except Exception as error:  # whatever its parts make of each other
+    except Exception as error:  # of any kind, since its parts may not fit each other
         raise ValueError(f"it cannot encode a row ({type(error).__name__}: {error})") from error
 
 

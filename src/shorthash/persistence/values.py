@@ -286,7 +286,7 @@ class Decoder:
     def _random_state(self, node: Mapping[str, Any]) -> np.random.RandomState:
         key, pos = self.decode(node["key"]), node["pos"]
         if key.dtype != np.uint32 or key.shape != (MT_WORDS,) or type(pos) is not int or not 0 <= pos <= MT_WORDS:
-            raise ValueError("the state of a random generator is not one")
+            raise ValueError("the state of a random generator is invalid")
         generator = np.random.RandomState()
         state = {"bit_generator": "MT19937", "state": {"key": key, "pos": pos}}
         generator.set_state({**state, "has_gauss": int(node["has_gauss"]), "gauss": float(node["gauss"])})

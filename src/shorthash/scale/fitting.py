@@ -316,12 +316,12 @@ def _check_kernel(kernel: Any, sums: GroupStatistics) -> None:
     if kernel is None:
         return
     if type(kernel) is not AnchorRBF or type(kernel.bandwidth_) is not float or type(kernel.center) is not bool:
-        raise ValueError("its kernel is none")
+        raise ValueError("its kernel is invalid")
     m = sums.n_features
     if kernel.anchors_.ndim != 2 or len(kernel.anchors_) != m or kernel.mean_.shape != (m,):
         raise ValueError("its kernel does not fit its sums")
     if kernel.n_features_in_ != kernel.anchors_.shape[1] or not 0 < kernel.bandwidth_ < np.inf:
-        raise ValueError("its kernel is none")
+        raise ValueError("its kernel is invalid")
     if not (np.isfinite(kernel.anchors_).all() and np.isfinite(kernel.mean_).all()):
         raise ValueError("its anchors are not finite")
 
@@ -333,7 +333,7 @@ def _check_sums(sums: Any, n_rows: Any) -> None:
     if type(sums) is not GroupStatistics or not u or shapes != [1, (u, c), (u,), (d, u), (d, d)]:
         raise ValueError("its arrays do not fit each other")
     if sums.rows.dtype != np.uint8 or sums.rows.max(initial=0) > 1 or not sums.rows.any(axis=1).all():
-        raise ValueError("its label rows are none")
+        raise ValueError("its label rows are invalid")
     if type(n_rows) is not int or not (sums.counts >= 1).all() or not sums.counts.sum() <= n_rows:
         raise ValueError("its numbers of rows contradict each other")
     norm = (1 + 1e-9) * sums.largest_norm + 1e-300

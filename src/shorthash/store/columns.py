@@ -172,7 +172,7 @@ _CELLS: dict[str, Callable[[Any], Any]] = {
 
 
 def from_cell(value: Any, kind: str) -> Any:
-    """A value from a database, as it stands in the metadata."""
+    """A value from a database, as the metadata hold it."""
     if value is None:
         return None
     if kind == "bool" and value in (0, 1) and isinstance(value, int):

@@ -177,7 +177,7 @@ def partitioned_table(
 def _parts(
     dialect: str, table: str, code_column: str, id_column: str, param_style: str, owner: str
 ) -> tuple[str, str, str, str, str]:
-    """The parameter, and the names of the table, its columns and its B-tree as they stand in a statement."""
+    """The parameter, and the names of the table, its columns and its B-tree as a statement writes them."""
     check_choice(dialect, "dialect", owner, tuple(PARAMETERS))
     check_choice(param_style, "param_style", f"{owner}('{dialect}')", tuple(PARAMETERS[dialect]))
     code, item = (
@@ -208,7 +208,7 @@ def _masks(n_bits: int, radius: int) -> list[tuple[int, int]]:
 
 
 def _quoted(name: object, dialect: str, what: str) -> str:
-    """A name as it stands in a statement: as it is, if it is plain, else in quotes."""
+    """A name as a statement writes it: plain names unchanged, others in quotes."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise InvalidInput(f"The name of a {what} must be text. Got {name!r} instead; give its name in the database.")
     if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and not KEYWORDS.fullmatch(name):

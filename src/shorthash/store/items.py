@@ -249,7 +249,7 @@ def as_posteriors(values: ArrayLike, n: int, owner: str) -> NDArray[np.uint8]:
 def read_posteriors(values: Sequence[Any]) -> NDArray[np.uint8] | None:
     """Compact posteriors from a database, (n, n_bytes), 0 in rows without one; None if there is none."""
     if not all(isinstance(value, bytes | memoryview | None) for value in values):
-        raise DamagedFile("The store is damaged: it holds a posterior that is none; restore it from a copy.")
+        raise DamagedFile("The store is damaged: it holds an invalid posterior; restore it from a copy.")
     sizes = {len(value) for value in values if value is not None}
     if len(sizes) > 1:
         raise InvalidInput(
@@ -292,7 +292,7 @@ def damage_explained(what: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
-        raise DamagedFile(f"The store is damaged: it holds a {what} that is none; restore it from a copy.") from error
+        raise DamagedFile(f"The store is damaged: it holds an invalid {what}; restore it from a copy.") from error
 
 
 def as_classes(classes: Sequence[Any] | NDArray[Any], owner: str) -> list[Class]:

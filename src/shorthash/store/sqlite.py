@@ -138,7 +138,7 @@ class SQLiteSession(Session):
         """The collection; None if it does not exist."""
         info = super().find()
         if info is not None and not (_is_plain(info) and all(map(_is_plain, info.versions.values()))):
-            raise DamagedFile(f"{self.connection.path} is damaged: the facts about {self._name!r} are not; {ADVICE}")
+            raise DamagedFile(f"{self.connection.path} is damaged: invalid facts about {self._name!r}; {ADVICE}")
         if info is not None and self.connection.has_crc(CATALOGUE_TABLES[0]):
             [(crc,)] = self.run(f"SELECT {CRC} FROM {CATALOGUE_TABLES[0]} WHERE name = ?", [self._name])
             if crc not in (None, facts_crc(info)):
@@ -286,7 +286,7 @@ class SQLiteSession(Session):
         if name not in opened:
             path = side_folder(self.connection.path) / name
             if path.name != name or path.is_symlink():
-                raise DamagedFile(f"{self.connection.path} names {name!r} as its file of vectors, which is not one.")
+                raise DamagedFile(f"{self.connection.path} names {name!r}, which is not a file of vectors beside it.")
             opened[name] = SideFile(path, self.collection.dimension)
         return opened[name]
 

@@ -62,7 +62,7 @@ CLOSED = 499  # the status in the metrics of a request whose client has gone
 HEADER_BYTES = 1 << 15  # of a request's first line and headers
 MOST_HEADERS = 100  # in one request
 HEADER_SECONDS = 10.0  # from the connection, or from the first byte of a request, until its headers are complete
-OVERHEAD = 1 << 20  # bytes of a body that are not content: sizes of chunks, trailers; besides so many per byte
+OVERHEAD = 1 << 20  # bytes of a body that are not content: sizes of chunks, trailers; and PER_BYTE per byte of content
 PER_BYTE = 8
 STATUS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
@@ -232,7 +232,7 @@ class Limits:
             else:
                 await answer.refuse(503, f"The request took longer than {seconds}; request less at once.")
         except ClientDisconnect:
-            answer.status = answer.status or CLOSED  # nobody is left to answer to
+            answer.status = answer.status or CLOSED  # the client has closed the connection
         except Exception:
             log.exception("a request failed")
             await answer.refuse(500, "The server failed; its log has the details.")

@@ -29,7 +29,7 @@ MOST_PROBES = 10_000  # cells that one search may look up
 LARGEST = 1e15  # of a feature; its square still fits float32 many times over
 INT64 = 1 << 63
 LONGEST_NAME = 120  # characters of a file name that are kept
-FEW_BYTES = 1 << 16  # of a body that is parsed whatever it holds
+FEW_BYTES = 1 << 16  # of a body that is always parsed
 FIELDS = 16  # values of an item or a search besides its vector, and commas in its texts, about
 LONGEST_VALUE = 60  # characters of a wrong value that an error repeats
 
@@ -243,7 +243,8 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
             None, ge=0, le=n_bits, description="Largest Hamming distance; null: no limit, or 2 if re-ranked."
         )
         probes: Annotated[StrictInt, Field(ge=1, le=MOST_PROBES)] | Literal["auto"] | None = Field(
-            None, description="Look up so many cells, those with the most relevant items expected, instead of a radius."
+            None,
+            description="Number of cells to look up, best expected shares of relevant items first; not with a radius.",
         )
 
         @model_validator(mode="after")
