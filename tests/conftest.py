@@ -46,26 +46,9 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_configure(config):
     if "PYTEST_XDIST_WORKER" in os.environ:
+        from processes import compile_once
+
         compile_once()
-
-
-def compile_once():
-    """Let workers that need a function at the same time wait for the one that compiles it."""
-    from filelock import FileLock
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.dispatcher import Dispatcher
-
-    usual = Dispatcher.compile
-
-    def compile_or_wait(dispatcher, signature):
-        folder = dispatcher._cache.cache_path
-        if folder is None:
-            return usual(dispatcher, signature)
-        path = Path(folder, f"{dispatcher.__module__}.{dispatcher.__qualname__}.lock")
-        with global_compiler_lock, FileLock(path, is_singleton=True):
-            return usual(dispatcher, signature)
-
-    Dispatcher.compile = compile_or_wait
 
 
 def pytest_generate_tests(metafunc):

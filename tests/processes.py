@@ -11,6 +11,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 IMPORTED = ["shorthash.images", "shorthash.lab.running", "shorthash.learners.eaph.estimator", "shorthash.store.sqlite"]
@@ -20,6 +21,27 @@ FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
 if FORKS:
     CONTEXT.set_forkserver_preload(IMPORTED)
+
+
+def compile_once():
+    """Let processes that need a function at the same time wait for the one that compiles it."""
+    from filelock import FileLock
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.dispatcher import Dispatcher
+
+    usual = Dispatcher.compile
+
+    def compile_or_wait(dispatcher, signature):
+        folder = dispatcher._cache.cache_path
+        if folder is None:
+            return usual(dispatcher, signature)
+        lock = FileLock(Path(folder, f"{dispatcher.__module__}.{dispatcher.__qualname__}.lock"), is_singleton=True)
+        with global_compiler_lock, ExitStack() as held:
+            with suppress(OSError):  # a process that may not write there
+                held.enter_context(lock)
+            return usual(dispatcher, signature)
+
+    Dispatcher.compile = compile_or_wait
 
 
 class Forked:
@@ -86,6 +108,7 @@ class Forked:
 
 
 def _run(words, settings, folder, ends):
+    compile_once()
     os.environ.clear()
     os.environ.update(settings)
     os.chdir(folder)

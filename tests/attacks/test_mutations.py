@@ -5,10 +5,10 @@
 
 import collections
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 from attacks.mutations import CRAFTED, KINDS
 
@@ -37,7 +37,7 @@ def run(kind, folder):
         place = folder / f"from{first}"
         place.mkdir()
         words = [sys.executable, SCRIPT, kind, place, str(first), str(N)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=3000)
+        done = processes.run(words, capture_output=True, text=True, env=environment)
         lines = done.stdout.splitlines()
         for line in lines:
             number, _, outcome = line.partition(" ")

@@ -94,9 +94,9 @@ def test_readers_beside_a_writer_give_no_wrong_answer(tmp_path):
         for thread in threads:
             thread.start()
         time.sleep(SECONDS)
+        while not (wrong or (len(counts) > 5 * SECONDS and len(model.acknowledged) > 2 * SECONDS)):
+            time.sleep(0.1)  # on a busy machine, until there is something to judge by
         stop.set()
         for thread in threads:
             thread.join()
     assert not wrong, wrong[:3]
-    assert len(counts) > 5 * SECONDS
-    assert len(model.acknowledged) > 2 * SECONDS

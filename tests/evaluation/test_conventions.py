@@ -86,27 +86,27 @@ def area(problem):
     return sum(0.5 * (b[0] - a[0]) * (a[1] + b[1]) for a, b in pairwise(kept))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_sdh_scores_zero_without_relevant_items(problem):
     assert evaluate(*problem, convention="sdh").headline == pytest.approx(whole_list_or_zero(problem), abs=1e-12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_fssh_leaves_such_queries_out(problem):
     found = evaluate(*problem, convention="fssh").headline
     assert found == pytest.approx(whole_list_or_nothing(problem), abs=1e-12, nan_ok=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_hashnet_leaves_out_queries_without_a_hit_among_the_first(problem):
     found = evaluate(*problem, convention="hashnet", k=2).headline
     assert found == pytest.approx(first_k_or_nothing(problem, 2), abs=1e-12, nan_ok=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_deephash_counts_them_as_zero(problem):
     assert evaluate(*problem, convention="deephash", k=2).headline == pytest.approx(
@@ -114,14 +114,14 @@ def test_deephash_counts_them_as_zero(problem):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_dch_ranks_inside_the_ball(problem):
     found = evaluate(*problem, convention="dch").headline
     assert found == pytest.approx(ball(problem, 2), abs=1e-12, nan_ok=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_habir_is_an_area_over_pooled_pairs(problem):
     assume(any(any(gains) for _, gains, _ in rankings(problem)))

@@ -54,7 +54,7 @@ CUTS = st.integers(1, 9)
 
 @pytest.mark.parametrize("divisor", DIVISORS)
 @EVERY_POLICY
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(items=lists(), cut=CUTS)
 def test_average_precision_equals_the_mean_over_tie_orders(items, ties, cut, divisor):
     ranking = ranked(items, ties, np.ones(N_GRADES))
@@ -66,7 +66,7 @@ def test_average_precision_equals_the_mean_over_tie_orders(items, ties, cut, div
 
 
 @EVERY_POLICY
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(items=lists(), cut=CUTS)
 def test_precision_equals_the_mean_over_tie_orders(items, ties, cut):
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
@@ -75,7 +75,7 @@ def test_precision_equals_the_mean_over_tie_orders(items, ties, cut):
 
 
 @EVERY_POLICY
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(items=lists(), cut=CUTS)
 def test_recall_equals_the_mean_over_tie_orders(items, ties, cut):
     distances, gains = [d for d, _ in items], [min(g, 1) for _, g in items]
@@ -85,7 +85,7 @@ def test_recall_equals_the_mean_over_tie_orders(items, ties, cut):
 
 @pytest.mark.parametrize("rule", ["shared", "exponential", "binary"])
 @EVERY_POLICY
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(items=lists(), cut=CUTS)
 def test_ndcg_equals_the_mean_over_tie_orders(items, ties, cut, rule):
     gains = gains_by_grade(rule, N_GRADES)

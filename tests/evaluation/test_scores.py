@@ -70,7 +70,7 @@ EVERY_POLICY = pytest.mark.parametrize("ties", ["expected", "stable", "best", "w
 
 @pytest.mark.parametrize("engine", ["auto", "table", "count"])
 @EVERY_POLICY
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(problem=problems(max_items=5), radius=st.integers(0, 4), packed=st.booleans())
 def test_evaluate_equals_loops_over_queries_and_tie_orders(problem, ties, radius, engine, packed):
     codes, labels, others, other_labels = problem
@@ -125,7 +125,7 @@ def collections(draw):
 
 
 @EVERY_POLICY
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(collection=collections())
 def test_without_a_database_every_row_queries_the_others(collection, ties):
     codes, labels = collection
@@ -144,7 +144,7 @@ def test_without_a_database_every_row_queries_the_others(collection, ties):
 
 
 @EVERY_POLICY
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     distances=st.lists(
         st.lists(st.sampled_from([-1.5, 0.0, 0.25, 7.0]), min_size=5, max_size=5), min_size=1, max_size=3

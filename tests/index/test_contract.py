@@ -97,7 +97,7 @@ def filled(make, n_bits, codes, ids):
 
 
 @every_index
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(), data=st.data())
 def test_every_search_equals_the_model(make, problem, data):
     n_bits, codes, queries = problem
@@ -117,7 +117,7 @@ def test_every_search_equals_the_model(make, problem, data):
 
 
 @every_index
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(), radius=st.integers(0, 6))
 def test_any_order_is_the_same_set_by_distance(make, problem, radius):
     n_bits, codes, queries = problem
@@ -128,7 +128,7 @@ def test_any_order_is_the_same_set_by_distance(make, problem, radius):
 
 
 @every_index
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems())
 def test_radius_results_have_no_duplicates_and_grow_to_everything(make, problem):
     n_bits, codes, queries = problem
@@ -148,7 +148,7 @@ def test_radius_results_have_no_duplicates_and_grow_to_everything(make, problem)
 
 
 @every_index
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(), data=st.data())
 def test_iterate_gives_every_distance_once_in_order(make, problem, data):
     n_bits, codes, queries = problem
@@ -163,7 +163,7 @@ def test_iterate_gives_every_distance_once_in_order(make, problem, data):
 
 
 @every_index
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(), data=st.data())
 def test_filters_equal_the_model(make, problem, data):
     n_bits, codes, queries = problem

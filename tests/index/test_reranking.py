@@ -56,7 +56,7 @@ def filled(make, n_bits, codes, ids, vectors):
 
 
 @every_index
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(), data=st.data())
 def test_every_order_by_scores_equals_the_loop(make, problem, data):
     n_bits, codes, vectors, query, query_vector, bits = problem
@@ -282,7 +282,7 @@ class Interleavings(RuleBasedStateMachine):
                 assert index.vectors.tolist() == [v for _, v in self.model.values()]
 
 
-Interleavings.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+Interleavings.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 TestInterleavings = Interleavings.TestCase
 
 

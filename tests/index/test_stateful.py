@@ -122,5 +122,5 @@ class Interleavings(RuleBasedStateMachine):
             assert index.codes.tolist() == list(self.model.values())
 
 
-Interleavings.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+Interleavings.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestInterleavings = Interleavings.TestCase

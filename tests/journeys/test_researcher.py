@@ -74,7 +74,7 @@ def test_it_is_compared_with_others(shell):
     assert any("halves" in file.read_text().lower() for file in place.rglob("*.tex"))
 
 
-def test_an_experiment_leaves_records_and_a_table(shell):
+def test_an_experiment_leaves_records_and_a_table(shell, forked_workers):
     [part] = json.loads(shell("bench list mine.toml --json"))["parts"]
     assert part["runs"] == 4
     assert json.loads(shell("bench run mine.toml --workers 1 --json"))["done"] == 4

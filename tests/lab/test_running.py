@@ -1,5 +1,6 @@
 """Runs: what a record holds, by task; and that a campaign survives whatever stops it."""
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -52,8 +53,9 @@ def digits_split(digits_found):
     return SharedSplit(digits_found, PROTOCOL)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def record(digits_split, digits_found):
+    @functools.cache
     def make(task="scores", method="rslh", n_bits=4, encoder="", **settings):
         if method == "rslh":
             settings = {"kernel__n_anchors": 60, **settings}

@@ -1,8 +1,7 @@
 """Locks work the same on systems where a folder cannot be locked itself: there a file beside it is locked."""
 
-import multiprocessing
-
 import pytest
+from processes import CONTEXT
 
 from shorthash import BucketIndex, load, save
 from shorthash.errors import PersistenceError
@@ -27,9 +26,8 @@ def try_to_lock(folder, itself, answers):
 
 
 def in_another_process(folder, itself):
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=try_to_lock, args=(folder, itself, answers))
+    answers = CONTEXT.Queue()
+    process = CONTEXT.Process(target=try_to_lock, args=(folder, itself, answers))
     process.start()
     answer = answers.get(timeout=60)
     process.join()

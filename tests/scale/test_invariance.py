@@ -23,7 +23,7 @@ def encoder(request):
 @pytest.fixture(scope="module")
 def mixed(encoder):
     """Rows, some of them at the boundary between two codes, and their codes."""
-    Z = np.random.default_rng(0).permutation(np.concatenate([X[:1000], hostile_rows(encoder, X[:400], 100)]))
+    Z = np.random.default_rng(0).permutation(np.concatenate([X[:300], hostile_rows(encoder, X[:400], 40)]))
     return Z, pack(encoder.transform(Z))
 
 

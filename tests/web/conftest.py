@@ -69,6 +69,15 @@ def vector_api(vectors):
         yield client
 
 
+@pytest.fixture(scope="session")
+def asked_api(rows, row_hasher, tmp_path_factory):
+    """A server of 120 vectors, for requests that change nothing."""
+    with Collection.create(tmp_path_factory.mktemp(SECRET) / "points", row_hasher) as made:
+        made.add_vectors(rows[0], labels=rows[1].tolist(), names=[f"v{i}" for i in range(120)])
+        with client_of(made) as client:
+            yield client
+
+
 @pytest.fixture
 def named_api(rows, row_hasher, tmp_path):
     """A collection whose ids are strings, one of them with a slash."""

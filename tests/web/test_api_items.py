@@ -42,8 +42,8 @@ def test_ids_keep_their_kind(named_api, rows):
 
 
 @pytest.mark.parametrize("text", ["x", "1.0", "007", "-0", "1e3", "9" * 19, "9" * 400, "٣", "%00"])
-def test_invalid_ids_are_404(vector_api, text):
-    assert vector_api.get(f"/items/{text}").status_code == 404
+def test_invalid_ids_are_404(asked_api, text):
+    assert asked_api.get(f"/items/{text}").status_code == 404
 
 
 WRONG = [

@@ -51,8 +51,8 @@ def test_every_answer_has_safe_headers(api):
         ("", False),
     ],
 )
-def test_unknown_host_names_are_refused(vector_api, host, good):
-    answer = vector_api.get("/healthz", headers={"host": host})
+def test_unknown_host_names_are_refused(asked_api, host, good):
+    answer = asked_api.get("/healthz", headers={"host": host})
     assert answer.status_code == (200 if good else 421)
     assert good or "--allow-host" in answer.json()["detail"]
 
@@ -82,8 +82,8 @@ def test_head_is_get_without_a_body(api):
         ("OPTIONS", "/search", "POST"),
     ],
 )
-def test_other_methods_are_405_and_name_the_allowed_ones(vector_api, method, path, allow):
-    answer = vector_api.request(method, path)
+def test_other_methods_are_405_and_name_the_allowed_ones(asked_api, method, path, allow):
+    answer = asked_api.request(method, path)
     assert answer.status_code == 405
     assert answer.headers["allow"] == allow
 

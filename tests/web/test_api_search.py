@@ -169,8 +169,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("body", "sentence"), WRONG, ids=[json.dumps(body)[:40] for body, _ in WRONG])
-def test_wrong_requests_get_one_sentence(vector_api, body, sentence):
-    answer = vector_api.post("/search", json=body)
+def test_wrong_requests_get_one_sentence(asked_api, body, sentence):
+    answer = asked_api.post("/search", json=body)
     assert answer.status_code == 422
     assert sentence in answer.json()["detail"]
 
