@@ -41,6 +41,17 @@ def test_long_codes_are_refined_in_fewer_iterations(digits):
         assert row.map == pytest.approx(np.mean(values))
 
 
+def test_many_label_sets_are_annealed_from_one_start(digits, monkeypatch):
+    monkeypatch.setattr("shorthash.lab.advice.MANY_SETS", 9)
+    X, y = digits[0][:300], digits[1][:300]
+    row = advise(X, y, lengths=(5,), methods=("auto",), n_folds=2).rows[0]
+    fold, values = balanced_folds(y, 2, 0), []
+    for k in range(2):
+        hasher = make_hasher("auto", 5, n_starts=1, random_state=0).fit(X[fold != k], y[fold != k])
+        values.append(evaluate(hasher.transform(X[fold == k]), y[fold == k]).map)
+    assert row.map == pytest.approx(np.mean(values))
+
+
 def test_costs_follow_from_length_and_size(advice):
     for row in advice.rows:
         assert row.ball_coverage == pytest.approx(min(1.0, {2: 4, 4: 11, 6: 22}[row.n_bits] / 2**row.n_bits))

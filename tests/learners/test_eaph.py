@@ -120,6 +120,7 @@ def test_class_blocks_change_nothing(masses, monkeypatch):
     h, rel = masses
     whole = ap_table(h, 0.01 * h.sum(axis=0), rel)
     monkeypatch.setattr(eaph_table, "BLOCK_FLOATS", 1)
+    monkeypatch.setattr(eaph_table, "SIDE_BY_SIDE", 1)
     blocks = ap_table(h, 0.01 * h.sum(axis=0), rel)
     assert np.allclose(whole.query, blocks.query, atol=1e-7)
     assert np.allclose(whole.database, blocks.database, atol=1e-7)

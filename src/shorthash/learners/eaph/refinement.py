@@ -7,7 +7,9 @@ cell of every row, h (Z, u) masses in the cells (eaph_table.py).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,16 +44,24 @@ class Design:
     n_bits : bits of the cells
     cells : (m,) codes in use, packed
     table : (m, u) gain of a label set at each of them
-    value : expected mAP
-    history : its value at every iteration
+    objective : computes ``history``, which takes long for long codes and is of interest for the codes that are taken
     """
 
     kind: str
     n_bits: int
     cells: PackedCodes
     table: NDArray[np.float32]
-    value: float
-    history: Floats
+    objective: Callable[[], list[float]]
+
+    @cached_property
+    def history(self) -> Floats:
+        """The expected mAP at every iteration."""
+        return np.array(self.objective())
+
+    @property
+    def value(self) -> float:
+        """The expected mAP."""
+        return float(self.history.max())
 
 
 def design_codes(
@@ -102,7 +112,8 @@ def refine_table(
     """
     n, background = len(P), _background(P)
     z = like(start.copy(), P)
-    best_T, best_value, history = None, -np.inf, []
+    best_T, best_value = None, -np.inf
+    history: list[float] = []
     for iteration in range(n_iter):
         table = ap_table(_masses(P, z, 2**n_bits), background, rel)
         T = table.query + table.database
@@ -114,7 +125,7 @@ def refine_table(
         z[moved] = best_rows(P[moved], T)
     used = np.unique(to_numpy(best_rows(P, best_T)))
     cells, table = used.astype(packed_dtype(n_bits)), to_numpy(best_T)[used]
-    return Design("table", n_bits, cells, table, best_value, np.array(history))
+    return Design("table", n_bits, cells, table, lambda: history)
 
 
 def _nearest(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits: int) -> Design:
@@ -141,9 +152,12 @@ def _of_table(
     kind: str, P: Posteriors, cells: NDArray[Any], table: NDArray[np.float32], rel: Floats | None, n_bits: int
 ) -> Design:
     """A design with the expected mAP of the codes that the table gives."""
-    z = cells[best_rows(P, table)].astype(np.int64)
-    value = ap_table(_masses(P, z, 2**n_bits), _background(P), rel).value
-    return Design(kind, n_bits, cells.astype(packed_dtype(n_bits)), table, value, np.array([value]))
+
+    def objective() -> list[float]:
+        z = cells[best_rows(P, table)].astype(np.int64)
+        return [ap_table(_masses(P, z, 2**n_bits), _background(P), rel).value]
+
+    return Design(kind, n_bits, cells.astype(packed_dtype(n_bits)), table, objective)
 
 
 def _partitions(

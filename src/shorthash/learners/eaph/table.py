@@ -29,6 +29,8 @@ from shorthash._types import Floats
 from shorthash.learners.posteriors.folds import in_threads
 
 BLOCK_FLOATS = 1 << 22  # level masses held at once: 16 MB in float32, which stays in the cache
+SIDE_BY_SIDE = 16  # label sets that are worth leaving the cache for: loops over fewer are not vectorised
+MOST_FLOATS = 1 << 24  # level masses held at once for their sake
 DEVICE_FLOATS = 1 << 26  # the same on a device: 512 MB in float64
 LEAST_MASS = 1e-30  # keeps the AP of a label set without any relevant mass finite
 
@@ -63,7 +65,7 @@ def ap_table(h: Any, background: Floats, rel: Floats | None = None) -> ApTable:
     log[1:] = np.log((N[1:] + n[1:]) / N[1:])
     inverse = 1.0 / np.maximum(seen.sum(axis=0), LEAST_MASS)
     A, own = np.empty((Z, u), dtype=np.float32), np.empty((Z, u), dtype=np.float32)
-    block = max(1, BLOCK_FLOATS // n.size)
+    block = max(1, BLOCK_FLOATS // n.size, min(SIDE_BY_SIDE, MOST_FLOATS // n.size))
 
     def terms(start: int) -> tuple[Floats, Floats]:
         part = slice(start, min(start + block, u))
