@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import special
+from sklearn.datasets import make_moons
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
@@ -465,6 +466,23 @@ def test_the_report_says_what_was_tried(digits):
     assert sum(taken[key] for key in ("disjoint_map", "training_map")) == max(
         line["disjoint_map"] + line["training_map"] for line in finalists
     )
+
+
+def test_posteriors_compete_by_the_map_of_their_codes():
+    X, y = make_moons(300, noise=0.2, random_state=0)
+    hasher = EAPH(4, database="disjoint", random_state=0).fit(X, y)
+    tried = {line["posteriors"]: line["disjoint_map"] for line in hasher.report_ if line["codes"] == "codewords"}
+    [taken] = [line for line in hasher.report_ if line["taken"]]
+    assert {name.split(",")[0] for name in tried} == {"logistic", "ridge"}
+    assert any("with a kernel" in name for name in tried)
+    assert tried[taken["posteriors"]] == max(tried.values()) > min(tried.values()) + 0.01  # a line is not enough here
+
+
+@pytest.mark.parametrize(("rows", "codes"), [(4, {"codewords"}), (5, {"codewords", "table"})])
+def test_the_table_needs_some_rows_of_every_class(digits, rows, codes):
+    kept = np.concatenate([np.flatnonzero(digits[1] == c)[:rows] for c in range(10)])
+    hasher = EAPH(6, random_state=0, n_iter=2).fit(digits[0][kept], digits[1][kept])
+    assert {line["codes"] for line in hasher.report_} == codes
 
 
 def test_not_knowing_what_is_searched_costs_little_in_either_case(digits):

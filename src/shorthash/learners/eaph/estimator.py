@@ -89,8 +89,8 @@ class EAPH(TableHasher):
         longer codes repeat bits of the shorter one, or leave them constant, whichever retrieves better out of fold, so
         a longer code is never worse than its prefix there.
     posterior : {"auto", "combo", "logistic", "ridge", "prototypes", "precomputed"} or classifier, default="auto"
-        - "auto": "combo"; "logistic" with more than 20 000 rows or 128 label sets; "prototypes" where new classes are
-          expected;
+        - "auto": "logistic", "ridge" or the product of both, by the out-of-fold mAP of their codes; "logistic" with
+          more than 20 000 rows or 128 label sets; "prototypes" where new classes are expected;
         - "logistic": log-linear model over label sets, learned towards their means;
         - "ridge": kernel ridge regression on 1 000 anchors;
         - "combo": the product of both, with powers, where the second takes away 1 % of the log-loss;
@@ -516,9 +516,9 @@ class EAPH(TableHasher):
         for name, fitted in fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker):
             known = replace(fitted, oof=with_lone_rows(fitted.oof, ids))
             found.append(Candidate(name, known, fitted.model.predict(X[folds.rows])))
-        if remember:
-            kept = fit_remembered(found[0].fitted, X, groups.ids, len(groups.rows), folds)
-            name = f"{found[0].name}, rows remembered"
+        for plain in tuple(found) if remember else ():
+            kept = fit_remembered(plain.fitted, X, groups.ids, len(groups.rows), folds)
+            name = f"{plain.name}, rows remembered"
             found.append(Candidate(name, kept, kept.model.predict(X[folds.rows]), remembers=True))
         return found
 
@@ -548,7 +548,7 @@ class EAPH(TableHasher):
             return self.posterior
         if self.expect_new_classes:
             return "prototypes"
-        return "combo" if n_rows <= FOLDED_ROWS and n_sets <= MOST_KERNEL_SETS else "logistic"
+        return "auto" if n_rows <= FOLDED_ROWS and n_sets <= MOST_KERNEL_SETS else "logistic"
 
     def _table_bits(self, n_rows: int, u: int, size: int) -> int:
         affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))

@@ -28,7 +28,7 @@ from shorthash.learners.posteriors.folds import in_threads
 Posteriors = NDArray[np.float32]
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
-ROWS_PER_CLASS = 20  # with fewer training rows per class, codewords are all that can be trusted
+ROWS_PER_CLASS = 5  # with fewer training rows per class, codewords are all that can be trusted
 MANY_GROUPS = 256  # annealed from one start: moves are what more groups need
 FINER_SETS = 128  # up to so many label sets, rows are also grouped more finely than by label set
 BLOCK = 1 << 22  # gains held at once by a thread

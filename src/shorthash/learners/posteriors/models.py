@@ -37,6 +37,7 @@ from shorthash.learners.posteriors.prototypes import fit_prototypes
 from shorthash.learners.posteriors.ridge import KernelRidge, fit_ridge
 
 LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
+LEAST_TRIED = 0.001  # and where their codes are compared
 MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
 NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
 GAIN = 20.0  # what a remembered row adds to the logit of its own label set
@@ -94,9 +95,11 @@ def fit_posteriors(
     folds: Folds,
     weaker: int = 0,
 ) -> list[tuple[str, Fitted]]:
-    """Fit a model by name, or any classifier with ``predict_proba``; models and what to call them, the best first.
+    """Fit a model by name, or any classifier with ``predict_proba``; models and what to call them.
 
-    With ``weaker``, logistic models of so many weaker penalties follow, which remember more of the rows.
+    The one of least log-loss comes first; with ``weaker``, logistic models of so many weaker penalties follow, which
+    remember more of the rows. "auto" gives the parts of "combo" and the whole: codes of the least log-loss are not
+    always those of the largest mAP.
     """
     if not isinstance(kind, str):
         return [(type(kind).__name__, _fit_classifier(kind, X, ids, Yg, folds))]
@@ -108,21 +111,25 @@ def fit_posteriors(
     for fitted in fit_logistic(X, ids, Yg, folds, weaker):
         assert isinstance(fitted.model, LogLinear)
         found.append((f"logistic, penalty {fitted.model.penalty:g}", fitted))
+    if kind == "logistic":
+        return found
+    ridge = fit_ridge(X, ids, Yg, folds)
+    together = combined(found[0][1], ridge, ids[folds.rows], LEAST_GAIN if kind == "combo" else LEAST_TRIED)
     if kind == "combo":
-        together = combined(found[0][1], fit_ridge(X, ids, Yg, folds), ids[folds.rows])
-        if together is not None:
-            found[0] = (f"{found[0][0]}, with a kernel", together)
-    return found
+        return found if together is None else [(f"{found[0][0]}, with a kernel", together), *found[1:]]
+    if together is not None:
+        found.insert(0, (f"{found[0][0]}, with a kernel", together))
+    return [*found, ("ridge", ridge)]
 
 
 POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]
 """Models by name."""
 
 
-def combined(one: Fitted, two: Fitted, labels: NDArray[np.intp]) -> Fitted | None:
+def combined(one: Fitted, two: Fitted, labels: NDArray[np.intp], least_gain: float = LEAST_GAIN) -> Fitted | None:
     """Two models together; their powers by out-of-fold log-loss, which is convex in them.
 
-    None where the second model does not pay for the time it takes to encode with it.
+    None where the second model does not take away a share of ``least_gain``, which pays for the time to encode with it.
     """
     judged = np.flatnonzero(np.bincount(labels)[labels] > 1)  # a set of one row was never seen out of fold
     if not len(judged):
@@ -136,7 +143,7 @@ def combined(one: Fitted, two: Fitted, labels: NDArray[np.intp]) -> Fitted | Non
         return value, np.array(slope)
 
     found = minimize(loss, np.array([0.7, 0.3]), jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B")
-    if float(found.fun) > (1 - LEAST_GAIN) * loss(np.array([1.0, 0.0]))[0]:
+    if float(found.fun) > (1 - least_gain) * loss(np.array([1.0, 0.0]))[0]:
         return None
     model = Combination(one.model, two.model, np.asarray(found.x, dtype=np.float64))
     return Fitted(model, combine(one.oof, two.oof, model.powers), float(found.fun))
