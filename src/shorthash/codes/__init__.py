@@ -4,39 +4,6 @@ A code is a row of int8 signs, (n_samples, n_bits), or the integer that these si
 average precision that follows from them are in :mod:`shorthash.codes.levels`.
 """
 
-from shorthash.codes.quality import CodeQuality, Occupancy, code_quality, occupancy
-from shorthash.codes.signs import (
-    as_codes,
-    as_packed,
-    ball_masks,
-    ball_size,
-    codes_within,
-    from_bool,
-    hamming_distances,
-    pack,
-    packed_dtype,
-    ring_masks,
-    sign,
-    to_bool,
-    unpack,
-)
+import lazy_loader
 
-__all__ = [
-    "CodeQuality",
-    "Occupancy",
-    "as_codes",
-    "as_packed",
-    "ball_masks",
-    "ball_size",
-    "code_quality",
-    "codes_within",
-    "from_bool",
-    "hamming_distances",
-    "occupancy",
-    "pack",
-    "packed_dtype",
-    "ring_masks",
-    "sign",
-    "to_bool",
-    "unpack",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,46 +15,6 @@
 =============================  ======================================================================================
 """
 
-from shorthash.evaluation.conventions import CONVENTIONS, Convention
-from shorthash.evaluation.rankings import (
-    CodeHistogram,
-    NeighbourScores,
-    evaluate_cells,
-    evaluate_distances,
-    evaluate_histogram,
-    evaluate_neighbours,
-    evaluate_reranked,
-)
-from shorthash.evaluation.relevance import read_qrels
-from shorthash.evaluation.scores import (
-    Scores,
-    evaluate,
-    evaluate_hasher,
-    learned_codes,
-    map_scorer,
-    plot_precision_recall,
-)
-from shorthash.evaluation.statistics import Comparison, Summary, compare_scores, summarise
+import lazy_loader
 
-__all__ = [
-    "CONVENTIONS",
-    "CodeHistogram",
-    "Comparison",
-    "Convention",
-    "NeighbourScores",
-    "Scores",
-    "Summary",
-    "compare_scores",
-    "evaluate",
-    "evaluate_cells",
-    "evaluate_distances",
-    "evaluate_hasher",
-    "evaluate_histogram",
-    "evaluate_neighbours",
-    "evaluate_reranked",
-    "learned_codes",
-    "map_scorer",
-    "plot_precision_recall",
-    "read_qrels",
-    "summarise",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

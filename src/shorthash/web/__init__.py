@@ -6,7 +6,7 @@ In: a collection or a store, and limits. Out: a FastAPI application (``create_ap
 
 from shorthash._validation import require_extra
 
-for _module in ("fastapi", "python_multipart", "orjson", "prometheus_client"):
+for _module in ("fastapi", "python_multipart", "orjson", "prometheus_client", "uvicorn", "httptools"):
     require_extra(_module, "web", "Serving a collection")
 
 from shorthash.web.app import create_app, create_store_app  # noqa: E402
