@@ -266,12 +266,9 @@ class ItemStore(SQLiteStore):
         """Give items other labels, and return them as they are stored."""
         classes: list[Any] = as_classes(labels, "Collection")
         with self._writing() as session:
-            assert isinstance(session, SQLiteSession)
-            among = session.among_ids(ids)
-            session.check_rows(*among)
             rows = zip(classes, ids.tolist(), strict=True)
-            session.connection.run_many(f"UPDATE {self.collection} SET class = ? WHERE id = ?", rows)
-            session.renew_crc(*among)
+            with session.changing(session.among_ids(ids)):
+                session.connection.run_many(f"UPDATE {self.collection} SET class = ? WHERE id = ?", rows)
         return classes
 
     def lacking_posteriors(self, most: int) -> list[Any]:
@@ -284,12 +281,11 @@ class ItemStore(SQLiteStore):
     def keep_posteriors(self, ids: Sequence[Any], posteriors: NDArray[np.uint8]) -> None:
         """Write the compact posteriors of items."""
         with self._writing() as session:
-            assert isinstance(session, SQLiteSession)
             session.add_posteriors()
             rows = [(row.tobytes(), item) for row, item in zip(posteriors, ids, strict=True)]
             sql = f"UPDATE {self.collection} SET {self._version.posterior} = ? WHERE id = ?"
-            session.connection.run_many(sql, rows)
-            session.renew_crc(*session.among_ids(as_ids_array(list(ids))))
+            with session.changing(session.among_ids(as_ids_array(list(ids)))):
+                session.connection.run_many(sql, rows)
 
     def table(self) -> ItemTable:
         """All items, without their vectors and sources; DamagedFile if one is not as it was written."""

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from shorthash.store.catalogue import CRC, CollectionInfo, Version, check_free, 
 from shorthash.store.columns import SPECIAL, quoted
 from shorthash.store.connection import SQLiteConnection
 from shorthash.store.example_sql import check_name
-from shorthash.store.items import Items, Scalar, as_ids_array, as_json_list, damage_explained, probe_columns
-from shorthash.store.sql import Clause, Session
+from shorthash.store.items import Items, Scalar, as_json_list, damage_explained, probe_columns
+from shorthash.store.sql import ALL, Clause, Session
 
 PLAIN = "CREATE TABLE "  # not a virtual table
 CALL = re.compile(r"(\w+)\s*\(")
@@ -171,24 +172,12 @@ class SQLiteSession(Session):
         self.check_rows(*self.among_ids(ids))
         return super().items(ids, vectors=vectors)
 
-    def recode(self, ids: AnyIds, codes: NDArray[np.int64], first_place: int) -> None:
-        """Give items new codes and places; their codes in other versions are deleted."""
-        self.check_rows(*self.among_ids(ids))
-        super().recode(ids, codes, first_place)
-        self.renew_crc(*self.among_ids(ids))
-
-    def fill(
-        self,
-        ids: Sequence[Any],
-        places: Sequence[int],
-        codes: NDArray[np.int64],
-        posteriors: NDArray[np.uint8] | None = None,
-    ) -> None:
-        """Write codes, and posteriors if given, of items that are still at their place and still have no code."""
-        among, values = self.among_ids(as_ids_array(ids))
-        self.check_rows(among, values)
-        super().fill(ids, places, codes, posteriors)
-        self.renew_crc(among, values)
+    @contextmanager
+    def changing(self, among: Clause = ALL) -> Iterator[None]:
+        """Change some items: each must be as it was written, and gets a new checksum."""
+        self.check_rows(*among)
+        yield
+        self.renew_crc(*among)
 
     def renew_crc(self, condition: str = "1", values: Sequence[Any] = (), besides: Sequence[str] = ()) -> None:
         """Write the checksums of items that were changed, or will lose columns."""
@@ -243,14 +232,6 @@ class SQLiteSession(Session):
     def table_columns(self) -> dict[str, str]:
         """All columns of the table, and their types."""
         return dict(self.run("SELECT name, type FROM pragma_table_info(?)", [self._name]))
-
-    def add_columns(self, columns: Mapping[str, str], index: Collection[str]) -> None:
-        """Declare columns, and move what items have in these fields."""
-        if columns:
-            self.check_rows()
-        super().add_columns(columns, index)
-        if columns:
-            self.renew_crc()
 
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order."""
