@@ -136,14 +136,17 @@ def draw(record: dict[str, dict[str, dict[str, Any]]]) -> None:
         figure = Figure(figsize=(9, 6.4), layout="constrained")
         cases = [(name, bits) for name in TITLES for bits in BITS]
         for axes, (name, bits) in zip(figure.subplots(2, 2, sharex=True, sharey=True).flat, cases, strict=True):
+            fine = results_page.neighbour_scores(name, bits, "`auto`, for probes")
             ours = results_page.neighbour_scores(name, bits)
-            lines = {"auto, learned probes": [ours[f"probed_{share:g}"] for share in SHARES]}
-            lines["auto, Hamming rings"] = [ours[f"recall_{share:g}"] for share in SHARES]
+            lines = {'auto, search="probes": probes': [fine[f"probed_{share:g}"] for share in SHARES]}
+            lines["auto: probes"] = [ours[f"probed_{share:g}"] for share in SHARES]
+            lines["auto: Hamming rings"] = [ours[f"recall_{share:g}"] for share in SHARES]
             for method in ("IVF", "RQ", "OPQ", "PQ"):
                 lines[f"FAISS {method}"] = list(record[name][str(bits)][method]["recall"].values())
             for number, (label, values) in enumerate(lines.items()):
-                style = {"marker": "o" if number < 2 else "s", "linestyle": "-" if number < 2 else "--"}
-                axes.plot([100 * share for share in SHARES], values, color=SERIES[number], label=label, **style)
+                style = {"marker": "o" if number < 3 else "s", "linestyle": "-" if number < 3 else "--"}
+                style["color"] = SERIES[number % len(SERIES)]
+                axes.plot([100 * share for share in SHARES], values, label=label, **style)
             axes.set_xscale("log")
             axes.set_xticks([100 * share for share in SHARES], [f"{100 * share:g}" for share in SHARES])
             axes.minorticks_off()

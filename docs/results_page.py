@@ -265,28 +265,27 @@ def neighbours() -> str:
     """Codes without labels: neighbours found by Hamming distance and by learned probes."""
     (part,) = parts("neighbours")
     head = (
-        "Relevant: the 100 nearest rows by cosine; 1 000 queries, seeds: {n_seeds}; training set and database "
-        "are all other rows. *class mAP*: by labels that training never saw. *recall*: share of the 100 nearest found "
-        "in 1 % of the database, read by Hamming distance; *probed*: in the order of `relevance`. "
-        "`shorthash bench run experiments/neighbours.toml`.\n\n"
+        "Relevant: the 100 nearest rows by cosine; 1 000 queries; training set and database are all other rows; means "
+        "over *seeds*. *class mAP*: by labels that training never saw. *recall*: share of the 100 nearest found in 1 % "
+        "of the database, read by Hamming distance; *probed*: in the order of `relevance`. *for probes*: "
+        '`search="probes"`. `shorthash bench run experiments/neighbours.toml`.\n\n'
     )
     shown = ("neighbour_map", "class_map", "recall_0.01", "probed_0.01")
     columns = (Column("data set", text=True), Column("bits"), Column("method", text=True))
-    columns += tuple(Column(title, 3) for title in ("mAP", "class mAP", "recall", "probed"))
-    rows, n_seeds = [], 0
+    columns += (*(Column(title, 3) for title in ("mAP", "class mAP", "recall", "probed")), Column("seeds"))
+    rows = []
     for data, bits, row in itertools.product(part.datasets, (8, 12), part.methods):
         found = [_means(record) for record in _records(part, data.name, row.name, bits)]
         if found:
-            n_seeds = max(n_seeds, len(found))
             values = [float(np.mean([one[name] for one in found])) if name in found[0] else None for name in shown]
-            rows.append((data.title, bits, row.name, *values))
-    return head.format(n_seeds=n_seeds) + to_markdown(Table(columns, tuple(rows)))
+            rows.append((data.title, bits, row.name, *values, len(found)))
+    return head + to_markdown(Table(columns, tuple(rows)))
 
 
-def neighbour_scores(dataset: str, bits: int) -> dict[str, float]:
-    """Scores of ``auto`` without labels, means over the seeds that have records."""
+def neighbour_scores(dataset: str, bits: int, row: str = "`auto`") -> dict[str, float]:
+    """Scores of a row without labels, means over the seeds that have records."""
     (part,) = parts("neighbours")
-    found = [_means(record) for record in _records(part, dataset, "`auto`", bits)]
+    found = [_means(record) for record in _records(part, dataset, row, bits)]
     return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 

@@ -24,7 +24,7 @@ from shorthash.learners.eaph.choosing import searched_map, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
 from shorthash.learners.eaph.encoding import Lookup, _by_few_sets, likeliest_words
 from shorthash.learners.eaph.estimator import EAPH
-from shorthash.learners.eaph.refinement import _masses, best_rows, design_codes, refine_table
+from shorthash.learners.eaph.refinement import best_rows, design_codes, masses_of, refine_table
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.posteriors import folds as posterior_folds
 from shorthash.learners.posteriors import logistic as posterior_logistic
@@ -204,7 +204,7 @@ def test_masses_are_sums_of_posteriors(seed):
     P, group = rng.random((50, 3)).astype(np.float32), rng.integers(0, 7, size=50)
     group[group == 4] = 0  # an empty group
     expected = np.array([P[group == g].sum(axis=0) if (group == g).any() else np.zeros(3) for g in range(7)])
-    assert np.allclose(_masses(P, group, 7), expected / P.sum(), atol=1e-7)
+    assert np.allclose(masses_of(P, group, 7), expected / P.sum(), atol=1e-7)
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +228,7 @@ def test_refinement_on_tensors_equals_that_on_the_cpu(torch, seed):
     rng = np.random.default_rng(seed)
     P = softmax(2 * rng.standard_normal((600, 9))).astype(np.float32)
     start = rng.integers(0, 32, size=9)[P.argmax(axis=1)]
-    assert np.allclose(_masses(torch.asarray(P), torch.asarray(start), 32), _masses(P, start, 32), atol=1e-12)
+    assert np.allclose(masses_of(torch.asarray(P), torch.asarray(start), 32), masses_of(P, start, 32), atol=1e-12)
     here, there = (refine_table(p, None, start, 5, np.random.RandomState(seed), 8) for p in (P, torch.asarray(P)))
     assert np.array_equal(here.cells, there.cells)
     assert np.allclose(here.table, there.table, atol=1e-6)

@@ -59,9 +59,9 @@ def test_cells_in_order_of_relevance_find_more_than_hamming_rings(blobs, fitted)
 
 def test_report_and_attributes(fitted):
     assert sum(line["taken"] for line in fitted.report_) == 1
-    assert {"ITQ", "64 groups", "32 groups"} == {line["start"] for line in fitted.report_}
+    assert {"ITQ", "64 groups", "32 groups", "means of cells"} == {line["start"] for line in fitted.report_}
     taken = next(line for line in fitted.report_ if line["taken"])
-    assert taken["near_map"] == fitted.near_map_
+    assert (taken["near_map"], taken["weight"]) == (fitted.near_map_, fitted.cell_centers_.weight)
     best = max(np.sqrt(line["near_map"] * line["wide_map"]) for line in fitted.report_)
     assert np.sqrt(fitted.near_map_ * fitted.wide_map_) == best
     assert not hasattr(fitted, "classes_")

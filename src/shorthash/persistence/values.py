@@ -60,6 +60,7 @@ ESTIMATORS = {
 """Estimators and pipelines: saved as parameters and fitted attributes."""
 
 DATACLASSES = {
+    "CellCenters": "shorthash.learners.eaph.cells:CellCenters",
     "Classified": "shorthash.learners.posteriors.models:Classified",
     "Combination": "shorthash.learners.posteriors.models:Combination",
     "Convergence": "shorthash.learners.rslh.steps:Convergence",

@@ -229,8 +229,9 @@ class Searcher:
         if probes == "auto":
             enough = ENOUGH * k if enough is None else enough
             least_share = LEAST_SHARE if least_share is None else least_share
-        wanted = self.learner.wanted(self._features(rows))
-        shares = wanted @ self._profiles.T
+        features = self._features(rows)
+        wanted = self.learner.wanted(features)
+        shares = self.learner.relevance_of(features, wanted)
         given = self._learned(shares, n_probes, least_share or 0.0, np.inf if enough is None else float(enough))
         found = self._look(given, rows, rerank, where, most)
         recall = self._expected_recall(given, found, shares, where)
@@ -321,8 +322,9 @@ class Searcher:
         cells = (codes.astype(np.uint64)[:, None] ^ masks).astype(codes.dtype)
         distances = -np.bitwise_count(masks).astype(np.float32)
         offsets = np.arange(len(codes) + 1) * len(masks)
-        wanted = self.learner.wanted(self._features(rows)) if self.has_posteriors else None
-        shares = np.zeros(cells.shape) if wanted is None else self._shares_of(cells, wanted)
+        features = self._features(rows) if self.has_posteriors else None
+        wanted = self.learner.wanted(features) if self.has_posteriors else None
+        shares = np.zeros(cells.shape) if wanted is None else self._shares_of(cells, features, wanted)
         probes = Probes(cells.ravel(), shares.ravel(), offsets)
         found = self._look(probes, rows, rerank, where, most)
         recall = np.full(len(codes), np.nan)
@@ -346,12 +348,12 @@ class Searcher:
     def _encode(self, rows: NDArray[Any]) -> Codes:
         return np.asarray(self.hasher.transform(rows)) if len(rows) else np.empty((0, self.index.n_bits), dtype=np.int8)
 
-    def _shares_of(self, cells: PackedCodes, wanted: Floats) -> Floats:
+    def _shares_of(self, cells: PackedCodes, features: Any, wanted: Floats) -> Floats:
         """Expected shares of relevant items in cells, (n_queries, n); the prior where no training row is."""
         order = np.argsort(self.learner.cells_, kind="stable")
         known = np.asarray(self.learner.cells_)[order]
         places = np.minimum(np.searchsorted(known, cells), len(known) - 1)
-        shares = wanted @ self._profiles.T
+        shares = self.learner.relevance_of(features, wanted)
         prior = shares.mean(axis=1, keepdims=True)
         return np.asarray(np.where(known[places] == cells, np.take_along_axis(shares, order[places], 1), prior))
 

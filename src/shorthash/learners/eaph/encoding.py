@@ -19,7 +19,7 @@ from shorthash._rounding import FEW, SURE, UNIT, Scored, table_gains
 from shorthash._types import Codes, Floats
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
-from shorthash.learners.eaph.refinement import best_rows
+from shorthash.learners.eaph.refinement import sums_of_groups
 from shorthash.learners.posteriors.folds import in_threads
 
 BLOCK = 1 << 22  # gains held at once
@@ -97,7 +97,7 @@ def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
             break
         T, size = lookup.table.T.astype(dtype, copy=False), max(1, BLOCK // len(words))
         for some in (rest[start : start + size] for start in range(0, len(rest), size)):
-            best[some], lead[some] = _two_largest(P.values[some].astype(dtype) @ T)
+            best[some], lead[some] = two_largest(P.values[some].astype(dtype) @ T)
         rest = rest[~(lead[rest] > needed(unit)[rest])]
     in_doubt = np.zeros((n, 1))
     in_doubt[rest] = np.inf
@@ -117,7 +117,7 @@ def _words_on_device(P: Scored, table: NDArray[np.float32], words: Codes) -> Sco
 
 
 @np.errstate(invalid="ignore")  # a lead that is NaN is in doubt
-def _two_largest(gain: NDArray[Any]) -> tuple[NDArray[np.int64], Floats]:
+def two_largest(gain: NDArray[Any]) -> tuple[NDArray[np.int64], Floats]:
     """The column of the largest gain of every row, and by how much it leads the second; overwrites the gains."""
     rows, best = np.arange(len(gain)), gain.argmax(axis=1)
     top = gain[rows, best].astype(np.float64)
@@ -258,10 +258,9 @@ def _dot(p: Floats, gains: NDArray[Any]) -> float:
     return total
 
 
-def profiles(P: NDArray[np.float32], table: NDArray[np.float32]) -> Floats:
+def profiles(P: NDArray[np.float32], place: NDArray[np.intp], n_cells: int) -> Floats:
     """Mean posterior of the rows in every cell, with one row of the mean of all added, (m, u)."""
-    sums = np.zeros(table.shape)
-    np.add.at(sums, best_rows(P, table), P)
+    sums = sums_of_groups(P, place, n_cells)
     mean = P.mean(axis=0, dtype=np.float64)
     return np.asarray((sums + mean) / (sums.sum(axis=1, keepdims=True) + 1))
 

@@ -33,6 +33,7 @@ from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.choosing import Candidate, Choice
 from shorthash.learners.eaph.encoding import extension
+from shorthash.learners.eaph.filling import SEARCHES
 from shorthash.learners.eaph.groups import MOST_ROWS, GroupCodes
 from shorthash.learners.eaph.groups import TABLE_SIZE as CLUSTER_TABLE_SIZE
 from shorthash.learners.eaph.neighbours import fit_neighbours
@@ -61,7 +62,9 @@ OF_LABELS = (  # attributes that exist only with labels
     *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
     *("searched_map_", "kept_rows_", "n_dropped_", "n_unlabelled_", "_path", "_rows", "_seed"),
 )
-OF_GROUPS = ("relevance_", "near_map_", "wide_map_", "lift_")  # and those that exist only without
+OF_GROUPS = (  # and those that exist only without
+    *("relevance_", "near_map_", "wide_map_", "probed_map_", "lift_", "cell_centers_"),
+)
 
 
 class EAPH(TableHasher):
@@ -123,6 +126,9 @@ class EAPH(TableHasher):
         What the nearest rows are, where there are no labels.
     n_neighbors : int, default=100
         How many of the nearest training rows are relevant to a row, where there are no labels; at most a twentieth.
+    search : {"rings", "probes"}, default="rings"
+        How codes will be searched, where there are no labels: by Hamming distance, or in the order of ``relevance``
+        (``probes``). The second needs no order among codes, so their cells are those of k-means.
     drop_unlabelled : bool, int or str, default=False
         Drop rows without a label (None, NaN, "", an empty set, a row of zeros) instead of learning from them where a
         class is missing, and of raising otherwise; a value such as -1 also drops the rows that have it as label.
@@ -148,11 +154,14 @@ class EAPH(TableHasher):
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
     disjoint_map_, searched_map_ : float, the mAP to expect where other rows, or the training rows, are searched
     report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, and whether it was taken;
-        without labels: start, softness, iterations, near_map and wide_map, or lift, and whether it was taken
+        without labels: start, softness, iterations or weight, near_map, wide_map, probed_map or lift, and whether it
+        was taken
     relevance_ : (k, k) without labels: the chance that a row of one cluster is among the nearest of a row of another;
         from pairs, how many times likelier than by chance a row of one is a partner of a row of another
+    cell_centers_ : without labels: means of the training rows in every cell, and the weight of distances to them
     near_map_, wide_map_ : float, without labels: mAP of training rows that were held out, where the ``n_neighbors``
         nearest rows are relevant, and ten times as many
+    probed_map_ : float, without labels: the first of these where cells are read in the order of ``relevance``
     aligned_ : True where ``align`` made the hasher
     lift_ : float, from pairs: average precision of partners of held-out rows, in multiples of chance
 
@@ -189,6 +198,7 @@ class EAPH(TableHasher):
         n_iter: int = 16,
         metric: str = "cosine",
         n_neighbors: int = 100,
+        search: str = "rings",
         drop_unlabelled: bool | int | str = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -202,6 +212,7 @@ class EAPH(TableHasher):
         self.n_iter = n_iter
         self.metric = metric
         self.n_neighbors = n_neighbors
+        self.search = search
         self.drop_unlabelled = drop_unlabelled
         self.random_state = random_state
 
@@ -330,7 +341,10 @@ class EAPH(TableHasher):
         rng: np.random.RandomState = check_random_state(self.random_state)
         if len(X) > MOST_ROWS:
             X = X[np.sort(rng.permutation(len(X))[:MOST_ROWS])]
-        return self._fit_groups(X, lambda rows, options: fit_neighbours(rows, n_rows, self.n_bits, rng, **options))
+        search = self.search
+        return self._fit_groups(
+            X, lambda rows, options: fit_neighbours(rows, n_rows, self.n_bits, rng, search=search, **options)
+        )
 
     def _fit_pairs(self, X: NDArray[Any], pairs: RelevantPairs) -> Self:
         """Learn from pairs of rows that belong together."""
@@ -351,7 +365,9 @@ class EAPH(TableHasher):
         self.posterior_, self.relevance_, self.report_ = found.model, found.relevance, found.report
         for name, value in found.scores.items():
             setattr(self, f"{name}_", value)
-        return self._keep_table(found.design, found.memberships, lambda _: found.order)
+        if found.centers is not None:
+            self.cell_centers_ = found.centers
+        return self._keep_table(found.design, found.memberships, lambda _: found.order, found.place)
 
     def _check_sums(self, seen: GroupStatistics) -> None:
         """The checks of rows in memory, on sums."""
@@ -571,6 +587,7 @@ class EAPH(TableHasher):
         check_choice(self.codebook, "codebook", "EAPH", ["annealed", *CODEBOOKS])
         check_choice(self.database, "database", "EAPH", list(WEAKER))
         check_choice(self.metric, "metric", "EAPH", METRICS)
+        check_choice(self.search, "search", "EAPH", SEARCHES)
         check_count(self.n_neighbors, "n_neighbors", "EAPH")
         check_count(self.n_starts, "n_starts", "EAPH")
         check_count(self.n_iter, "n_iter", "EAPH")

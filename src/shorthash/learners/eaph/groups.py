@@ -30,6 +30,7 @@ from shorthash._rounding import Rounded, Scored, as_double, linear, normalised, 
 from shorthash._types import Features, Floats, PackedCodes
 from shorthash.codes.neighbours import unit_rows
 from shorthash.codes.signs import pack, unpack
+from shorthash.learners.eaph.cells import CellCenters
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.eaph.encoding import extend
 from shorthash.learners.eaph.refinement import Design, best_rows, refine_table
@@ -121,10 +122,13 @@ class GroupCodes:
     model: Memberships
     memberships: Posteriors  # (m, K) of the rows that codes were designed for
     relevance: Floats  # (K, K)
+    designed: Floats  # (K, K) relevance that codes were designed with
     design: Design
     order: NDArray[np.intp]  # which bit of the table every bit of the code repeats; -1 for a constant one
     scores: dict[str, float]
     report: list[dict[str, Any]]
+    place: NDArray[np.intp] | None = None  # (m,) cells of those rows, where not by the table alone
+    centers: CellCenters | None = None  # means of the cells
 
 
 @dataclass(frozen=True)
@@ -161,8 +165,10 @@ class Search:
         rng: np.random.RandomState,
         n_iter: int,
         softness: tuple[float, ...] = SOFTNESS,
+        finalists: int = FINALISTS,
     ) -> None:
         self.goal, self.plain, self.n_bits, self.n_iter, self.softness = goal, plain, n_bits, n_iter, softness
+        self.finalists = finalists
         self.seed = int(rng.randint(np.iinfo(np.int32).max))
         self.logits = plain.scores(goal.rows)
 
@@ -173,9 +179,9 @@ class Search:
         soft = max(tried, key=lambda one: one.value).soft
         starts = {f"{count} groups": self._annealed(soft, count) for count in counts[1:]}
         tried += [self._quick(soft, name, z) for name, z in (starts | self._itq()).items()]
-        finalists = sorted(tried, key=lambda one: -one.value)[:FINALISTS]
+        finalists = sorted(tried, key=lambda one: -one.value)[: self.finalists]
         whole = [self._tried(one.soft, one.start, one.z, self.n_iter) for one in finalists]
-        taken = max(*tried, *whole, key=lambda one: one.value)
+        taken = max([*tried, *whole], key=lambda one: one.value)
         lines = [(one, min(QUICK_ITER, self.n_iter)) for one in tried] + [(one, self.n_iter) for one in whole]
         report = [
             {
@@ -189,7 +195,9 @@ class Search:
         ]
         P, design = taken.soft.P, taken.design
         order = self._extension(design, taken.soft.model, P, n_bits)
-        return GroupCodes(taken.soft.model, P, taken.soft.kept, design, order, taken.scores, report)
+        return GroupCodes(
+            taken.soft.model, P, taken.soft.kept, taken.soft.designed, design, order, taken.scores, report
+        )
 
     def _group_counts(self) -> list[int]:
         """Numbers of groups to anneal: no more than codes or clusters."""

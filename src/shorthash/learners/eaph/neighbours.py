@@ -28,6 +28,7 @@ from shorthash._progress import shown
 from shorthash._types import Floats, PackedCodes
 from shorthash.codes.levels import expected_average_precision, level_counts
 from shorthash.codes.neighbours import list_levels, nearest_rows
+from shorthash.learners.eaph.filling import Filling
 from shorthash.learners.eaph.groups import (
     DESIGN_ROWS,
     HELD_OUT,
@@ -96,6 +97,7 @@ def fit_neighbours(
     n_neighbors: int,
     table_bits: Callable[..., int],
     n_iter: int,
+    search: str,
 ) -> GroupCodes:
     """Memberships and codes of the largest mAP by neighbours of rows that were held out.
 
@@ -108,6 +110,7 @@ def fit_neighbours(
     metric, n_neighbors : what the nearest rows are, and how many of ``n_rows`` count as relevant
     table_bits : bits of the table, by the numbers of rows and of clusters
     n_iter : iterations of the refinement
+    search : "rings" or "probes", how codes will be searched
     """
     plain = Memberships(np.empty((0, X.shape[1])), 1.0, metric == "cosine")
     rows = plain.prepared(X)
@@ -116,8 +119,10 @@ def fit_neighbours(
     kept = order[n_held:]
     sample = draw_sample(rows, order[:n_held], kept, n_rows, metric, n_neighbors, rng)
     plain = replace(plain, centers=cluster(rows[kept], rng))
-    search = Search(sample, plain, table_bits(len(sample.rows), plain.n_sets), rng, n_iter)
-    return search.run(n_bits)
+    bits = table_bits(len(sample.rows), plain.n_sets)
+    finalists = 1 if search == "rings" else 0  # the order of codes that are probed matters little
+    found = Search(sample, plain, bits, rng, n_iter, finalists=finalists).run(n_bits)
+    return Filling(found, rows[kept], sample, search, rng).run(min(1.0, n_neighbors / n_rows))
 
 
 def draw_sample(

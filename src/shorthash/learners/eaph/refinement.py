@@ -86,7 +86,7 @@ def design_codes(
     """
     refine = refine and not new_classes and len(P) >= ROWS_PER_CLASS * n_classes
     partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
-    masses = [_masses(P, group, n_groups) for group, n_groups in partitions]
+    masses = [masses_of(P, group, n_groups) for group, n_groups in partitions]
     if codebook == "annealed":
         books = _annealed(masses, rel, n_bits, n_starts, rng, 1 / len(P), {} if known is None else known)
     else:
@@ -110,12 +110,12 @@ def refine_table(
 
     Posteriors may be an array of torch or CuPy; then all is computed on its device.
     """
-    n, background = len(P), _background(P)
+    n, background = len(P), background_of(P)
     z = like(start.copy(), P)
     best_T, best_value = None, -np.inf
     history: list[float] = []
     for iteration in range(n_iter):
-        table = ap_table(_masses(P, z, 2**n_bits), background, rel)
+        table = ap_table(masses_of(P, z, 2**n_bits), background, rel)
         T = table.query + table.database
         history.append(table.value)
         if table.value > best_value:
@@ -155,7 +155,7 @@ def _of_table(
 
     def objective() -> list[float]:
         z = cells[best_rows(P, table)].astype(np.int64)
-        return [ap_table(_masses(P, z, 2**n_bits), _background(P), rel).value]
+        return [ap_table(masses_of(P, z, 2**n_bits), background_of(P), rel).value]
 
     return Design(kind, n_bits, cells.astype(packed_dtype(n_bits)), table, objective)
 
@@ -212,16 +212,16 @@ def _annealed(
     return [max(found, key=lambda run: run[1])[0] for found in of_partition]
 
 
-def _masses(P: Any, group: Any, n_groups: int) -> Any:
+def masses_of(P: Any, group: Any, n_groups: int) -> Any:
     """Share of every label set in every group in all posterior mass, (G, u); a row may have more mass than others."""
     if is_foreign(P):
         return _masses_by_arrays(P, group, n_groups)
-    M = _sums_of_groups(P, group, n_groups)
+    M = sums_of_groups(P, group, n_groups)
     return np.asarray(M / M.sum())
 
 
 @njit(cache=True, nogil=True)
-def _sums_of_groups(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
+def sums_of_groups(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
     """Sums of the rows of every group, in their order, float64."""
     n, u = P.shape
     sums = np.zeros((n_groups, u))
@@ -241,7 +241,7 @@ def _masses_by_arrays(P: Any, group: Any, n_groups: int) -> Any:
     return M / xp.sum(M)
 
 
-def _background(P: Any) -> Floats:
+def background_of(P: Any) -> Floats:
     """Mass of the label sets that is spread over all cells, (u,)."""
     xp = namespace(P)
     mass = to_numpy(xp.sum(P, axis=0, dtype=xp.float64))

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import is_foreign, like, to_numpy
 from shorthash._labels import label_rows, shared_label
-from shorthash._rounding import Rounded, Scored, best_table_word, on_grid, softmax, table_gains
+from shorthash._rounding import BLOCK, Rounded, Scored, best_table_word, best_word, on_grid, softmax, table_gains
 from shorthash._types import Codes, Floats, PackedCodes
 from shorthash._validation import check_count, check_finite, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
@@ -22,7 +22,9 @@ from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.eaph.alignment import posteriors_of_labels, posteriors_of_rows
+from shorthash.learners.eaph.cells import CellCenters, wide_lookup_of
 from shorthash.learners.eaph.encoding import extend, likeliest_words, lookup_of, profiles
+from shorthash.learners.eaph.groups import Memberships
 from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.posteriors.folds import PosteriorModel
 from shorthash.learners.posteriors.models import Classified
@@ -42,6 +44,7 @@ class TableHasher(SupervisedHasher):
     posterior_: PosteriorModel
     label_sets_: NDArray[np.uint8]
     relevance_: Floats
+    cell_centers_: CellCenters
     posterior: str | BaseEstimator
     n_dropped_: int
 
@@ -53,25 +56,35 @@ class TableHasher(SupervisedHasher):
         return None if (rows.sum(axis=1) == 1).all() else shared_label(rows, rows).astype(np.float64)
 
     def _keep_table(
-        self, design: Design, P: NDArray[np.float32], lengthened: Callable[[Codes], NDArray[np.intp]]
+        self,
+        design: Design,
+        P: NDArray[np.float32],
+        lengthened: Callable[[Codes], NDArray[np.intp]],
+        place: NDArray[np.intp] | None = None,
     ) -> Self:
-        """Keep the codes in use, as codes of full length; ``lengthened`` says which bits those repeat."""
-        short = unpack(design.cells[best_rows(P, design.table)], design.n_bits)
+        """Keep the codes in use, as codes of full length.
+
+        ``lengthened`` says which bits those repeat; ``place``, (m,), the cells of the rows, if not by the table alone.
+        """
+        place = best_rows(P, design.table) if place is None else place
+        short = unpack(design.cells[place], design.n_bits)
         order = lengthened(short)
         codes = extend(unpack(design.cells, design.n_bits), order)
         self.n_features_out_ = len(order)
         self.cells_: PackedCodes = pack(codes).astype(packed_dtype(len(order)))
         self.table_ = design.table
-        self.codewords_ = codes[design.table.argmax(axis=0)]
+        self.codewords_ = codes[self._posterior_table().argmax(axis=0)]
         self.codes_ = extend(short, order)
         # sums of products with numbers of WANTED_BITS are exact, so no order of summation changes the order of cells
-        self.profiles_ = np.round(profiles(P, design.table) / PROFILE_STEP) * PROFILE_STEP
+        self.profiles_ = np.round(profiles(P, place, len(codes)) / PROFILE_STEP) * PROFILE_STEP
         self.expected_map_, self.objective_ = design.value, design.history
         return self
 
     def _scores(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores of the bits: the sign is the bit, the magnitude what the best code with the other bit would lose."""
         P = softmax(self.posterior_.logits(X, exact=exact))
+        if self._weighs_rows:
+            return self._scores_by_rows(P, X, exact=exact)
         if not is_foreign(P.values):
             return best_table_word(P, self.table_, self._codebook(), exact=exact)
         found = best_table_word(Scored(*map(to_numpy, P)), self.table_, self._codebook(), exact=exact)
@@ -80,7 +93,31 @@ class TableHasher(SupervisedHasher):
     def _signs(self, X: Rounded, *, exact: bool) -> Scored:
         """Signs of the best code, which is found without the gains of all others."""
         P = softmax(self.posterior_.logits(X, exact=exact))
+        if self._weighs_rows:
+            return wide_lookup_of(self).best(P, X, self._codebook())
         return likeliest_words(P, lookup_of(self), self._codebook())
+
+    @property
+    def _weighs_rows(self) -> bool:
+        """Whether codes depend on the means of cells, too."""
+        return hasattr(self, "cell_centers_") and self.cell_centers_.weight > 0
+
+    def _posterior_table(self) -> NDArray[np.float32]:
+        """The table for rows of which only posteriors are known."""
+        if not self._weighs_rows or not isinstance(self.posterior_, Memberships):
+            return self.table_
+        return self.cell_centers_.of_posteriors(self.table_, self.posterior_.centers)
+
+    def _scores_by_rows(self, P: Scored, X: Rounded, *, exact: bool) -> Scored:
+        """``_scores`` where the means of cells count; in blocks."""
+        parts, size = [], max(1, BLOCK // len(self.table_))
+        for some in (slice(start, start + size) for start in range(0, len(P.values), size)):
+            error = X.error[some] if np.ndim(X.error) else X.error
+            posteriors = Scored(P.values[some], P.bound[some])
+            gains = self.cell_centers_.gains(posteriors, Rounded(X.values[some], error), self.table_, exact=exact)
+            parts.append(best_word(Scored(*map(to_numpy, gains)), self._codebook(), exact=exact))
+        found = Scored(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        return Scored(like(found.values, P.values), like(found.bound, P.values))
 
     def relevance(self, X: ArrayLike) -> Floats:
         r"""Expected share of relevant items in every cell in use, (n_samples, n_cells): a learned distance.
@@ -89,9 +126,23 @@ class TableHasher(SupervisedHasher):
 
         where :math:`q(z)` is the mean posterior of the training rows in cell z (``profiles_``) and R says which label
         sets share a label. Searching cells in the order of it finds more than searching them by Hamming distance, with
-        the same codes in the database; ``cells_`` names the columns.
+        the same codes in the database; ``cells_`` names the columns. Without labels it is the expected share of nearest
+        rows by the distance to the mean of the training rows in every cell (``cell_centers_``).
         """
-        return np.asarray(self.wanted(X) @ self.profiles_.T)
+        return self.relevance_of(X, None)
+
+    def relevance_of(self, X: ArrayLike, wanted: Floats | None) -> Floats:
+        """``relevance`` of rows whose ``wanted`` may be known."""
+        check_is_fitted(self)
+        if not hasattr(self, "cell_centers_"):
+            return np.asarray((self.wanted(X) if wanted is None else wanted) @ self.profiles_.T)
+        centers, values = self.cell_centers_, validated(self, X, reset=False)
+
+        def logs(rows: Any, *, exact: bool) -> Scored:
+            return centers.log_chances(Rounded(rows), exact=exact)
+
+        found = [on_grid(batch, logs, WANTED_BITS) for _, batch in Rows(values, "EAPH")]
+        return np.concatenate([centers.expected_shares(batch) for batch in found])
 
     def wanted(self, X: ArrayLike) -> Floats:
         r"""The probability that an item with a label set is relevant, (n_samples, n_label_sets): :math:`p(x) R`.
@@ -183,7 +234,8 @@ class TableHasher(SupervisedHasher):
             if hasattr(self, name):
                 setattr(other, name, getattr(self, name))
         other.posterior_, other.posterior_loss_, other.aligned_ = fitted.model, fitted.loss, True
-        other.codes_ = self._codebook()[best_rows(fitted.oof, self.table_)]
+        other.table_ = self._posterior_table()
+        other.codes_ = self._codebook()[best_rows(fitted.oof, other.table_)]
         return other
 
     @property
