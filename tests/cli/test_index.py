@@ -108,9 +108,8 @@ def test_asymmetric_scores_come_from_the_model(run, tmp_path):
 @pytest.mark.usefixtures("learned")
 def test_probes_of_an_index_are_those_of_rows(run, place):
     run("index", "build", "X.npy", "--model", "learned", "--vectors", "X.npy", *place)
-    stored = str(place[1]).startswith("sqlite")
     policies = [["--probes", 1], ["--probes", "auto"], ["--probes", 2, "--rerank", "cosine"]]
-    policies += [["--probes", 2, "--rerank", "posterior"], ["--radius", 1, "--rerank", "posterior"]] if stored else []
+    policies += [["--probes", 2, "--rerank", "posterior"], ["--radius", 1, "--rerank", "posterior"]]
     for policy in policies:
         expected = json.loads(run("search", "learned", "X.npy", "queries.npz", "-k", 5, *policy, "--json").out)
         found = run("index", "search", "queries.npz", "--model", "learned", "-k", 5, *policy, *place, "--json")
@@ -130,7 +129,9 @@ def test_probes_of_an_index_are_those_of_rows(run, place):
 @pytest.mark.usefixtures("learned")
 def test_policies_that_do_not_fit_an_index(run, tmp_path):
     place = ["--index", tmp_path / "items.index"]
-    run("index", "build", "X.npy", "--model", "learned", *place)
+    run("encode", "learned", "X.npy", "-o", "learned.npz")
+    run("index", "build", "learned.npz", *place)
+    run("index", "add", "X.npy", "--model", "learned", *place)  # the others have no posteriors, so these get none
     with_model = ["--model", "learned"]
     for options, message in [
         (["--probes", 2], "--probes: needs features of the queries and the model that encodes them: --model"),
@@ -138,7 +139,7 @@ def test_policies_that_do_not_fit_an_index(run, tmp_path):
         ([*with_model, "--probes", 2, "--rerank", "dot"], "--rerank: must be posterior or cosine. Got 'dot'"),
         ([*with_model, "--probes", 2, "--radius", 1], "--probes: give --probes or --radius, not both"),
         ([*with_model, "--probes", 2, "--vectors", "X.npy"], "--vectors: with --probes they are the features"),
-        ([*with_model, "--rerank", "posterior"], "an index in a file keeps no posteriors; use a database"),
+        ([*with_model, "--rerank", "posterior"], "--rerank: the index holds no posteriors; build it from"),
     ]:
         outcome = run("index", "search", "queries.npz", *options, *place)
         assert (outcome.status, outcome.out) == (2, "")

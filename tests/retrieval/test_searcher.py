@@ -10,6 +10,7 @@ from stores import EVERY_STORE
 from shorthash import EAPH, LSH, Searcher, make_hasher
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, FaissIndex, ScanIndex
+from shorthash.persistence import describe, load, save
 
 N_BITS = 6
 X, y = make_blobs(400, n_features=5, centers=7, cluster_std=3.0, random_state=0)
@@ -187,6 +188,53 @@ def test_posteriors_can_be_kept_for_items_added_elsewhere(hasher):
     assert (
         found.ids.tolist() == build(BucketIndex, hasher).search(X_queries, 5, probes=2, rerank="posterior").ids.tolist()
     )
+
+
+@pytest.mark.parametrize("kind", [BucketIndex, ScanIndex])
+@pytest.mark.parametrize("mmap", [False, True])
+def test_posteriors_are_saved_with_the_index(kind, mmap, hasher, tmp_path):
+    searcher = build(kind, hasher)
+    searcher.remove(IDS[:50])
+    path = save(searcher.index, tmp_path / "index")
+    assert describe(path)["posterior_bytes"] == 4
+    found = Searcher(hasher, load(path, mmap=mmap)).search(X_queries, 9, probes=4, rerank="posterior")
+    expected = searcher.search(X_queries, 9, probes=4, rerank="posterior")
+    assert found.ids.tolist() == expected.ids.tolist()
+    assert found.scores.tolist() == expected.scores.tolist()
+
+
+def test_an_index_saved_without_posteriors_is_loaded(hasher):
+    state = build(BucketIndex, hasher).index.export_state()
+    del state["posteriors"]  # as in files of older versions
+    assert BucketIndex.from_state(N_BITS, state).posterior_bytes == 0
+    state["posteriors"] = np.zeros((3, 4), dtype=np.uint8)
+    with pytest.raises(InvalidInput, match=r"posteriors.*saved index"):
+        BucketIndex.from_state(N_BITS, state)
+
+
+@pytest.mark.parametrize("kind", [BucketIndex, ScanIndex])
+def test_posteriors_of_an_index_follow_its_items(kind):
+    def rows(*values):
+        return np.array([[0, value] for value in values], dtype=np.uint8)
+
+    index = kind(3).add([1, 2], posteriors=rows(11, 12)).add([3]).add([4], ids=[9], posteriors=rows(14))
+    assert index.posteriors.tolist() == [[0, 11], [0, 12], [0, 0], [0, 14]]
+    index.update([1], [7]).upsert([5, 6], [0, 2], posteriors=rows(21, 22)).remove([9])
+    known = dict(zip(index.ids.tolist(), index.posteriors[:, 1].tolist(), strict=True))
+    assert known == {0: 21, 1: 0, 2: 22}
+    assert index.add([1], posteriors=rows(15)).ids.tolist()[-1] == 10
+    merged = kind(3).add([1], ids=[50]).merge(index, kind(3).add([2], ids=[60]))
+    known |= {10: 15, 50: 0, 60: 0}
+    assert dict(zip(merged.ids.tolist(), merged.posteriors[:, 1].tolist(), strict=True)) == known
+    assert merged.keep_posteriors([60], rows(33)).posteriors[-1].tolist() == [0, 33]
+    before = merged.ids.tolist()
+    for wrong, message in [(np.zeros((1, 4), np.uint8), "have 2 bytes. Got 4"), (np.zeros((1, 2)), "must be uint8")]:
+        with pytest.raises(InvalidInput, match=message):
+            merged.add([1], posteriors=wrong)
+    with pytest.raises(InvalidInput, match="Id 70 is not in the index"):
+        merged.keep_posteriors([70], rows(1))
+    assert merged.ids.tolist() == before
+    assert kind(3).add([1], ids=["x"], posteriors=rows(5)).posteriors.tolist() == [[0, 5]]
 
 
 @every_index

@@ -101,7 +101,7 @@ def build(
     """Make an index of codes, or of feature rows that a model encodes.
 
     Ids are those that shorthash encode wrote with the codes, or come from --ids or from the column --id of a table.
-    A database also keeps posteriors, if the model has them, so that shorthash serve can order by them.
+    If the model has posteriors (method auto), they are kept in 8 bytes per item, for index search --rerank posterior.
 
     \b
     Examples:
@@ -140,8 +140,8 @@ def add(
 ) -> None:
     """Add items, all or none.
 
-    After a crash or an error the index is unchanged or complete. Another index is merged with its ids and vectors,
-    after its bytes have been checked.
+    After a crash or an error the index is unchanged or complete. Another index is merged with all it holds, after
+    its bytes have been checked.
 
     \b
     Examples:
@@ -157,7 +157,7 @@ def add(
                 raise typer.BadParameter("ROWS is an index; leave out all options but --index and --collection")
             items.merge(_load_index(rows))
         else:
-            codes, about = _read_items(rows, index, given, items.n_bits)
+            codes, about = _read_items(rows, index, given, items)
             items.add(codes, **about)
         data = _facts(index, items, n_added=len(items) - before)
     output.show(data, as_json=as_json)
@@ -181,7 +181,7 @@ def upsert(
     """
     with _open(index, collection, change=True) as items:
         before = len(items)
-        codes, about = _read_items(rows, index, given, items.n_bits)
+        codes, about = _read_items(rows, index, given, items)
         if about["ids"] is None:
             raise typer.BadParameter("replacing needs ids; give them by --ids, or by the column --id of a table")
         items.upsert(codes, **about)
@@ -244,7 +244,7 @@ def search(
     A --model with posteriors (method auto) knows which codes hold relevant items: --probes looks these up instead of
     the nearest codes; auto stops when enough relevant items are expected. --rerank then orders the items looked at by
     cosine, between the features of the queries and the vectors of the items, or by posterior, the probability of being
-    relevant, which a database keeps.
+    relevant.
 
     \b
     Examples:
@@ -255,7 +255,7 @@ def search(
     """
     from shorthash.retrieval import Searcher
 
-    policy = _policy(index, model, probes, radius, rerank, vectors)
+    policy = _policy(model, probes, radius, rerank, vectors)
     if rerank is None and k is not None and radius is not None:
         raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
     if rerank is None and vectors is not None:
@@ -267,6 +267,11 @@ def search(
         rows = read_rows(queries, hasher, step, items.n_bits, columns)
         step("searching", 0, 0)
         if policy is not None:
+            if rerank == "posterior" and not _is_database(index) and not items.posterior_bytes:
+                raise typer.BadParameter(
+                    "the index holds no posteriors; build it from features, with a --model that has them (method auto)",
+                    param_hint="--rerank",
+                )
             data = find_answers(Searcher(hasher, items), rows, k, policy)
         elif rerank is None:
             data = find_neighbours(items, rows.codes, k, radius)
@@ -282,7 +287,7 @@ def search(
 
 
 def _policy(
-    place: str, model: Path | None, probes: str | None, radius: int | None, rerank: str | None, vectors: Path | None
+    model: Path | None, probes: str | None, radius: int | None, rerank: str | None, vectors: Path | None
 ) -> dict[str, Any] | None:
     """What ``Searcher.search`` takes, None without --probes and --rerank posterior; raises in terms of options."""
     if probes is None and rerank != "posterior":
@@ -296,10 +301,6 @@ def _policy(
     if vectors is not None:
         raise typer.BadParameter(
             f"with {name} they are the features of the queries; leave it out", param_hint="--vectors"
-        )
-    if rerank == "posterior" and not _is_database(place):
-        raise typer.BadParameter(
-            "an index in a file keeps no posteriors; use a database, or --rerank cosine", param_hint="--rerank"
         )
     return policy
 
@@ -431,6 +432,7 @@ def stats(
         facts = {
             "class": type(items).__name__,
             "dimension": getattr(items, "dimension", None),
+            "posterior_bytes": getattr(items, "posterior_bytes", 0) or None,
             "string_ids": items.ids.dtype.kind == "U",
             "occupied_codes": len(sizes),
             "possible_codes": 2**items.n_bits,
@@ -534,8 +536,8 @@ def _load_index(path: Path, *, mmap: bool = False) -> Any:
     return load(path, mmap=mmap)
 
 
-def _read_items(rows: Path, place: str, given: ItemOptions, n_bits: int | None = None) -> tuple[Any, dict[str, Any]]:
-    """Codes as signs, and ids, classes, vectors and posteriors of the items; ``n_bits`` is the length in the index."""
+def _read_items(rows: Path, place: str, given: ItemOptions, items: Any = None) -> tuple[Any, dict[str, Any]]:
+    """Codes as signs, and ids, classes, vectors and posteriors of rows that will be added to ``items``."""
     from shorthash.data.files import read_features, read_labels
 
     if given.label and not _is_database(place):
@@ -547,15 +549,22 @@ def _read_items(rows: Path, place: str, given: ItemOptions, n_bits: int | None =
     if given.ids is not None and columns.id is not None:
         raise typer.BadParameter("give --id or --ids, not both", param_hint="--ids")
     hasher = None if given.model is None else load_model(given.model)
+    n_bits = given.bits if items is None else given.bits or items.n_bits
     with output.progress() as step:
-        read = read_rows(rows, hasher, step, given.bits or n_bits, columns)
+        read = read_rows(rows, hasher, step, n_bits, columns)
     about: dict[str, Any] = {"ids": read.ids if given.ids is None else read_labels(given.ids)}
-    if _is_database(place) and hasher is not None and hasattr(hasher[-1], "wanted"):
+    if hasher is not None and hasattr(hasher[-1], "wanted") and _keeps_posteriors(place, items):
         from shorthash.retrieval import Searcher
 
-        about["posteriors"] = Searcher(hasher).compact(read.X)
+        n_bytes = {"posterior_bytes": items.posterior_bytes} if items and not _is_database(place) else {}
+        about["posteriors"] = Searcher(hasher, **n_bytes).compact(read.X)
     if given.vectors is not None:
         about["vectors"] = read_features(given.vectors)
     if read.labels is not None:
         about["classes"] = read.labels.tolist()
     return read.codes, about
+
+
+def _keeps_posteriors(place: str, items: Any) -> bool:
+    """Whether new items get posteriors: not in a file whose items, of an older version or of codes, have none."""
+    return _is_database(place) or not items or bool(items.posterior_bytes)

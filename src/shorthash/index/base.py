@@ -275,7 +275,7 @@ class HammingIndex(ABC):
         where : only these items may be found: a mask in insertion order, a collection of ids, or a function of the ids
         vectors : (n_queries, dimension) vectors of the queries, to score the items by; None: no scores
         metric : "cosine", "dot" or "euclidean"
-        posteriors : read compact posteriors, which only stores hold
+        posteriors : read the compact posteriors of the items
 
         Examples
         --------

@@ -26,6 +26,7 @@ from shorthash.index.items import (
     tie_order,
 )
 from shorthash.index.memory import Hits, Looked, MemoryIndex
+from shorthash.index.posteriors import saved_posteriors
 from shorthash.index.results import BucketSlices, Probes, RadiusResult, SearchResult
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
 
@@ -105,7 +106,7 @@ class BucketIndex(MemoryIndex):
         state = self._snapshot
         table = state.table
         held = (table.keys, table.bounds, table.order, table.ids, state.vectors, self._codes, self._ids, self._alive)
-        return sum(part.nbytes for part in held if part is not None)
+        return sum(part.nbytes for part in held if part is not None) + self._posteriors.nbytes
 
     def __len__(self) -> int:
         return self._snapshot.n_alive
@@ -136,6 +137,10 @@ class BucketIndex(MemoryIndex):
     @property
     def _id_kind(self) -> str:
         return self._snapshot.id_dtype.kind
+
+    @property
+    def _first_free(self) -> int:
+        return self._snapshot.next_id
 
     def _write(
         self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
@@ -197,6 +202,7 @@ class BucketIndex(MemoryIndex):
             "ids": state.table.ids,
             "next_id": state.next_id,
             "vectors": None if state.vectors is None or not state.n_alive else state.vectors.all_rows(),
+            "posteriors": self.posteriors,
         }
 
     @classmethod
@@ -213,6 +219,7 @@ class BucketIndex(MemoryIndex):
         rows = None if vectors is None else VectorRows.of(vectors)
         empty = _empty_snapshot(index.n_bits, int(state["next_id"]))
         index._snapshot = replace(empty, table=table, ids=table.ids, n_alive=len(table), vectors=rows)
+        index._posteriors = saved_posteriors(state, index.ids)
         return index
 
     def _reset_buffers(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, Self
 
@@ -19,12 +20,15 @@ from shorthash.index.items import (
     AnyIds,
     Vectors,
     Where,
+    as_ids,
     as_vectors,
     check_same_kind,
+    next_ids,
     score_codes,
     score_vectors,
     stacked_vectors,
 )
+from shorthash.index.posteriors import PosteriorTable, Rows, as_posteriors, stacked_posteriors
 from shorthash.index.results import LookupResult, Probes
 
 NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -39,7 +43,8 @@ Looked = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[
 class MemoryIndex(HammingIndex):
     """An index in memory, which can be saved to a file.
 
-    Either every item has a vector or none has; all have the dimension and the type of the first.
+    Either every item has a vector or none has; all have the dimension and the type of the first. An item may have a
+    compact posterior, for ``Searcher``; all have the same number of bytes.
     """
 
     _check_source: Callable[[], None] | None = None
@@ -52,8 +57,26 @@ class MemoryIndex(HammingIndex):
     def __init__(self, n_bits: int) -> None:
         super().__init__(n_bits)
         self._writing = threading.RLock()
+        self._posteriors = PosteriorTable()
 
-    def add(self, codes: ArrayLike, ids: ArrayLike | None = None, *, vectors: ArrayLike | None = None) -> Self:
+    @property
+    def posterior_bytes(self) -> int:
+        """Bytes of the compact posterior of an item; 0 if items have none."""
+        return self._posteriors.rows.shape[1] if len(self._posteriors) else 0
+
+    @property
+    def posteriors(self) -> Rows | None:
+        """Compact posteriors of all items in insertion order, (n_items, posterior_bytes), 0 where none is known."""
+        return self._posteriors.take(self.ids) if self.posterior_bytes else None
+
+    def add(
+        self,
+        codes: ArrayLike,
+        ids: ArrayLike | None = None,
+        *,
+        vectors: ArrayLike | None = None,
+        posteriors: ArrayLike | None = None,
+    ) -> Self:
         """Add items, all or none.
 
         Parameters
@@ -61,6 +84,7 @@ class MemoryIndex(HammingIndex):
         codes : signs of shape (n, n_bits) or packed integers of shape (n,)
         ids : (n,) integers or strings not yet in the index; None numbers the items
         vectors : (n, dimension) numbers, for ranking by scores
+        posteriors : (n, n_bytes) uint8, compact posteriors as ``Searcher.compact`` gives them
         """
         owner = type(self).__name__
         packed = as_packed(codes, self.n_bits)
@@ -80,15 +104,27 @@ class MemoryIndex(HammingIndex):
                         f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another "
                         "id."
                     )
+            posterior = self._checked_posteriors(posteriors, packed)
+            first = self._first_free
             self._write(NONE, packed, given, rows)
+            if posterior is not None:
+                new = next_ids(first, len(packed)) if given is None else given
+                self._posteriors = self._posteriors.with_rows(new, posterior)
         return self
 
-    def upsert(self, codes: ArrayLike, ids: ArrayLike, *, vectors: ArrayLike | None = None) -> Self:
+    def upsert(
+        self,
+        codes: ArrayLike,
+        ids: ArrayLike,
+        *,
+        vectors: ArrayLike | None = None,
+        posteriors: ArrayLike | None = None,
+    ) -> Self:
         """Add items, and replace those whose ids are in the index, all or none.
 
         Parameters
         ----------
-        codes, vectors : as for ``add``
+        codes, vectors, posteriors : as for ``add``
         ids : (n,) integers or strings
         """
         owner = type(self).__name__
@@ -103,11 +139,31 @@ class MemoryIndex(HammingIndex):
             if len(self):
                 check_same_kind(given, self._id_kind, owner)
                 found = self._find(given)
+            posterior = self._checked_posteriors(posteriors, packed)
             self._write(found[found >= 0], packed, given, rows)
+            self._posteriors = self._posteriors.without(given)
+            if posterior is not None:
+                self._posteriors = self._posteriors.with_rows(given, posterior)
+        return self
+
+    def keep_posteriors(self, ids: ArrayLike, posteriors: ArrayLike) -> Self:
+        """Give items compact posteriors, all or none.
+
+        Parameters
+        ----------
+        ids : (n,) ids that are in the index
+        posteriors : (n, n_bytes) uint8, as ``Searcher.compact`` gives them
+        """
+        given = as_ids(ids, type(self).__name__)
+        with self._writing:
+            self._positions(given, "keep the posteriors of")
+            rows = as_posteriors(posteriors, len(given), f"{type(self).__name__}.keep_posteriors")
+            self._check_width(rows)
+            self._posteriors = self._posteriors.with_rows(given, rows)
         return self
 
     def update(self, ids: ArrayLike, codes: ArrayLike, *, vectors: ArrayLike | None = None) -> Self:
-        """Give items new codes, all or none; in insertion order they become the newest.
+        """Give items new codes, all or none; in insertion order they become the newest, and lose their posteriors.
 
         Parameters
         ----------
@@ -127,12 +183,14 @@ class MemoryIndex(HammingIndex):
             if rows is None and self.dimension is not None:
                 rows = self._take_vectors(positions)
             self._write(positions, packed, given, rows)
+            self._posteriors = self._posteriors.without(given)
         return self
 
     def _remove(self, ids: AnyIds) -> None:
         with self._writing:
             positions = self._positions(ids, "remove")
             self._write(positions, self._take_codes(positions[:0]), None, None)
+            self._posteriors = self._posteriors.without(ids)
 
     def _has(self, ids: AnyIds) -> bool:
         return bool(np.all(self._find(ids) >= 0))
@@ -148,7 +206,7 @@ class MemoryIndex(HammingIndex):
         return positions
 
     def merge(self, *others: HammingIndex) -> Self:
-        """Add all items of other indexes (shards) with their ids and vectors, all or none; ids must not collide.
+        """Add all items of other indexes (shards) with all they hold, all or none; ids must not collide.
 
         Indexes opened from files with ``mmap=True`` are checked against their checksums first.
         """
@@ -160,7 +218,9 @@ class MemoryIndex(HammingIndex):
             return self
         vectors = stacked_vectors([other.vectors for other in filled])
         codes, ids = np.concatenate([o.codes for o in filled]), np.concatenate([o.ids for o in filled])
-        return self.add(codes, ids, vectors=vectors)
+        known = [other.posteriors if isinstance(other, MemoryIndex) else None for other in filled]
+        posteriors = stacked_posteriors(known, [len(other) for other in filled])
+        return self.add(codes, ids, vectors=vectors, posteriors=posteriors)
 
     def verify(self) -> None:
         """Check every byte of the file this index was opened from with ``mmap=True``; raises DamagedFile.
@@ -187,6 +247,11 @@ class MemoryIndex(HammingIndex):
     @abstractmethod
     def _id_kind(self) -> str:
         """Kind of the ids: "i" or "U"."""
+
+    @property
+    @abstractmethod
+    def _first_free(self) -> int:
+        """The number of the next item without id."""
 
     @abstractmethod
     def _find(self, ids: AnyIds) -> NDArray[np.int64]:
@@ -233,12 +298,27 @@ class MemoryIndex(HammingIndex):
                 f"{self.dimension or 'none at all'}. Got {vectors.shape[1]} instead; put them into another index."
             )
 
+    def _checked_posteriors(self, posteriors: ArrayLike | None, codes: PackedCodes) -> Rows | None:
+        """Posteriors of new items; raises unless they have the size of the present ones."""
+        if posteriors is None:
+            return None
+        rows = as_posteriors(posteriors, len(codes), type(self).__name__)
+        self._check_width(rows)
+        return rows
+
+    def _check_width(self, rows: Rows) -> None:
+        known = self.posterior_bytes
+        if known and rows.shape[1] != known:
+            raise InvalidInput(
+                f"The posteriors of this index have {known} bytes. Got {rows.shape[1]} instead; compact them to "
+                f"{known} bytes: Searcher(hasher, index, posterior_bytes={known})."
+            )
+
     def _lookup(
         self, probes: Probes, where: Where | None, vectors: Vectors | None, metric: str, posteriors: bool
     ) -> LookupResult:
-        if posteriors:
-            raise InvalidInput(f"{type(self).__name__} holds no posteriors; search through a Searcher, which does.")
-        view = self._frozen(len(probes))
+        with self._writing if posteriors else nullcontext():  # no writer between the items and their posteriors
+            view = self._frozen(len(probes))
         positions, places, offsets, n_cells = view._looked_up(probes, where)
         scores = None
         if vectors is not None:
@@ -247,7 +327,9 @@ class MemoryIndex(HammingIndex):
             scores = np.empty(len(positions), dtype=np.float32)
             for query, (a, b) in enumerate(pairwise(offsets.tolist())):
                 scores[a:b] = score_vectors(view._take_vectors, positions[a:b], vectors[query], metric)
-        return LookupResult(view._take_ids(positions), places, offsets, n_cells, scores)
+        ids = view._take_ids(positions)
+        rows = view._posteriors.take(ids) if posteriors else None
+        return LookupResult(ids, places, offsets, n_cells, scores, rows)
 
     def _scored(
         self, queries: PackedCodes, vectors: Vectors, metric: str, where: Where | None, k: int | None, radius: int

@@ -152,7 +152,7 @@ class LookupResult(ByQuery):
     offsets : (n_queries + 1,) int64; query i owns ``ids[offsets[i]:offsets[i + 1]]``
     n_cells : (n_queries,) int64, how many cells were looked up, empty ones included
     scores : (n_hits,) float32, of the vectors, -infinity without one; None if no vectors were given
-    posteriors : (n_hits, n_bytes) uint8, compact posteriors in a store; None if they were not requested
+    posteriors : (n_hits, n_bytes) uint8, compact posteriors, 0 where none is known; None if they were not requested
     """
 
     ids: NDArray[Any]

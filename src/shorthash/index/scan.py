@@ -27,6 +27,7 @@ from shorthash.index.items import (
     tie_order,
 )
 from shorthash.index.memory import NONE, Hits, Looked, MemoryIndex
+from shorthash.index.posteriors import saved_posteriors
 from shorthash.index.results import Probes, RadiusResult, SearchResult
 
 BLOCK = 1 << 22  # distances held at once, unless a single query has more
@@ -80,6 +81,10 @@ class ScanIndex(MemoryIndex):
     @property
     def _id_kind(self) -> str:
         return self._ids.dtype.kind
+
+    @property
+    def _first_free(self) -> int:
+        return self._next_id
 
     def _find(self, ids: AnyIds) -> NDArray[np.int64]:
         if ids.dtype.kind != self._id_kind:
@@ -183,7 +188,8 @@ class ScanIndex(MemoryIndex):
 
     def export_state(self) -> dict[str, Any]:
         """Everything the index holds, as numbers and arrays, for :mod:`shorthash.persistence`."""
-        return {"codes": self._codes, "ids": self._ids, "next_id": self._next_id, "vectors": self._vectors}
+        state = {"codes": self._codes, "ids": self._ids, "next_id": self._next_id, "vectors": self._vectors}
+        return {**state, "posteriors": self.posteriors}
 
     @classmethod
     def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
@@ -200,6 +206,7 @@ class ScanIndex(MemoryIndex):
         index._codes, index._ids = codes, ids
         index._next_id = int(state["next_id"])
         index._vectors = saved_vectors(state, len(codes))
+        index._posteriors = saved_posteriors(state, ids)
         return index
 
 

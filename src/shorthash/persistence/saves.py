@@ -198,8 +198,9 @@ def _learns_further(obj: Any) -> bool:
 def _summary(obj: Any) -> dict[str, int]:
     """Sizes that ``describe`` reports."""
     if isinstance(obj, MemoryIndex):
-        dimension = {} if obj.dimension is None else {"dimension": obj.dimension}
-        return {"n_bits": obj.n_bits, "n_items": len(obj), **dimension}
+        more = {} if obj.dimension is None else {"dimension": obj.dimension}
+        more |= {"posterior_bytes": obj.posterior_bytes} if obj.posterior_bytes else {}
+        return {"n_bits": obj.n_bits, "n_items": len(obj), **more}
     steps = [step for _, step in getattr(obj, "steps", [("", obj)])]
     features = [getattr(step, "n_features_in_", None) for step in steps]
     seen = [getattr(step, "n_samples_seen_", None) for step in reversed(steps)]

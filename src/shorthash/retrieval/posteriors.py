@@ -7,7 +7,6 @@ what they leave of the mass is spread evenly over all other label sets. A row of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from shorthash._compiled import njit
 from shorthash._types import Floats
 from shorthash._validation import check_count
 from shorthash.errors import InvalidInput
-from shorthash.index.items import AnyIds, find_ids
 
 ONE_BYTE = 256  # label sets that one byte can number
 MOST_SETS = 1 << 16
@@ -118,43 +116,3 @@ def _score(rows: Any, wanted: Any, width: int, values: Any, scores: Any) -> None
         if count < u and mass < 1.0:
             score += (1.0 - mass) * others / (u - count)
         scores[i] = score
-
-
-class PosteriorTable:
-    """Compact posteriors by id, in memory; readers keep the state they took, writers publish a new one."""
-
-    def __init__(self) -> None:
-        self._state: tuple[AnyIds, NDArray[np.uint8]] | None = None  # ids ascending
-
-    def __len__(self) -> int:
-        return 0 if self._state is None else len(self._state[0])
-
-    def add(self, ids: AnyIds, rows: NDArray[np.uint8]) -> None:
-        """Add rows; an id that is known gets the new row."""
-        parts: Sequence[tuple[AnyIds, NDArray[np.uint8]]] = [(ids, rows)]
-        if self._state is not None:
-            kept = ~np.isin(self._state[0], ids)
-            parts = [(self._state[0][kept], self._state[1][kept]), (ids, rows)]
-        known, values = np.concatenate([i for i, _ in parts]), np.concatenate([r for _, r in parts])
-        if not bool(np.all(known[1:] > known[:-1])):
-            order = np.argsort(known, kind="stable")
-            known, values = known[order], values[order]
-        self._state = known, values
-
-    def remove(self, ids: AnyIds) -> None:
-        """Forget the rows of some ids."""
-        if self._state is not None:
-            kept = ~np.isin(self._state[0], ids)
-            self._state = self._state[0][kept], self._state[1][kept]
-
-    def take(self, ids: AnyIds) -> NDArray[np.uint8]:
-        """Rows of some ids, (n, n_bytes); 0 where none is known."""
-        if self._state is None:
-            return np.zeros((len(ids), 2), dtype=np.uint8)
-        known, rows = self._state
-        if known.dtype.kind != ids.dtype.kind:
-            return np.zeros((len(ids), rows.shape[1]), dtype=np.uint8)
-        places = find_ids(ids, known, None)
-        found = rows[places]
-        found[places < 0] = 0
-        return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import pairwise
 from typing import Any, Self
 
@@ -15,10 +14,10 @@ from shorthash.codes import as_packed, ball_size
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, HammingIndex, LookupResult, MemoryIndex, Probes
 from shorthash.index.base import check_k
-from shorthash.index.items import AnyIds, as_ids, best_order
+from shorthash.index.items import best_order
 from shorthash.index.kernels import ball
 from shorthash.retrieval.answers import Answers
-from shorthash.retrieval.posteriors import PosteriorTable, compact_posteriors, entry_bytes, score_posteriors
+from shorthash.retrieval.posteriors import compact_posteriors, entry_bytes, score_posteriors
 from shorthash.store.base import Store
 from shorthash.store.items import Items
 
@@ -81,8 +80,6 @@ class Searcher:
         if self.posterior_bytes and self.has_posteriors:
             entry = entry_bytes(self._profiles.shape[1])
             check_count(self.posterior_bytes, "posterior_bytes", "Searcher", low=entry)
-        self._posteriors = PosteriorTable()
-        self._writing = threading.RLock()
 
     @property
     def has_posteriors(self) -> bool:
@@ -106,20 +103,13 @@ class Searcher:
         if self.vectors is not None:
             more["vectors"] = rows.astype(self.vectors)
         keeps = bool(self.posterior_bytes) and self.has_posteriors and len(rows) > 0
-        if isinstance(self.index, Store):
-            self.index.add(codes, ids, posteriors=self.compact(rows) if keeps else None, **more)
-            return self
-        with self._writing:
-            self.index.add(codes, ids, **more)
-            if keeps:
-                self._posteriors.add(self.index.ids[-len(rows) :], self.compact(rows))
+        index: Any = self.index
+        index.add(codes, ids, posteriors=self.compact(rows) if keeps else None, **more)
         return self
 
     def remove(self, ids: ArrayLike) -> Self:
         """Remove items, all or none; an id that is not in the index is an error."""
-        with self._writing:
-            self.index.remove(ids)
-            self._posteriors.remove(as_ids(ids, "Searcher.remove"))
+        self.index.remove(ids)
         return self
 
     def compact(self, X: ArrayLike) -> NDArray[np.uint8]:
@@ -182,8 +172,9 @@ class Searcher:
         ids : (n,) ids of the items
         X : (n, n_features) their rows
         """
-        with self._writing:
-            self._posteriors.add(as_ids(ids, "Searcher.keep_posteriors"), self.compact(X))
+        if not isinstance(self.index, MemoryIndex):
+            raise InvalidInput("Searcher.keep_posteriors is for an index in memory; upsert the items of a store.")
+        self.index.keep_posteriors(ids, self.compact(X))
         return self
 
     def search(
@@ -283,12 +274,13 @@ class Searcher:
     ) -> LookupResult:
         if most is not None:
             self._check_size(probes, where, most)
-        stored = rerank == "posterior" and isinstance(self.index, Store)
-        if rerank == "posterior" and not stored and len(self.index) and not len(self._posteriors):
+        index, by_posterior = self.index, rerank == "posterior"
+        if by_posterior and isinstance(index, MemoryIndex) and len(index) and not index.posterior_bytes:
             raise InvalidInput(
                 "No posterior of an item is known; add items by Searcher.add, or call keep_posteriors(ids, X)."
             )
-        return self.index.lookup(probes, where=where, vectors=rows if rerank == "cosine" else None, posteriors=stored)
+        vectors = rows if rerank == "cosine" else None
+        return index.lookup(probes, where=where, vectors=vectors, posteriors=by_posterior)
 
     def _check_size(self, probes: Probes, where: Any, most: int) -> None:
         """Raise if the cells that will be looked up hold more than ``most`` items."""
@@ -380,10 +372,9 @@ class Searcher:
         """The k best of the items looked at; ``by_cell`` is the score of an item of every cell without ``rerank``."""
         taken, scores, expected = [], [], np.full(len(probes), np.nan)
         of_item = np.repeat(probes.offsets[:-1], found.counts) + found.places
-        rows = found.posteriors if found.posteriors is not None else self._rows_for(found.ids, rerank)
         for query in range(len(probes)):
             a, b = found.offsets[query], found.offsets[query + 1]
-            score = by_cell[of_item[a:b]] if rerank is None else _scores(found, rows, wanted, query)
+            score = by_cell[of_item[a:b]] if rerank is None else _scores(found, wanted, query)
             known = np.flatnonzero(score > -np.inf)
             order = known[best_order(score[known], found.ids[a:b][known], k)]
             best, own = a + order, score[order]
@@ -404,17 +395,12 @@ class Searcher:
             probes,
         )
 
-    def _rows_for(self, ids: AnyIds, rerank: str | None) -> NDArray[np.uint8] | None:
-        return self._posteriors.take(ids) if rerank == "posterior" else None
 
-
-def _scores(
-    found: LookupResult, rows: NDArray[np.uint8] | None, wanted: Floats | None, query: int
-) -> NDArray[np.float32]:
-    """Scores of the items of one query: by posteriors if there are ``rows`` of them, else those of the vectors."""
+def _scores(found: LookupResult, wanted: Floats | None, query: int) -> NDArray[np.float32]:
+    """Scores of the items of one query: by posteriors if they were read, else those of the vectors."""
     part = slice(found.offsets[query], found.offsets[query + 1])
-    if rows is not None and wanted is not None:
-        return score_posteriors(rows[part], wanted[query])
+    if found.posteriors is not None and wanted is not None:
+        return score_posteriors(found.posteriors[part], wanted[query])
     if found.scores is None:
         return np.full(part.stop - part.start, -np.inf, dtype=np.float32)  # a store without any posterior
     return found.scores[part]

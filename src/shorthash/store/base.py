@@ -25,20 +25,19 @@ from shorthash.index.items import (
     stacked_vectors,
     tie_order,
 )
+from shorthash.index.posteriors import as_posteriors, stacked_posteriors
 from shorthash.index.results import LookupResult, Probes, RadiusResult, SearchResult
 from shorthash.store.columns import check_column, frame_types
 from shorthash.store.items import (
     Items,
     StoreWhere,
     as_ids_array,
-    as_posteriors,
     check_found,
     distances_of,
     in_order,
     item_columns,
     items_of,
     search_result,
-    stacked_posteriors,
     to_signed,
 )
 from shorthash.store.lookup import look_up, scores_of
@@ -172,7 +171,7 @@ class Store(Opened):
             classes=[value for shard in shards for value in shard.classes],
             metadata=[value for shard in shards for value in shard.metadata],
             vectors=stacked_vectors([shard.vectors for shard in shards]),
-            posteriors=stacked_posteriors(shards),
+            posteriors=stacked_posteriors([shard.posteriors for shard in shards], [len(shard) for shard in shards]),
         )
 
     def items(self, ids: ArrayLike, *, skip_missing: bool = False, vectors: bool = True) -> Items:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from shorthash._types import PackedCodes
 from shorthash._validation import require_extra
@@ -20,6 +20,7 @@ from shorthash.codes import packed_dtype, ring_masks
 from shorthash.errors import DamagedFile, InvalidInput
 from shorthash.index.base import HammingIndex
 from shorthash.index.items import AnyIds, Where, as_vectors
+from shorthash.index.memory import MemoryIndex
 from shorthash.index.results import Probes, SearchResult
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def items_of(index: HammingIndex) -> Items:
     """The items of an index in memory."""
     n, vectors = len(index), index.vectors
     known = None if vectors is None else as_vectors(vectors, n, "merge", np.float32)
-    return Items(index.ids, index.codes, [None] * n, [None] * n, known)
+    posteriors = index.posteriors if isinstance(index, MemoryIndex) else None
+    return Items(index.ids, index.codes, [None] * n, [None] * n, known, posteriors)
 
 
 def search_result(rows: list[tuple[list[Any], list[int]]], kind: str = "i", width: int = 0) -> SearchResult:
@@ -235,17 +237,6 @@ def probe_columns(probes: Probes) -> list[list[Any]]:
     return [column.tolist() for column in columns]
 
 
-def as_posteriors(values: ArrayLike, n: int, owner: str) -> NDArray[np.uint8]:
-    """Check that ``values`` are n compact posteriors."""
-    rows = np.asarray(values)
-    if rows.ndim != 2 or len(rows) != n or not rows.shape[1] or rows.dtype != np.uint8:
-        raise InvalidInput(
-            f"The 'posteriors' of {owner} must be uint8 of shape ({n}, n_bytes), as Searcher.compact gives them. "
-            f"Got {rows.dtype} of shape {rows.shape} instead."
-        )
-    return rows
-
-
 def read_posteriors(values: Sequence[Any]) -> NDArray[np.uint8] | None:
     """Compact posteriors from a database, (n, n_bytes), 0 in rows without one; None if there is none."""
     if not all(isinstance(value, bytes | memoryview | None) for value in values):
@@ -260,17 +251,6 @@ def read_posteriors(values: Sequence[Any]) -> NDArray[np.uint8] | None:
     none = bytes(sizes.pop())
     octets = b"".join(none if value is None else value for value in values)
     return np.frombuffer(octets, dtype=np.uint8).reshape(len(values), -1)
-
-
-def stacked_posteriors(shards: Sequence[Items]) -> NDArray[np.uint8] | None:
-    """Compact posteriors of several stores together; None if none has any."""
-    known = [shard.posteriors for shard in shards if shard.posteriors is not None]
-    if not known:
-        return None
-    if len({rows.shape[1] for rows in known}) > 1:
-        raise InvalidInput("Items whose posteriors differ in size cannot be merged; compact them to one size.")
-    none = np.zeros((1, known[0].shape[1]), dtype=np.uint8)
-    return np.concatenate([none.repeat(len(s), 0) if s.posteriors is None else s.posteriors for s in shards])
 
 
 def as_json_list(values: Sequence[Any]) -> str:
