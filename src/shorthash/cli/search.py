@@ -339,11 +339,9 @@ def show_answers(data: dict[str, Any], show: int, *, labelled: bool = False, fou
         write_found(found, data["results"])
     rows = []
     for result in data["results"][:show]:
-        hits = [f"{hit['id']}:{hit['label']}" if labelled else str(hit["id"]) for hit in result["neighbours"]]
-        more = f", ... {len(hits) - NAMED} more" if len(hits) > NAMED else ""
         expected = result["expected_precision"]
         shown = "" if expected is None else f"{expected:.3f}"
-        rows.append((result["query"], result["cells"], result["items"], shown, ", ".join(hits[:NAMED]) + more))
+        rows.append((result["query"], result["cells"], result["items"], shown, _listed(result["neighbours"])))
     title = "best first, as id:label" if labelled else "best first"
     table = output.table(["query", "cells", "items", "expected", title], rows, text=[title])
     output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
@@ -388,21 +386,25 @@ def show_neighbours(
         return
     rows: list[tuple[Any, ...]] = []
     for result in data["results"][:show]:
-        by_distance: dict[int, list[str]] = {}
+        by_distance: dict[int, list[dict[str, Any]]] = {}
         for hit in result["neighbours"]:
-            name = f"{hit['id']}:{hit['label']}" if labelled else str(hit["id"])
-            by_distance.setdefault(hit["distance"], []).append(name)
-        for number, (distance, names) in enumerate(by_distance.items()):
+            by_distance.setdefault(hit["distance"], []).append(hit)
+        for number, (distance, hits) in enumerate(by_distance.items()):
             is_last = number == len(by_distance) - 1
-            n_rows = result.get("rows_at_last_distance", len(names)) if is_last else len(names)
-            count = str(len(names)) if n_rows == len(names) else f"{len(names)} of {n_rows}"
-            more = f", ... {len(names) - NAMED} more" if len(names) > NAMED else ""
-            rows.append((result["query"] if number == 0 else "", distance, count, ", ".join(names[:NAMED]) + more))
+            n_rows = result.get("rows_at_last_distance", len(hits)) if is_last else len(hits)
+            count = str(len(hits)) if n_rows == len(hits) else f"{len(hits)} of {n_rows}"
+            rows.append((result["query"] if number == 0 else "", distance, count, _listed(hits)))
         if not by_distance:
             rows.append((result["query"], None, 0, "nothing within the radius"))
     title = "neighbours, as id:label" if labelled else "neighbours"
     table = output.table(["query", "distance", "rows", title], rows, text=[title])
     output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+
+
+def _listed(hits: list[dict[str, Any]]) -> str:
+    """The first ids, with their labels if they have some, and how many more there are."""
+    named = [f"{hit['id']}:{hit['label']}" if "label" in hit else str(hit["id"]) for hit in hits[:NAMED]]
+    return ", ".join(named) + (f", ... {len(hits) - NAMED} more" if len(hits) > NAMED else "")
 
 
 def hidden_queries(data: dict[str, Any], show: int) -> list[str]:

@@ -144,14 +144,14 @@ def write_text(path: str | Path, text: str) -> Path:
     return target
 
 
-def image_uri(pixels: ArrayLike, low: float = 0.0, high: float = 1.0) -> str:
+def image_uri(pixels: ArrayLike) -> str:
     """A small grey image as a ``data:`` address; the page scales it up without smoothing.
 
     Parameters
     ----------
-    pixels : (height, width) ink, ``low`` is white and ``high`` is black
+    pixels : (height, width) ink, 0 is white and 1 is black
     """
     image = require_extra("matplotlib.image", "report", "Writing a report")
     out = io.BytesIO()
-    image.imsave(out, np.asarray(pixels), cmap="gray_r", vmin=low, vmax=high, format="png", metadata={"Software": None})
+    image.imsave(out, np.asarray(pixels), cmap="gray_r", vmin=0, vmax=1, format="png", metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")

@@ -313,9 +313,7 @@ class ResultGrid:
         return {row: cell.mean for row, cell in cells.items() if cell is not None and not math.isnan(cell.mean)}
 
 
-def mean_table(
-    grid: ResultGrid, metric: str, dataset: str, *, digits: int = 4, best: Literal["high", "low"] = "high"
-) -> Table:
+def mean_table(grid: ResultGrid, metric: str, dataset: str, *, digits: int = 4) -> Table:
     """Means and standard deviations of one data set: a row per method, a column per length, best marked.
 
     Parameters
@@ -323,10 +321,9 @@ def mean_table(
     grid : the results
     metric, dataset : which of them
     digits : decimals
-    best : "high" or "low", the better direction
     """
     lengths = grid.lengths(dataset)
-    columns = (Column("method", text=True), *(Column(f"{bits} bits", digits, best) for bits in lengths))
+    columns = (Column("method", text=True), *(Column(f"{bits} bits", digits, "high") for bits in lengths))
     rows = tuple((row, *(grid.cell(metric, row, dataset, bits) for bits in lengths)) for row in grid.rows)
     return Table(columns, rows)
 

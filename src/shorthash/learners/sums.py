@@ -443,9 +443,9 @@ class SumHasher(SupervisedHasher):
         same = [now.get(row.tobytes()) == word.tobytes() for row, word in zip(sets, codewords, strict=True)]
         return 1.0 - float(before.counts[np.array(same)].sum() / before.counts.sum())
 
-    def block_sums(self, features: Callable[[Any], Any] | None, classes: ArrayLike | None = None) -> BlockSums:
+    def block_sums(self, features: Callable[[Any], Any] | None) -> BlockSums:
         """The function that computes the statistics of one block of a stream."""
-        return BlockSums(self._name, features, self.drop_unlabelled, classes)
+        return BlockSums(self._name, features, self.drop_unlabelled)
 
     def _keep(self, projection: Floats, codewords: Codes, codes: Codes | None) -> None:
         """Set the attributes that all learners of sums have; ``codes`` are those of the rows, if they are available."""

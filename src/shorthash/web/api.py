@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Res
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import TypeAdapter
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from shorthash.images import AddReport, Bucket
 from shorthash.store.items import LONGEST
@@ -55,18 +55,10 @@ _bearer = HTTPBearer(
 )
 
 
-class _Anything(Convertor[str]):
+class _Anything(PathConvertor):
     """The rest of an address, line ends and slashes included; Starlette's ``path`` ends at a line end."""
 
     regex = r"[\s\S]*"
-
-    def convert(self, value: str) -> str:
-        """The text itself."""
-        return value
-
-    def to_string(self, value: str) -> str:
-        """The text itself."""
-        return value
 
 
 register_url_convertor("anything", _Anything())
