@@ -1,4 +1,4 @@
-"""What notebooks show: figures in one style, and tables as HTML.
+"""How results are shown: figures in one style, tables as HTML, and templates of HTML pages.
 
 Colours can be distinguished by colour-blind readers, and colour is never the only distinction.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shorthash._validation import require_extra
@@ -85,6 +86,19 @@ def axes_in_style(ax: Axes | None, width: float = WIDTH, height: float = HEIGHT)
             pyplot = require_extra("matplotlib.pyplot", "report", "Drawing figures")
             _, ax = pyplot.subplots(figsize=(width, height))
         yield ax
+
+
+def templates(folder: Path) -> Any:
+    """The Jinja templates of a folder. Text is escaped, and a name that has no value is an error."""
+    jinja2 = require_extra("jinja2", "report", "Writing a page")
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shorthash._display import templates
 from shorthash._validation import require_extra
 from shorthash.data.files import replacing
 from shorthash.lab.figures import save_figure, to_svg
@@ -123,15 +124,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     template : file name, for instance "page.html"
     values : what the template shows: text, numbers, lists and dicts of them
     """
-    jinja2 = require_extra("jinja2", "report", "Writing a report")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates(Path(__file__).parent / "templates")
     environment.filters["math"] = lambda text: str(text).replace("<=", "≤")
     return str(environment.get_template(template).render(values))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import jinja2
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from shorthash._display import templates
 from shorthash.errors import InvalidInput
 from shorthash.images import BitExplanation, Collection
 from shorthash.web.map_views import bucket_view, map_view
@@ -45,13 +45,7 @@ NO_VECTOR = (
 
 router = APIRouter(include_in_schema=False)
 files = StaticFiles(directory=FOLDER / "static")
-environment = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+environment = templates(FOLDER / "templates")
 
 
 @router.get("/static/{name}")
