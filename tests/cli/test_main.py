@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from processes import Popen
 
-import shorthash
+import shorthash.__main__
 from shorthash.cli.main import _verbosity_first, app, main
 from shorthash.methods import RECIPES
 
@@ -410,3 +410,16 @@ module.app = work
 module.main(["demo"])
 """
     assert interrupted(script, tmp_path) == (130, "", STOPPED)
+
+
+def test_an_interrupt_of_imports_ends_the_process_without_a_traceback(monkeypatch):
+    seen = []
+    monkeypatch.setattr("shorthash.cli.main.main", lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for handler in (signal.default_int_handler, signal.SIG_IGN):
+            signal.signal(signal.SIGINT, handler)
+            shorthash.__main__.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIG_DFL, signal.SIG_IGN]
