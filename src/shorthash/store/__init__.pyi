@@ -1,7 +1,7 @@
 from .base import Store as Store
+from .base import open_store as open_store
 from .items import Items as Items
 from .postgres import PostgresStore as PostgresStore
-from .postgres import open_store as open_store
 from .sqlite import SQLiteStore as SQLiteStore
 
 __all__ = ["Items", "PostgresStore", "SQLiteStore", "Store", "open_store"]

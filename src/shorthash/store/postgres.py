@@ -38,56 +38,11 @@ from shorthash.store.items import (
 )
 from shorthash.store.lookup import look_up
 from shorthash.store.sql import ORDERS, Clause, Session
-from shorthash.store.sqlite import SQLiteStore
 
 BULK = 100_000  # items after which the table is vacuumed at once, so that searches read the B-tree only
 LOCK = 0x5348_4F52  # advisory lock of processes that make a collection
 PGVECTOR_MOST = 16_000  # dimensions
 OPERATORS = {"cosine": "<=>", "dot": "<#>", "euclidean": "<->"}
-
-
-def open_store(
-    url: str,
-    n_bits: int | None = None,
-    *,
-    collection: str = "items",
-    version: str | None = None,
-    partitions: int = 1,
-) -> Store:
-    """Open a store, or make one.
-
-    Parameters
-    ----------
-    url : "sqlite:///file.db" (relative), "sqlite:////folder/file.db" (absolute), "sqlite://:memory:" or
-        "postgresql://user:password@host/database"
-    n_bits : length of the codes; needed for a new collection, checked for one that exists
-    collection : name of the collection (and of its table)
-    version : which codes to open; None opens the current ones, and a new collection begins with "v1"
-    partitions : of a new collection in PostgreSQL: how many tables the codes are divided among, by ranges of the code
-
-    Examples
-    --------
-    >>> with open_store("sqlite://:memory:", n_bits=8) as store:
-    ...     store.add([1, 2, 3, 250]).search([2], k=2).ids.tolist()
-    [[1, 2]]
-    """
-    scheme, separator, rest = str(url).partition("://")
-    if scheme in ("postgresql", "postgres") and separator:
-        return PostgresStore(url, n_bits, collection=collection, version=version, partitions=partitions)
-    if scheme != "sqlite" or not separator:
-        shown = f"{scheme}://..." if separator else str(url)  # the rest may hold a password
-        raise InvalidInput(
-            f"The URL of a store must begin with one of sqlite://, postgresql://, postgres://. Got {shown!r} instead."
-        )
-    if partitions != 1:
-        raise InvalidInput("A store in SQLite is one table; leave out partitions, or use PostgreSQL.")
-    if rest == ":memory:":
-        return SQLiteStore(rest, n_bits, collection=collection, version=version)
-    if not rest.startswith("/") or len(rest) < 2:
-        raise InvalidInput(
-            f"The URL of a SQLite store must be sqlite:///FILE, with three slashes. Got {url!r} instead."
-        )
-    return SQLiteStore(rest[1:], n_bits, collection=collection, version=version)
 
 
 class PostgresStore(Store):
