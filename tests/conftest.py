@@ -65,13 +65,13 @@ def frozen(*arrays):
 
 @pytest.fixture
 def forked_workers(monkeypatch):
-    """Worker processes of experiments are forked from one that has imported the package."""
+    """Worker processes of experiments and images are forked from one that has imported the package."""
     import multiprocessing
 
     from processes import CONTEXT
 
     usual = multiprocessing.get_context
-    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: CONTEXT if kind == "spawn" else usual(kind))
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind=None: CONTEXT if kind == "spawn" else usual(kind))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,8 @@ from pictures import CLASSES, encoded, picture, write_folder
 
 from shorthash.images import Collection
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

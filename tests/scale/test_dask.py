@@ -133,7 +133,7 @@ def _block(block, marker=None):
 
 
 @pytest.mark.slow
-def test_two_worker_processes_one_of_them_killed(in_memory, tmp_path):
+def test_two_worker_processes_one_of_them_killed(in_memory, tmp_path, forked_workers):
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
     marker = tmp_path / "killed"
     doomed = da.concatenate(
