@@ -117,6 +117,10 @@ BAD = {
         ["fit", "X.npy", "names.npy", "-o", "m", "--set", "alpha"],
         "Invalid value for --set: 'alpha' is not of the form NAME=VALUE (see shorthash fit --help)",
     ),
+    "unknown value of a setting": (
+        ["fit", "X.npy", "-o", "m", "--set", "search=graph"],
+        "--set search must be one of 'rings', 'probes'. Got 'graph' instead.",
+    ),
     "unknown setting": (
         ["fit", "X.npy", "names.npy", "-o", "m", "--method", "rslh", "--set", "kernel.alpha=3"],
         (

@@ -74,7 +74,7 @@ def fit(
     them, and --set drop_unlabelled=-1 also those with the label -1.
 
     Without any labels, rows near each other get codes alike: with auto, for which --set metric=euclidean changes what
-    near means, and with the unsupervised methods.
+    near means and --set search=probes makes codes for learned probes, and with the unsupervised methods.
 
     --pairs FILE.csv says which rows belong together: clicks, duplicates, judgements. A line names two rows, by number
     from 0 or, with --id, by id; a third column is the weight of the pair.
@@ -275,7 +275,10 @@ def show_fit(
     if hasattr(learner, "near_map_"):
         data["near_map"], data["wide_map"] = float(learner.near_map_), float(learner.wide_map_)
         facts["labels"] = "none: rows that are near each other get codes alike"
-        facts["mAP"] = f"{learner.near_map_:.3f}, neighbours of held-out rows"
+        facts["mAP"] = f"{learner.near_map_:.3f}, neighbours of held-out rows by Hamming distance"
+        if hasattr(learner, "probed_map_"):
+            data["probed_map"] = float(learner.probed_map_)
+            facts["mAP"] += f"; {learner.probed_map_:.3f} by probes"
     if hasattr(learner, "lift_"):
         data["lift"] = float(learner.lift_)
         facts["labels"] = "none: pairs of rows say what belongs together"

@@ -70,7 +70,7 @@ PARAMETER = re.compile(r"^The '(?!metric' parameter of EAPH)(\w+)' (?:parameter 
 # words in messages of the library -> words of the command line
 WORDS = {
     r"pass n_bits=\.\.\. to make (one|it)": r"make \1 with shorthash index build",
-    r"^The 'metric' parameter of EAPH(?= must)": "--set metric",
+    r"^The '(metric|search)' parameter of EAPH(?= must)": r"--set \1",
     r"metric='(\w+)'(?: of \w+)?": r"--rerank \1",
     r"add\(codes, vectors=\.\.\.\)|vectors=\.\.\.": "--vectors",
     r"collection=\.\.\.": "--collection",
