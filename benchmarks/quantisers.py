@@ -155,7 +155,8 @@ def draw(record: dict[str, dict[str, dict[str, Any]]]) -> None:
             axes.grid(visible=True, alpha=0.3)
         figure.supxlabel("% of the database read", fontsize=10)
         figure.supylabel("share of the 100 nearest rows found", fontsize=10)
-        figure.axes[0].legend(fontsize=8)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
         save_figure(figure, FIGURE)
 
 
