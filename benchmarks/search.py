@@ -1,7 +1,8 @@
 """Search speed of BucketIndex beside faiss-cpu, in one run: ``python benchmarks/search.py [--record]``.
 
 The same codes go to both, and both may use all processors; FAISS gets codes padded to whole bytes, low bits first, with
-``nflip`` equal to the radius, and takes several threads for more than 100 queries only. Twenty small batches take
+``nflip`` equal to the radius, and takes several threads for more than 100 queries only. Queries are drawn from the
+items, so that large batches hold equal codes, which ``within`` searches once. Twenty small batches take
 turns, since a processor learns the branches of one that is repeated; every time is the best of several repetitions, per
 query, averaged over the batches. Without faiss-cpu only our own times are printed. ``--record`` stores the figures in
 docs/data/search.json, from which ``render`` makes the tables of the guide.
