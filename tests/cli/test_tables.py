@@ -195,5 +195,6 @@ def test_evaluate_with_judgements(run, files, frame):
     how = ["evaluate", "--model", "model", "--query", "judged.csv", *COLUMNS, "--json"]
     judged = json.loads(run(*how, "--relevance", "judged.qrels").out)
     assert judged == json.loads(run(*how, "--label", "kind").out)
-    both = run(*how, "--label", "kind", "--relevance", "judged.qrels")
-    assert "judgements replace labels; leave out --label" in both.err
+    assert judged == json.loads(run(*how, "--label", "kind", "--relevance", "judged.qrels").out)
+    both = run(*how, "--by-class", "--relevance", "judged.qrels")
+    assert "judgements replace labels; leave out --by-class" in both.err

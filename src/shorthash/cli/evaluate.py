@@ -66,7 +66,8 @@ def evaluate(
     With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
     distance (--ties expected); --bounds shows the lowest and the highest score that an order can give. Labels are
     files, or the column --label of tables. With --relevance, items are relevant that the file says, with grades for
-    nDCG; it names queries and items by the ids of tables (--id) or of encoded files, else by row numbers from 0.
+    nDCG; it names queries and items by the ids of tables (--id) or of encoded files, else by row numbers from 0, and
+    --label only says which columns are not features.
 
     \b
     Examples:
@@ -80,8 +81,8 @@ def evaluate(
     from shorthash.evaluation.scores import evaluate as score
 
     columns = table.columns
-    if relevance is not None and (query_labels or database_labels or columns.label or by_class):
-        raise typer.BadParameter("judgements replace labels; leave out --label, --by-class and files of labels")
+    if relevance is not None and (query_labels or database_labels or by_class):
+        raise typer.BadParameter("judgements replace labels; leave out --by-class and files of labels")
     if not columns.label and relevance is None and (database is None) != (database_labels is None):
         raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
     if codes == (model is not None):
