@@ -1,5 +1,6 @@
 """Settings and data that hold for every test. Arrays are read-only, so that no test can leak into another."""
 
+import gc
 import os
 import re
 from collections import Counter
@@ -49,6 +50,17 @@ def pytest_configure(config):
         from processes import compile_once
 
         compile_once()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported and collected stays to the end: the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_generate_tests(metafunc):
