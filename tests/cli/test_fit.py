@@ -239,3 +239,10 @@ def test_bad_alignments(run, files, args, message):
     assert outcome.status == 2
     assert message in outcome.err
     assert not (files / "never").exists()
+
+
+def test_labels_inside_a_file_of_features_are_pointed_at(run):
+    alone = run("fit", "database.npz", "-o", "unlabelled", "--method", "lsh", "--bits", "3")
+    assert "database.npz holds labels (y), which are not used; to use them, give the file as LABELS, too" in alone.err
+    both = run("fit", "database.npz", "database.npz", "-o", "labelled", "--method", "lsh", "--bits", "3")
+    assert "holds labels" not in both.err

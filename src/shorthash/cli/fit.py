@@ -199,9 +199,19 @@ def read_training(features: Path, labels: Path | None, columns: Columns) -> tupl
         raise typer.BadParameter("give a file LABELS or a column --label, not both", param_hint="--label")
     given = None if labels is None else read_labels(labels)
     if not columns:
+        if labels is None and features.suffix == ".npz" and (held := _labels_inside(features)):
+            ways = "to use them, give the file as LABELS, too"
+            output.complain("warning", f"{features} holds labels ({held}), which are not used; {ways}")
         return read_features(features), given
     rows = read_table(features, columns)
     return rows.X, rows.labels if labels is None else given
+
+
+def _labels_inside(file: Path) -> str | None:
+    """The name of the labels that a file of features holds, too."""
+    from shorthash.data.files import npz_array
+
+    return next((name for name in ("y", "Y") if file.exists() and npz_array(file, name) is not None), None)
 
 
 def stream_training(features: Path, labels: Path | None, columns: Columns) -> Any:
