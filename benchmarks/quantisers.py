@@ -156,7 +156,7 @@ def draw(record: dict[str, dict[str, dict[str, Any]]]) -> None:
         figure.supxlabel("% of the database read", fontsize=10)
         figure.supylabel("share of the 100 nearest rows found", fontsize=10)
         handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+        figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)
         save_figure(figure, FIGURE)
 
 
