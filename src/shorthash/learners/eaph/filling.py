@@ -222,17 +222,27 @@ def fit_slopes(features: NDArray[Any], near: NDArray[np.intp], shares: Floats) -
     F = (F - middle) / spread[:, None, None]
     seen = np.take_along_axis(F, np.broadcast_to(near, (len(F), *near.shape)), axis=2).mean(axis=2)  # (f, h)
     slopes: Floats = np.zeros(len(F))
-    for _ in range(NEWTON_STEPS):
+
+    def chances(slopes: Floats) -> tuple[Floats, float]:
         logits = np.tensordot(slopes, F, axes=1)
-        W = np.exp(logits - logits.max(axis=1, keepdims=True)) * shares
-        W /= W.sum(axis=1, keepdims=True)
+        top = logits.max(axis=1, keepdims=True)
+        W = np.exp(logits - top) * shares
+        total = W.sum(axis=1, keepdims=True)
+        return W / total, float((slopes @ seen).mean() - (top + np.log(total)).mean())
+
+    W, value = chances(slopes)
+    for _ in range(NEWTON_STEPS):
         mean = np.einsum("hm,fhm->fh", W, F)
         slope = (seen - mean).mean(axis=1)
         curve = np.einsum("hm,fhm,ghm->fg", W, F, F) / len(W) - mean @ mean.T / len(W)
         step = np.linalg.solve(curve + RIDGE * np.eye(len(F)), slope)
-        slopes = slopes + step * min(1.0, 1.0 / max(float(np.abs(step).max()), NOTHING))
+        step *= min(1.0, 1.0 / max(float(np.abs(step).max()), NOTHING))
+        while np.abs(step).max() >= TOLERANCE and not chances(slopes + step)[1] > value:
+            step /= 2  # too far
         if np.abs(step).max() < TOLERANCE:
             break
+        slopes = slopes + step
+        W, value = chances(slopes)
     return np.asarray(slopes / spread)
 
 
