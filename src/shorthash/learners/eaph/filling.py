@@ -4,7 +4,8 @@ In turns, every row moves to the cell of largest :math:`p(x) \cdot T_z - w \|x -
 the expected mAP at the masses of the cells, and c their means. For Hamming distance (``search="rings"``) the weight w
 rises in steps, each of which begins where the last one ended; for probes (``search="probes"``), which need no order
 among codes, it is so large that this is k-means, and a cell of few rows splits one that is a bit away. Which weight is
-taken is decided by how neighbours of rows that were held out are found.
+taken is decided by how neighbours of rows that were held out are found; for rings, neither the near nor the wider ones
+may be found worse than without means.
 
 Legend::
 
@@ -33,7 +34,8 @@ from shorthash.learners.posteriors.folds import Posteriors, softmax
 SEARCHES = ("rings", "probes")
 WEIGHTS = (1.0, 3.0, 10.0, 100.0)  # of distances; at 1 they vary as much among codes as gains do
 LARGEST = 1000.0  # the weight for probes
-WORSE = 0.02  # a weight that loses so much of the best score is the last one tried
+HAMMING_SCORES = ("near_map", "wide_map")
+NOISE = 0.005  # share of a score that another weight may lose
 TURNS = {"rings": 5, "probes": 12}  # at every weight
 MOVED = 0.5  # share of the rows that move in a turn for rings; all at once would oscillate
 FEW_ROWS = 4  # a cell with no more is moved into one that has over twice as many
@@ -93,15 +95,21 @@ class Filling:
         tried: list[_Tried] = []
         for cells in self._path():
             tried.append(self._tried(cells))
-            taken = max(tried, key=lambda one: one.value)
-            if tried[-1].value < (1 - WORSE) * taken.value:
+            if self._loses(tried[-1], tried[0]):
                 break
+        taken = max((one for one in tried if not self._loses(one, tried[0])), key=lambda one: one.value)
         lines = [
             {"start": "means of cells", "weight": one.cells.weight, **one.scores, "taken": one is taken}
             for one in tried
         ]
         report = [line | {"taken": False} for line in self.found.report] + lines
         return replace(self._kept(taken, chance), scores=taken.scores, report=report)
+
+    def _loses(self, one: _Tried, plain: _Tried) -> bool:
+        """Whether Hamming distance finds near or wider neighbours worse than without means; probes do not use it."""
+        return self.search == "rings" and any(
+            one.scores[name] < (1 - NOISE) * plain.scores[name] for name in HAMMING_SCORES
+        )
 
     def _path(self) -> Iterator[_Cells]:
         """The table as it was found, then larger and larger weights."""
