@@ -30,7 +30,7 @@ def test_scores_are_those_of_rows_held_out(digits, advice, method, n_bits):
 
 
 def test_long_codes_are_refined_in_fewer_iterations(digits):
-    X, y = digits[0][:300], digits[1][:300]
+    X, y = digits[0][:160], digits[1][:160]
     found = advise(X, y, lengths=(12, 13), methods=("auto",), n_folds=2)
     fold = balanced_folds(y, 2, 0)
     for row, n_iter in zip(found.rows, (16, FEW_ITERATIONS), strict=True):
@@ -43,7 +43,7 @@ def test_long_codes_are_refined_in_fewer_iterations(digits):
 
 def test_many_label_sets_are_annealed_from_one_start(digits, monkeypatch):
     monkeypatch.setattr("shorthash.lab.advice.MANY_SETS", 9)
-    X, y = digits[0][:300], digits[1][:300]
+    X, y = digits[0][:160], digits[1][:160]
     row = advise(X, y, lengths=(5,), methods=("auto",), n_folds=2).rows[0]
     fold, values = balanced_folds(y, 2, 0), []
     for k in range(2):
@@ -75,7 +75,7 @@ def test_the_sentence_names_the_recommendation(advice):
 
 
 def test_posteriors_shared_between_lengths_change_nothing(digits):
-    X, y = digits[0][:300], digits[1][:300]
+    X, y = digits[0][:160], digits[1][:160]
     both = advise(X, y, lengths=(4, 6), methods=("eaph",), n_folds=2)
     alone = advise(X, y, lengths=(6,), methods=("eaph",), n_folds=2)
     assert both.rows[1].map == pytest.approx(alone.rows[0].map)

@@ -73,7 +73,7 @@ def test_same_seed_same_codes(result):
 
 @pytest.mark.slow
 def test_the_recommended_method_is_the_default():
-    result = run_demo((4,), per_class=10)
+    result = run_demo((4,), per_class=150)
     assert result.method == "auto"
     assert result.best.scores.map > 0.9
 

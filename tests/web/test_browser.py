@@ -456,7 +456,8 @@ def test_a_holder_of_the_token_adds_labels_removes_and_undoes(address, opened, k
 
 def test_errors_are_pages_for_people(address, opened):
     page = opened(address)
-    answer = page.goto(f"{address}/nowhere")
+    with page.expect_console_message():  # the browser says itself that the page is missing
+        answer = page.goto(f"{address}/nowhere")
     assert answer.status == 404
     assert page.locator("h1").text_content() == "Not Found"
-    opened.console.clear()  # the browser says itself that the page is missing
+    opened.console.clear()

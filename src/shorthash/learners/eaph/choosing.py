@@ -36,12 +36,14 @@ class Candidate:
     fitted : the model and its out-of-fold posteriors
     inside : (m, u) its posteriors of the same rows, which it has learned from
     remembers : whether training rows are coded by their labels
+    plain : name of the posteriors that these are, but for training rows
     """
 
     name: str
     fitted: Fitted
     inside: Posteriors
     remembers: bool = False
+    plain: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,16 +114,23 @@ class Choice:
     def posteriors(self, candidates: list[Candidate]) -> tuple[Candidate, list[Judged]]:
         """The best candidate, and all of them as judged with codewords, which are quick to make.
 
-        Where it is not known what is searched: the best for training rows among those that lose little on other rows.
+        Posteriors that remember rows are compared only with the best of the others, which they are otherwise.
         """
         if len(candidates) == 1:
             return candidates[0], []
-        tried = [self.judged(candidate, refine=False)[0] for candidate in candidates]
+        tried = [self.judged(candidate, refine=False)[0] for candidate in candidates if not candidate.remembers]
+        best = self._best(tried)
+        others = [candidate for candidate in candidates if candidate.plain == best.candidate.name]
+        more = [self.judged(candidate, refine=False)[0] for candidate in others]
+        return self._best([best, *more]).candidate, tried + more
+
+    def _best(self, tried: list[Judged]) -> Judged:
+        """The best; where it is not known what is searched, for training rows of those that lose little on others."""
         if self.database != "auto":
-            return max(tried, key=lambda found: found.score(self.database)).candidate, tried
+            return max(tried, key=lambda found: found.score(self.database))
         most = max(found.score("disjoint") for found in tried)
         close = [found for found in tried if found.score("disjoint") >= most - WORTH]
-        return max(close, key=lambda found: found.score("training")).candidate, tried
+        return max(close, key=lambda found: found.score("training"))
 
     @shown("designing codes")
     def codes(self, candidates: list[Candidate]) -> tuple[Judged, list[dict[str, Any]]]:

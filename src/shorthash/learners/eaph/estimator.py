@@ -535,7 +535,8 @@ class EAPH(TableHasher):
         for plain in tuple(found) if remember else ():
             kept = fit_remembered(plain.fitted, X, groups.ids, len(groups.rows), folds)
             name = f"{plain.name}, rows remembered"
-            found.append(Candidate(name, kept, kept.model.predict(X[folds.rows]), remembers=True))
+            inside = kept.model.predict(X[folds.rows])
+            found.append(Candidate(name, kept, inside, remembers=True, plain=plain.name))
         return found
 
     def _remembers(self, n_rows: int) -> bool:
