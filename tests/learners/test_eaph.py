@@ -403,6 +403,7 @@ def test_a_group_without_mass_stands_beside_the_one_that_holds_its_label_set():
 
 def test_two_thousand_easy_classes_have_codewords_of_their_own(monkeypatch):
     monkeypatch.setattr(eaph_codebook, "WORK", 0)  # the fewest moves
+    monkeypatch.setattr(eaph_codebook, "FEWEST", 500)
     y = np.repeat(np.arange(2000), 2)
     P = np.full((4000, 2000), 1e-6, dtype=np.float32)
     P[np.arange(4000), y] = 1 - 1999e-6
