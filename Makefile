@@ -26,7 +26,7 @@ $(BIN)/python:
 
 $(READY): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "installing requirements.lock"
-	@UV_COMPILE_BYTECODE=1 $(INSTALL) --require-hashes -r requirements.lock
+	@$(INSTALL) --require-hashes -r requirements.lock
 	@$(SELF)
 	@touch $@ $(READY_DEMO)
 
