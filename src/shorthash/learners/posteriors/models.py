@@ -37,7 +37,6 @@ from shorthash.learners.posteriors.prototypes import fit_prototypes
 from shorthash.learners.posteriors.ridge import KernelRidge, fit_ridge
 
 LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
-LEAST_TRIED = 0.001  # and where their codes are compared
 MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
 NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
 GAIN = 20.0  # what a remembered row adds to the logit of its own label set
@@ -97,7 +96,7 @@ def fit_posteriors(
 ) -> list[tuple[str, Fitted]]:
     """Fit a model by name, or any classifier with ``predict_proba``; models and what to call them.
 
-    The one of least log-loss comes first; with ``weaker``, logistic models of so many weaker penalties follow, which
+    With ``weaker``, the logistic model of least log-loss is followed by those of so many weaker penalties, which
     remember more of the rows. "auto" gives the parts of "combo" and the whole: codes of the least log-loss are not
     always those of the largest mAP.
     """
@@ -114,11 +113,11 @@ def fit_posteriors(
     if kind == "logistic":
         return found
     ridge = fit_ridge(X, ids, Yg, folds)
-    together = combined(found[0][1], ridge, ids[folds.rows], LEAST_GAIN if kind == "combo" else LEAST_TRIED)
+    together = combined(found[0][1], ridge, ids[folds.rows], LEAST_GAIN if kind == "combo" else 0.0)
     if kind == "combo":
         return found if together is None else [(f"{found[0][0]}, with a kernel", together), *found[1:]]
     if together is not None:
-        found.insert(0, (f"{found[0][0]}, with a kernel", together))
+        found.append((f"{found[0][0]}, with a kernel", together))
     return [*found, ("ridge", ridge)]
 
 
@@ -143,7 +142,7 @@ def combined(one: Fitted, two: Fitted, labels: NDArray[np.intp], least_gain: flo
         return value, np.array(slope)
 
     found = minimize(loss, np.array([0.7, 0.3]), jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B")
-    if float(found.fun) > (1 - least_gain) * loss(np.array([1.0, 0.0]))[0]:
+    if float(found.fun) >= (1 - least_gain) * loss(np.array([1.0, 0.0]))[0]:
         return None
     model = Combination(one.model, two.model, np.asarray(found.x, dtype=np.float64))
     return Fitted(model, combine(one.oof, two.oof, model.powers), float(found.fun))
