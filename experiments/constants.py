@@ -26,7 +26,6 @@ CONSTANTS: dict[str, tuple[float, ...]] = {
     "eaph.refinement.ROWS_PER_CLASS": (5, 20, 80),
     "eaph.codebook.HEAT": (0.001, 0.004, 0.016),
     "eaph.codebook.PER_GROUP": (50, 200, 800),
-    "posteriors.models.LEAST_GAIN": (0.0, 0.01, 0.03),
     "posteriors.logistic.BIAS_PENALTY": (0.01, 0.1, 1.0),
     "posteriors.prototypes.SHRINKAGE": (0.25, 0.5, 0.75),
 }
