@@ -6,6 +6,7 @@ import pytest
 from shorthash import evaluate, make_hasher
 from shorthash.errors import InvalidInput
 from shorthash.lab.advice import CLOSE, FEW_ITERATIONS, LengthAdvice, _recommend, advise, balanced_folds
+from shorthash.learners.eaph import choosing
 
 
 @pytest.fixture(scope="module")
@@ -29,27 +30,32 @@ def test_scores_are_those_of_rows_held_out(digits, advice, method, n_bits):
     assert row.map_std == pytest.approx(np.std(values, ddof=1))
 
 
-def test_long_codes_are_refined_in_fewer_iterations(digits):
-    X, y = digits[0][:160], digits[1][:160]
-    found = advise(X, y, lengths=(12, 13), methods=("auto",), n_folds=2)
-    fold = balanced_folds(y, 2, 0)
-    for row, n_iter in zip(found.rows, (16, FEW_ITERATIONS), strict=True):
-        values = []
-        for k in range(2):
-            hasher = make_hasher("auto", row.n_bits, n_iter=n_iter, random_state=0).fit(X[fold != k], y[fold != k])
-            values.append(evaluate(hasher.transform(X[fold == k]), y[fold == k]).map)
-        assert row.map == pytest.approx(np.mean(values))
+@pytest.fixture
+def designs(monkeypatch):
+    """Settings of every design of codes."""
+    seen, design_codes = [], choosing.design_codes
+
+    def design(*arguments, **options):
+        seen.append((options["n_iter"], options["n_starts"]))
+        return design_codes(*arguments, **options)
+
+    monkeypatch.setattr(choosing, "design_codes", design)
+    return seen
 
 
-def test_many_label_sets_are_annealed_from_one_start(digits, monkeypatch):
+def test_long_codes_are_refined_in_fewer_iterations(digits, designs):
+    advise(digits[0][:160], digits[1][:160], lengths=(12,), methods=("auto",), n_folds=2)
+    assert set(designs) == {(16, 2)}
+    designs.clear()
+    found = advise(digits[0][:160], digits[1][:160], lengths=(13,), methods=("auto",), n_folds=2)
+    assert set(designs[-2:]) == {(FEW_ITERATIONS, 2)}
+    assert found.rows[0].map > 0.9
+
+
+def test_many_label_sets_are_annealed_from_one_start(digits, monkeypatch, designs):
     monkeypatch.setattr("shorthash.lab.advice.MANY_SETS", 9)
-    X, y = digits[0][:160], digits[1][:160]
-    row = advise(X, y, lengths=(5,), methods=("auto",), n_folds=2).rows[0]
-    fold, values = balanced_folds(y, 2, 0), []
-    for k in range(2):
-        hasher = make_hasher("auto", 5, n_starts=1, random_state=0).fit(X[fold != k], y[fold != k])
-        values.append(evaluate(hasher.transform(X[fold == k]), y[fold == k]).map)
-    assert row.map == pytest.approx(np.mean(values))
+    advise(digits[0][:160], digits[1][:160], lengths=(5,), methods=("auto",), n_folds=2)
+    assert set(designs[-2:]) == {(16, 1)}
 
 
 def test_costs_follow_from_length_and_size(advice):
