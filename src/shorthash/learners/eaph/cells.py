@@ -28,7 +28,7 @@ from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, as_double, lin
 from shorthash._types import Codes, Floats
 from shorthash.learners.eaph.encoding import BLOCK, SINGLE_UNIT, two_largest
 
-RANGE = 60.0  # chances are told apart down to exp(-60) of the largest
+RANGE = 60.0  # chances below exp(-60) of the largest count as that
 
 
 @dataclass(frozen=True)
