@@ -23,10 +23,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import is_foreign, like, namespace
+from shorthash._arrays import is_foreign, namespace
 from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, as_double, linear, normalised, norms, table_gains
 from shorthash._types import Codes, Floats
-from shorthash.learners.eaph.encoding import BLOCK, SINGLE_UNIT, two_largest
+from shorthash.learners.eaph.encoding import BLOCK, SINGLE_UNIT, two_largest, words_on_device
 
 RANGE = 60.0  # chances below exp(-60) of the largest count as that
 
@@ -111,7 +111,7 @@ class WideLookup:
     def best(self, P: Scored, X: Rounded, words: Codes) -> Scored:
         """Signs of the word of largest gain; the bound is 0 where rounding cannot change the word, else infinite."""
         if is_foreign(P.values):
-            return self._on_device(P, X, words)
+            return words_on_device(self.cells.gains(P, X, self.table, exact=False), words)
         rows = self.cells.rows(X, exact=False)
         V = np.concatenate([P.values, rows.values], axis=1)
         size = self.size + norms(rows.values)[:, 0] * self.length + 2 * np.abs(self.offset).max()
@@ -133,17 +133,6 @@ class WideLookup:
         for start in range(0, len(rows), step):
             some = rows[start : start + step]
             yield some, V[some].astype(matrix.dtype) @ matrix + offset
-
-    def _on_device(self, P: Scored, X: Rounded, words: Codes) -> Scored:
-        """The same where the posteriors are."""
-        xp = namespace(P.values)
-        gain = self.cells.gains(P, X, self.table, exact=False)
-        best = xp.argmax(gain.values, axis=1)
-        lead = xp.max(gain.values, axis=1, keepdims=True) - gain.values
-        lead[xp.arange(len(best), device=best.device), best] = np.inf
-        bound = xp.max(xp.broadcast_to(gain.bound, gain.values.shape), axis=1, keepdims=True)
-        doubt = ~(xp.min(lead, axis=1, keepdims=True) > 2 * SURE * bound)
-        return Scored(xp.astype(like(words, P.values)[best], xp.float64), xp.where(doubt, np.inf, 0.0))
 
 
 _lookups: WeakKeyDictionary[Any, WideLookup] = WeakKeyDictionary()  # of every hasher that was used

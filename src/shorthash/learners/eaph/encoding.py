@@ -74,7 +74,7 @@ def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
     multiplied with the whole table: in float32, and in float64 where two gains are too close for that.
     """
     if is_foreign(P.values):
-        return _words_on_device(P, lookup.table, words)
+        return words_on_device(table_gains(P, lookup.table, exact=False), words)
     n, u = P.values.shape
     bound = np.broadcast_to(P.bound, (n, 1))[:, 0]
     best, lead = np.zeros(n, dtype=np.int64), np.zeros(n)
@@ -104,15 +104,15 @@ def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
     return Scored(words[best].astype(np.float64), in_doubt)
 
 
-def _words_on_device(P: Scored, table: NDArray[np.float32], words: Codes) -> Scored:
-    """The same where the posteriors are, by one product."""
-    xp = namespace(P.values)
-    gain = table_gains(P, table, exact=False)
+def words_on_device(gain: Scored, words: Codes) -> Scored:
+    """The word of largest gain where the gains are; the bound is 0 where rounding cannot change it, else infinite."""
+    xp = namespace(gain.values)
     best = xp.argmax(gain.values, axis=1)
     lead = xp.max(gain.values, axis=1, keepdims=True) - gain.values
     lead[xp.arange(len(best), device=best.device), best] = np.inf
-    doubt = ~(xp.min(lead, axis=1, keepdims=True) > 2 * SURE * gain.bound)
-    values = xp.astype(like(words, P.values)[best], xp.float64)
+    bound = xp.max(xp.broadcast_to(gain.bound, gain.values.shape), axis=1, keepdims=True)
+    doubt = ~(xp.min(lead, axis=1, keepdims=True) > 2 * SURE * bound)
+    values = xp.astype(like(words, gain.values)[best], xp.float64)
     return Scored(values, xp.where(doubt, np.inf, 0.0))
 
 
