@@ -46,21 +46,13 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_configure(config):
+    # what is imported and collected stays to the end: look at it seldom (frozen, it would hide its references, which
+    # Hypothesis looks for)
+    gc.set_threshold(100_000, 50, 100)
     if "PYTEST_XDIST_WORKER" in os.environ:
         from processes import compile_once
 
         compile_once()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection():
-    """What is imported and collected stays to the end: the garbage collector need not look at it again and again."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def pytest_generate_tests(metafunc):
