@@ -8,7 +8,7 @@ import pytest
 
 from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
-from shorthash.index import BucketIndex, ScanIndex, sorting, wide
+from shorthash.index import BucketIndex, ScanIndex, sorting
 from shorthash.index import table as tables
 from shorthash.index.table import BucketTable
 
@@ -237,7 +237,7 @@ def test_positions_are_sorted_whatever_their_number(n):
             assert not sorting.bitmap(scratch, n).any()
 
 
-@pytest.mark.skipif(not wide.has_compress(), reason="needs a processor with AVX-512 VBMI2")
+@pytest.mark.skipif(not sorting.has_compress(), reason="needs a processor with AVX-512 VBMI2")
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.9, 1.0])
 def test_places_in_one_instruction_equal_those_bit_by_bit(share):
     rng = np.random.default_rng(0)
@@ -254,7 +254,7 @@ def test_places_in_one_instruction_equal_those_bit_by_bit(share):
 
 @numba.njit
 def _put_wide(word, base, values, at, most):
-    wide.put_places(word, base, values, at, most)
+    sorting.put_wide(word, base, values, at, most)
 
 
 @pytest.mark.parametrize("n_bits", [4, 9, 14])

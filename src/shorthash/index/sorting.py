@@ -9,18 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, codegen, config, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from shorthash._compiled import njit
 from shorthash.codes.levels import popcount
-from shorthash.index import wide
-from shorthash.index.wide import GROUP
 
 Array = np.ndarray[Any, Any]
 
 FEW = 48  # up to this many items insertion sort is fastest
 DENSE = 80  # with more than one item in so many positions, reading every word of a bitmap is faster than the radix sort
 DIGIT = 11  # bits per pass of the radix sort at most: its 2048 counters fit the first-level cache
+GROUP = 4  # places written at once: one store of 32 bytes
+_i8, _i32, _i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_bytes, _bools, _group = ir.VectorType(_i8, 64), ir.VectorType(ir.IntType(1), 64), ir.VectorType(_i64, GROUP)
 
 
 def sort_space(n: int) -> NDArray[np.uint64]:
@@ -96,7 +100,7 @@ def _first(word: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def put_any(word: Any, base: int, values: Array, at: Any, most: int) -> None:
-    """What ``wide.put_places`` does, on every processor."""
+    """What ``put_wide`` does, on every processor."""
     one, place = np.uint64(1), np.uint64(at)
     while most > 0:
         for _ in range(GROUP):
@@ -106,7 +110,55 @@ def put_any(word: Any, base: int, values: Array, at: Any, most: int) -> None:
         most -= GROUP
 
 
-put_places: Any = wide.put_places if wide.has_compress() else put_any
+def has_compress() -> bool:
+    """Whether code is compiled for a processor that can gather chosen bytes of a register."""
+    chosen, of_host = getattr(config, "CPU_FEATURES", None), codegen.get_host_cpu_features  # NUMBA_CPU_FEATURES
+    features: str = of_host() if chosen is None else chosen  # type: ignore[no-untyped-call]
+    return "+avx512vbmi2" in features.split(",")
+
+
+@intrinsic
+def put_wide(_typing: Any, word: Any, base: Any, values: Any, at: Any, most: Any) -> Any:  # noqa: ARG001 - types
+    """Write ``base`` plus the places of the bits set in ``word``, ascending, to ``values[at:]``; AVX-512 VBMI2.
+
+    At least ``most`` places are written, in whole groups of GROUP: what follows the places that are set is overwritten.
+    ``most`` must not be less than the number of bits set. Needs ``has_compress()``.
+    """
+    signature = types.void(types.uint64, types.int64, values, types.int64, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, base, values, at, most = arguments
+        start = builder.gep(context.make_array(signature.args[2])(context, builder, values).data, [at])
+        places = _compressed(builder, word)
+        first = builder.insert_element(ir.Constant(_group, ir.Undefined), base, ir.Constant(_i32, 0))
+        bases = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_i32, GROUP), None))
+        done = builder.append_basic_block("done")
+        for g in range(0, 64, GROUP):
+            chosen = ir.Constant(ir.VectorType(_i32, GROUP), list(range(g, g + GROUP)))
+            group = builder.zext(builder.shuffle_vector(places, places, chosen), _group)
+            target = builder.bitcast(builder.gep(start, [ir.Constant(_i64, g)]), _group.as_pointer())
+            builder.store(builder.add(group, bases), target, align=8)
+            following = builder.append_basic_block(f"from {g + GROUP}")
+            builder.cbranch(builder.icmp_signed(">", most, ir.Constant(_i64, g + GROUP)), following, done)
+            builder.position_at_end(following)
+        builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _compressed(builder: Any, word: Any) -> Any:
+    """64 bytes: the places of the bits set, then zeros."""
+    kind = ir.FunctionType(_bytes, [_bytes, _bytes, _bools])
+    compress: Any = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+        builder.module, kind, "llvm.x86.avx512.mask.compress.v64i8"
+    )
+    every_place = ir.Constant(_bytes, list(range(64)))
+    return builder.call(compress, [every_place, ir.Constant(_bytes, None), builder.bitcast(word, _bools)])
+
+
+put_places: Any = put_wide if has_compress() else put_any
 
 
 @njit(nogil=True, cache=True)
