@@ -50,8 +50,8 @@ def main() -> None:
 
 def measure(name: str) -> dict[str, dict[str, Any]]:
     """Scores of every quantiser by code length."""
-    from shorthash.codes.neighbours import nearest_rows, unit_rows
     from shorthash.data.datasets import read_dataset
+    from shorthash.data.rows import nearest_rows, unit_rows
     from shorthash.data.splits import RandomQueries
     from shorthash.evaluation import evaluate_cells, evaluate_neighbours
 

@@ -34,6 +34,7 @@ SECTIONS = {  # room -> title of its section in the API reference, and what stan
 ROOMS = {"pipeline": "methods"}  # rooms that share a section
 MORE = {  # public names of modules without __all__
     "methods": ["Recipe", "method_facts", "recipes"],
+    "retrieval": ["Answers", "compact_posteriors", "score_posteriors"],
     "lab.advice": ["Advice", "LengthAdvice", "advise"],
     "lab.compare": ["MethodComparison", "MethodScore", "write_comparison"],
     "lab.maps": ["draw_bucket_map", "draw_code_map"],

@@ -5,9 +5,9 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from shorthash import EAPH, load, make_hasher, save
-from shorthash.codes.levels import expected_average_precision, level_counts
-from shorthash.codes.neighbours import METRICS, list_levels, nearest_rows
+from shorthash.codes.levels import expected_average_precision, level_counts, list_levels
 from shorthash.codes.signs import pack
+from shorthash.data.rows import METRICS, nearest_rows
 from shorthash.data.streams import BatchStream
 from shorthash.errors import InvalidInput
 from shorthash.learners.eaph.groups import estimate_relevance, temperature_of

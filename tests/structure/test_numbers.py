@@ -20,7 +20,7 @@ from shorthash.images import workers
 from shorthash.lab.records import read_records
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
-from shorthash.retrieval.searcher import LEAST_SHARE
+from shorthash.retrieval import LEAST_SHARE
 from shorthash.web import limits as web_limits
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -185,6 +185,20 @@ def level_counts(
     return out
 
 
+def list_levels(queries: PackedCodes, items: PackedCodes, lists: NDArray[np.integer], n_bits: int) -> Counts:
+    """How many of the items in the list of every query lie at distance 0, 1, ..., n_bits from it, (m, n_bits + 1).
+
+    Examples
+    --------
+    >>> items = np.array([0b11, 0b10, 0b00], dtype=np.uint8)
+    >>> list_levels(np.array([0b11], dtype=np.uint8), items, np.array([[0, 2]]), n_bits=2)
+    array([[1, 0, 1]])
+    """
+    distance = np.bitwise_count(items[lists] ^ queries[:, None]).astype(np.int64)
+    places = distance + np.arange(len(queries))[:, None] * (n_bits + 1)
+    return np.bincount(places.ravel(), minlength=len(queries) * (n_bits + 1)).reshape(len(queries), n_bits + 1)
+
+
 def level_transform(histogram: NDArray[Any]) -> Counts:
     r"""Turn a histogram over all codes into the counts at every distance from every code.
 

@@ -1,4 +1,4 @@
-"""Feature rows read in batches, so that memory does not grow with the data; checks of ``X`` for estimators."""
+"""Feature rows read in batches, so that memory does not grow with the data; checks of ``X``; exact nearest rows."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from shorthash.errors import InvalidInput
 BATCH_ROWS = 4096  # 4096 x 1000 kernel features are 33 MB in float64: little memory, but large enough for BLAS
 DEVICE_BATCH_ROWS = 65_536  # small products use only part of a GPU
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+METRICS = ("cosine", "dot", "euclidean")
+NEAREST_BLOCK = 1 << 24  # similarities held at once: 64 MB
+SMALLEST = 1e-30  # keeps rows of zeros finite
 SAME_FEATURES = "give rows made the same way as those it was fitted on, or fit it again"
 
 
@@ -152,6 +155,46 @@ def validated(
         if "features as input" not in str(error):
             raise
         raise InvalidInput(f"{str(error).rstrip('.')}; {SAME_FEATURES}.") from error
+
+
+def unit_rows(X: Features) -> NDArray[np.float32]:
+    """Rows divided by their Euclidean norm; a row of zeros stays one."""
+    values = np.asarray(X, dtype=np.float32)
+    return np.asarray(values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), np.float32(SMALLEST)))
+
+
+def nearest_rows(
+    queries: Features, items: Features, k: int, metric: str = "cosine", own: NDArray[np.integer] | None = None
+) -> NDArray[np.intp]:
+    """Numbers of the k items nearest to every query, nearest first, (m, k); of equally near ones the first.
+
+    Parameters
+    ----------
+    queries, items : (m, d), (n, d) rows
+    k : number of items, at most n (n - 1 with ``own``)
+    metric : "cosine", "dot" (largest product) or "euclidean"
+    own : (m,) the item that every query is itself and that is left out; -1 if there is none
+
+    Examples
+    --------
+    >>> nearest_rows(np.array([[1.0, 0.1]]), np.array([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0]]), k=2)
+    array([[1, 2]])
+    """
+    Q, Y = (unit_rows(rows) if metric == "cosine" else np.asarray(rows, dtype=np.float32) for rows in (queries, items))
+    shift = 0.5 * np.einsum("ij,ij->i", Y, Y) if metric == "euclidean" else np.zeros(len(Y), dtype=np.float32)
+    found = np.empty((len(Q), k), dtype=np.intp)
+    step = max(1, NEAREST_BLOCK // max(len(Y), 1))
+    for start in range(0, len(Q), step):
+        part = slice(start, start + step)
+        distance = shift - Q[part] @ Y.T
+        if own is not None:
+            known = np.flatnonzero(own[part] >= 0)
+            distance[known, own[part][known]] = np.inf
+        limits = np.partition(distance, k - 1, axis=1)[:, k - 1]
+        for i, (row, limit) in enumerate(zip(distance, limits, strict=True), start):
+            near = np.flatnonzero(row <= limit)
+            found[i] = near[np.argsort(row[near], kind="stable")[:k]]
+    return found
 
 
 def _is_plain(estimator: BaseEstimator, X: Any, min_samples: int) -> bool:

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._labels import LabelGroups, group_label_pair, group_labels, label_rows
 from shorthash._types import Counts, Floats, Labels, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
-from shorthash.codes.levels import distinct_queries, expected_average_precision, level_counts
-from shorthash.codes.neighbours import METRICS, list_levels, nearest_rows
+from shorthash.codes.levels import distinct_queries, expected_average_precision, level_counts, list_levels
 from shorthash.codes.signs import as_packed, code_length
+from shorthash.data.rows import METRICS, nearest_rows
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.conventions import Convention, convention_rules
 from shorthash.evaluation.counting import CodedItems, count_by_codes, count_by_distances, gains_of, label_groups
@@ -429,7 +429,7 @@ def evaluate_neighbours(
     metric : "cosine", "dot" or "euclidean"
     shares : shares of the database for ``recall``
     neighbours : (n_queries, k) numbers of the nearest rows, if they are known, instead of the rows
-        (:func:`shorthash.codes.neighbours.nearest_rows` finds them once for many codes)
+        (:func:`shorthash.data.rows.nearest_rows` finds them once for many codes)
     relevance, cells : buckets are read by descending ``relevance``, (n_queries, n_cells), instead of by Hamming
         distance; ``cells``, (n_cells,), are the codes of its columns: ``hasher.relevance(X)`` and ``hasher.cells_``
 

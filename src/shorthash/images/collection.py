@@ -38,10 +38,10 @@ from shorthash.images.storage import (
     write_thumbnail,
 )
 from shorthash.index.items import AnyIds, as_ids, as_vectors, check_unique
+from shorthash.index.posteriors import MOST_SETS
 from shorthash.persistence import load, save
 from shorthash.persistence.files import locked, replacing, temporary_path
 from shorthash.retrieval import Searcher
-from shorthash.retrieval.posteriors import MOST_SETS
 from shorthash.store.connection import SQLiteConnection
 
 LACKING_AT_ONCE = 4096  # items whose posteriors are computed in one transaction

@@ -18,8 +18,8 @@ from shorthash._progress import with_progress
 from shorthash._types import Codes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import ball_size
-from shorthash.codes.neighbours import nearest_rows
 from shorthash.data.datasets import Dataset
+from shorthash.data.rows import nearest_rows
 from shorthash.data.splits import OfficialTest
 from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput
 from shorthash.evaluation.scores import evaluate

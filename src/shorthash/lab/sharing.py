@@ -20,10 +20,9 @@ from sklearn.frozen import FrozenEstimator
 
 from shorthash._labels import group_labels
 from shorthash._types import Codes, Floats, Labels
-from shorthash.codes.neighbours import nearest_rows
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
-from shorthash.data.rows import BATCH_ROWS, Rows
+from shorthash.data.rows import BATCH_ROWS, Rows, nearest_rows
 from shorthash.data.splits import Split, protocol_from_dict
 from shorthash.errors import CollisionWarning
 from shorthash.kernels.rbf import AnchorRBF

@@ -26,8 +26,7 @@ from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
 from shorthash._types import Labels
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits, check_same_length
-from shorthash.codes.neighbours import METRICS
-from shorthash.data.rows import Rows, validated
+from shorthash.data.rows import METRICS, Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.codebooks import CODEBOOKS

@@ -28,8 +28,8 @@ from sklearn.exceptions import ConvergenceWarning
 from shorthash._compiled import njit
 from shorthash._rounding import Rounded, Scored, as_double, linear, normalised, shifted_product
 from shorthash._types import Features, Floats, PackedCodes
-from shorthash.codes.neighbours import unit_rows
 from shorthash.codes.signs import pack, unpack
+from shorthash.data.rows import unit_rows
 from shorthash.learners.eaph.cells import CellCenters
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.eaph.encoding import extend

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from shorthash._progress import shown
 from shorthash._types import Floats, PackedCodes
-from shorthash.codes.levels import expected_average_precision, level_counts
-from shorthash.codes.neighbours import list_levels, nearest_rows
+from shorthash.codes.levels import expected_average_precision, level_counts, list_levels
+from shorthash.data.rows import nearest_rows
 from shorthash.learners.eaph.filling import Filling
 from shorthash.learners.eaph.groups import (
     DESIGN_ROWS,

@@ -22,7 +22,7 @@ from scipy import sparse
 from shorthash._arrays import is_foreign
 from shorthash._labels import label_rows, missing_labels
 from shorthash._types import Floats
-from shorthash.codes.neighbours import nearest_rows
+from shorthash.data.rows import nearest_rows
 from shorthash.learners.posteriors.folds import draw_folds
 from shorthash.learners.posteriors.models import fit_posteriors
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from shorthash.codes import neighbours
-from shorthash.codes.neighbours import METRICS, list_levels, nearest_rows
+from shorthash.codes.levels import list_levels
+from shorthash.data import rows
+from shorthash.data.rows import METRICS, nearest_rows
 
 
 def slow_nearest(queries, items, k, metric, own=None):
@@ -26,7 +27,7 @@ def test_nearest_rows_in_blocks(metric, monkeypatch):
     rng = np.random.default_rng(0)
     items = rng.normal(size=(60, 5)) * rng.uniform(1, 3, size=(60, 1))
     queries = rng.normal(size=(17, 5))
-    monkeypatch.setattr(neighbours, "BLOCK", 4 * len(items))
+    monkeypatch.setattr(rows, "NEAREST_BLOCK", 4 * len(items))
     assert np.array_equal(nearest_rows(queries, items, 7, metric), slow_nearest(queries, items, 7, metric))
     own = np.arange(10)
     assert np.array_equal(
