@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 
 from shorthash.errors import InvalidInput
 from shorthash.evaluation import CONVENTIONS, Convention, evaluate
-from shorthash.evaluation.conventions import convention_rules
+from shorthash.evaluation.metrics import convention_rules
 
 
 def rankings(problem):

@@ -86,7 +86,7 @@ def check_sheet(path: Path | None) -> None:
 
 
 def _write_groups(path: Path, collection: Collection, found: Duplicates) -> None:
-    from shorthash.images.sheets import Picture, write_sheet
+    from shorthash.images.results import Picture, write_sheet
 
     sections = []
     for number, group in enumerate(found.groups):

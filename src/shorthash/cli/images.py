@@ -263,7 +263,7 @@ def _write_found(path: Path, collection: Collection, found: Found) -> None:
 
 
 def _write_found_sheet(path: Path, collection: Collection, query: str, found: Found) -> None:
-    from shorthash.images.sheets import Picture, write_sheet
+    from shorthash.images.results import Picture, write_sheet
 
     def picture(row: int) -> Picture:
         label = "" if found.labels[row] is None else f"{found.labels[row]}, "

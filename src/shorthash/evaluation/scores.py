@@ -19,13 +19,23 @@ from shorthash._validation import check_choice, check_count, require_extra
 from shorthash.codes.levels import distinct_queries, leave_one_out_map
 from shorthash.codes.signs import as_codes, as_packed, code_length
 from shorthash.errors import InvalidInput
-from shorthash.evaluation.conventions import Convention, convention_rules
-from shorthash.evaluation.counting import CodedItems, CountedQueries, count_by_codes, gains_of, label_groups
+from shorthash.evaluation.counting import (
+    CodedItems,
+    CountedQueries,
+    as_judgements,
+    check_labels_or_judgements,
+    count_by_codes,
+    count_by_judgements,
+    gains_of,
+    label_groups,
+)
 from shorthash.evaluation.metrics import (
+    Convention,
     PRCurve,
     RadiusSums,
     Ranking,
     average_precision,
+    convention_rules,
     gains_by_grade,
     ideal_ranking,
     ndcg,
@@ -35,7 +45,6 @@ from shorthash.evaluation.metrics import (
     rank_items,
     recall,
 )
-from shorthash.evaluation.relevance import as_judgements, check_labels_or_judgements, count_by_judgements
 
 if TYPE_CHECKING:
     import pandas as pd
