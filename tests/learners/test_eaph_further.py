@@ -9,9 +9,9 @@ from shorthash.codes import pack
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.evaluation import evaluate_cells
 from shorthash.learners.eaph.estimator import EAPH
-from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import draw_folds
 from shorthash.learners.posteriors.models import fit_posteriors
+from shorthash.learners.samples import KeptRows
 
 
 def test_prototypes_are_cosines_in_the_whitened_space_of_the_means(blobs):

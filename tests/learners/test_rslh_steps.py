@@ -11,8 +11,7 @@ from shorthash.data.rows import Rows
 from shorthash.learners.rslh import onepass as rslh_onepass
 from shorthash.learners.rslh.estimator import RSLH
 from shorthash.learners.rslh.onepass import solve_one_pass
-from shorthash.learners.rslh.persample import solve_per_sample
-from shorthash.learners.rslh.steps import Problem, start, w_step
+from shorthash.learners.rslh.steps import Problem, solve_per_sample, start, w_step
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import GroupStatistics
 

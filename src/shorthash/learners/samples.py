@@ -1,6 +1,7 @@
 """Learning from samples: the products that solvers need, and the base class of their learners.
 
-The counterpart of sums.py, for methods whose codes may differ between samples with the same labels.
+The counterpart of sums.py, for methods whose codes may differ between samples with the same labels; and ``KeptRows``,
+the memory of a learner that is trained further and needs rows again.
 """
 
 from __future__ import annotations
@@ -168,3 +169,47 @@ class AlternatingHasher(SampleHasher):
                     break
                 previous = H
         return Outcome(P, H, len(values), np.array(values), converged if self._converges else None)
+
+
+# rows of a stream -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """A uniform sample of all rows seen so far, of bounded size.
+
+    Every row draws a random number when it is added; those with the smallest are kept, in the order of adding.
+
+    Attributes
+    ----------
+    X : (m, d) the rows
+    Y : (m, c) their labels, 0 or 1
+    numbers : (m,) their random numbers
+    seen : rows added so far
+    capacity : largest number of rows kept
+    """
+
+    X: NDArray[np.float32]
+    Y: NDArray[np.uint8]
+    numbers: Floats
+    seen: int
+    capacity: int
+
+    @classmethod
+    def none(cls, n_features: int, n_classes: int, capacity: int) -> Self:
+        """No rows yet."""
+        X, Y = np.empty((0, n_features), dtype=np.float32), np.empty((0, n_classes), dtype=np.uint8)
+        return cls(X, Y, np.empty(0), 0, capacity)
+
+    def add(self, X: NDArray[np.float32], Y: NDArray[np.uint8], rng: np.random.RandomState) -> Self:
+        """With more rows."""
+        return self.join(type(self)(X, Y, rng.random_sample(len(X)), len(X), self.capacity))
+
+    def join(self, other: Self) -> Self:
+        """The sample of the rows of both."""
+        numbers = np.concatenate([self.numbers, other.numbers])
+        rows, labels = np.concatenate([self.X, other.X]), np.concatenate([self.Y, other.Y])
+        if len(numbers) > self.capacity:
+            kept = np.sort(np.argpartition(numbers, self.capacity)[: self.capacity])
+            rows, labels, numbers = rows[kept], labels[kept], numbers[kept]
+        return type(self)(rows, labels, numbers, self.seen + other.seen, self.capacity)

@@ -60,13 +60,13 @@ ESTIMATORS = {
 """Estimators and pipelines: saved as parameters and fitted attributes."""
 
 DATACLASSES = {
-    "CellCenters": "shorthash.learners.eaph.cells:CellCenters",
+    "CellCenters": "shorthash.learners.eaph.encoding:CellCenters",
     "Classified": "shorthash.learners.posteriors.models:Classified",
     "Combination": "shorthash.learners.posteriors.models:Combination",
     "Convergence": "shorthash.learners.rslh.steps:Convergence",
     "GroupStatistics": "shorthash.learners.sums:GroupStatistics",
-    "KeptRows": "shorthash.learners.kept_rows:KeptRows",
-    "KernelRidge": "shorthash.learners.posteriors.ridge:KernelRidge",
+    "KeptRows": "shorthash.learners.samples:KeptRows",
+    "KernelRidge": "shorthash.learners.posteriors.models:KernelRidge",
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.encoders:LogPosterior",
     "Memberships": "shorthash.learners.eaph.groups:Memberships",

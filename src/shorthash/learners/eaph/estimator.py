@@ -40,7 +40,6 @@ from shorthash.learners.eaph.pairs import RelevantPairs, fit_pairs
 from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
-from shorthash.learners.kept_rows import KeptRows
 from shorthash.learners.posteriors.folds import (
     FOLDED_ROWS,
     Fitted,
@@ -51,6 +50,7 @@ from shorthash.learners.posteriors.folds import (
 from shorthash.learners.posteriors.models import MOST_REMEMBERED, POSTERIORS, fit_posteriors, fit_remembered
 from shorthash.learners.posteriors.prefit import PRECOMPUTED, fit_prefit, is_prefit
 from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
+from shorthash.learners.samples import KeptRows
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
 TABLE_BITS = 16  # the longest code for which all cells are held in a table

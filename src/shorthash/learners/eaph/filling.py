@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from shorthash._types import Counts, Floats
 from shorthash.codes.levels import expected_average_precision
 from shorthash.codes.signs import packed_dtype
-from shorthash.learners.eaph.cells import CellCenters
+from shorthash.learners.eaph.encoding import CellCenters
 from shorthash.learners.eaph.groups import NOTHING, GroupCodes
 from shorthash.learners.eaph.refinement import Design, background_of, best_rows, masses_of, sums_of_groups
 from shorthash.learners.eaph.table import ap_table

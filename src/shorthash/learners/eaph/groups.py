@@ -30,9 +30,8 @@ from shorthash._rounding import Rounded, Scored, as_double, linear, normalised, 
 from shorthash._types import Features, Floats, PackedCodes
 from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import unit_rows
-from shorthash.learners.eaph.cells import CellCenters
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
-from shorthash.learners.eaph.encoding import extend
+from shorthash.learners.eaph.encoding import CellCenters, extend
 from shorthash.learners.eaph.refinement import Design, best_rows, refine_table
 from shorthash.learners.itq import PCAITQ
 from shorthash.learners.posteriors.folds import PosteriorModel, Posteriors, softmax

@@ -12,7 +12,7 @@ it. Legend::
     A    (Z, u)     AP of a query of set s at cell z: (1 / R_s) sum_t rho (f + (R_t - rho N_t) l), rho = f / n
     D    (Z, u)     derivative of the mAP by mass of set s placed in cell z of the database
 
-The mAP is the sum of h * A. A is the limit of the tie-aware AP of codes/ties.py as counts grow.
+The mAP is the sum of h * A. A is the limit of the tie-aware AP of codes/levels.py as counts grow.
 """
 
 from __future__ import annotations

@@ -34,9 +34,8 @@ from shorthash.learners.posteriors.logistic import (
     descend,
     is_one_hot,
 )
-from shorthash.learners.posteriors.models import combined
+from shorthash.learners.posteriors.models import N_ANCHORS, KernelRidge, KernelSystem, combined, feature_sums, fit_ridge
 from shorthash.learners.posteriors.prototypes import shrunk, whitening
-from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, KernelSystem, feature_sums, fit_ridge
 from shorthash.learners.sums import GroupStatistics
 
 HELD_OUT = 16_384  # rows of the sample that are held out

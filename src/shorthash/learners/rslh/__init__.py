@@ -1,4 +1,4 @@
-"""RSLH: the estimator, the steps both solvers share, and the two solvers."""
+"""RSLH: the estimator, the steps, and the two solvers: sample by sample, and from sums alone."""
 
 from shorthash.learners.rslh.estimator import RSLH
 

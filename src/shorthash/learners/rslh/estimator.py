@@ -21,8 +21,7 @@ from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning, InvalidInput
 from shorthash.learners.boosting import select_bits
 from shorthash.learners.rslh.onepass import solve_one_pass
-from shorthash.learners.rslh.persample import solve_per_sample
-from shorthash.learners.rslh.steps import Convergence, Problem, Run
+from shorthash.learners.rslh.steps import Convergence, Problem, Run, solve_per_sample
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import GroupStatistics, SumHasher, Summed
 
