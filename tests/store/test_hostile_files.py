@@ -14,7 +14,7 @@ from processes import run
 
 from shorthash.errors import DamagedFile, ForeignFile, PersistenceError
 from shorthash.store import SQLiteStore
-from shorthash.store.catalogue import row_crc
+from shorthash.store.tables import row_crc
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from shorthash._validation import require_extra
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, OutcomeUnknown, PersistenceError
 from shorthash.persistence.files import ADVICE
-from shorthash.store.catalogue import CATALOGUE, CRC, row_crc
+from shorthash.store.tables import CATALOGUE, CRC, row_crc
 
 if TYPE_CHECKING:
     from shorthash.store.sqlite import SideFile

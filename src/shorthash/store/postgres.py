@@ -21,9 +21,7 @@ from shorthash.errors import InvalidInput
 from shorthash.index.base import Scored
 from shorthash.index.items import AnyIds, Vectors
 from shorthash.index.results import LookupResult, Probes, SearchResult
-from shorthash.store.base import Store
-from shorthash.store.catalogue import CATALOGUE, CollectionInfo, Version, check_free
-from shorthash.store.columns import TYPES, compared, quoted
+from shorthash.store.base import Store, look_up
 from shorthash.store.connection import PostgresConnection
 from shorthash.store.example_sql import MOST_PARTITIONS, check_name, integer_type, partitioned_table
 from shorthash.store.items import (
@@ -36,8 +34,8 @@ from shorthash.store.items import (
     search_result,
     to_signed,
 )
-from shorthash.store.lookup import look_up
 from shorthash.store.sql import ORDERS, Clause, Session
+from shorthash.store.tables import CATALOGUE, TYPES, CollectionInfo, Version, check_free, compared, quoted
 
 BULK = 100_000  # items after which the table is vacuumed at once, so that searches read the B-tree only
 LOCK = 0x5348_4F52  # advisory lock of processes that make a collection

@@ -30,8 +30,7 @@ from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
 from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind, shuffle_keys
 from shorthash.index.results import Probes
-from shorthash.store import columns as typed
-from shorthash.store.catalogue import BATCHES, COLUMNS, CollectionInfo, Version
+from shorthash.store import tables as typed
 from shorthash.store.connection import Connection
 from shorthash.store.items import (
     LONGEST,
@@ -49,6 +48,7 @@ from shorthash.store.items import (
     read_posteriors,
     ring_codes,
 )
+from shorthash.store.tables import BATCHES, COLUMNS, CollectionInfo, Version
 
 Clause = tuple[str, list[Any]]
 """A condition and its parameters."""

@@ -20,12 +20,21 @@ from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.results import Probes
 from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
 from shorthash.store.base import Store
-from shorthash.store.catalogue import CRC, CollectionInfo, Version, check_free, crc_call, facts_crc, vector_crc
-from shorthash.store.columns import SPECIAL, quoted
 from shorthash.store.connection import SQLiteConnection
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import Items, Scalar, as_json_list, damage_explained, probe_columns
 from shorthash.store.sql import ALL, Clause, Session
+from shorthash.store.tables import (
+    CRC,
+    SPECIAL,
+    CollectionInfo,
+    Version,
+    check_free,
+    crc_call,
+    facts_crc,
+    quoted,
+    vector_crc,
+)
 
 PLAIN = "CREATE TABLE "  # not a virtual table
 CALL = re.compile(r"(\w+)\s*\(")

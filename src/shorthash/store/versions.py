@@ -18,11 +18,11 @@ from shorthash.errors import InvalidInput, PersistenceError
 from shorthash.index.base import HammingIndex, check_k
 from shorthash.index.posteriors import as_posteriors
 from shorthash.index.results import SearchResult
-from shorthash.store.catalogue import Version
 from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import Items, StoreWhere, as_ids_array, search_result, to_signed
 from shorthash.store.sql import Session
+from shorthash.store.tables import Version
 
 Encode = Callable[[Items], ArrayLike | tuple[ArrayLike, ArrayLike | None]]
 """From items to their codes in another version, or to codes and compact posteriors."""

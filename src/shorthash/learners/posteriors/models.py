@@ -1,7 +1,7 @@
 """Posteriors over label sets, learned from the training rows and calibrated on rows they have not seen.
 
-Everything that later steps optimise uses out-of-fold posteriors (OOF): those of models that did not see the row.
-Here are kernel ridge regression, combinations of two models, and classifiers of scikit-learn; other modules have the others.
+Everything that later steps optimise uses out-of-fold posteriors (OOF): those of models that did not see the row. This
+module has kernel ridge regression, products of two models, and classifiers of scikit-learn.
 
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets, P (n, u) posteriors,
 S (m, u) scores.
