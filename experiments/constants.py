@@ -118,7 +118,7 @@ def lookup(hasher: Any, X: Any, y: Any) -> dict[str, float]:
 
 def confusion(X: Any, y: Any) -> dict[str, float]:
     """RSLH with annealed codewords, by the estimate of how often classes are confused."""
-    from shorthash.learners import codebook_starts
+    from shorthash.learners import codebooks
     from shorthash.learners.rslh import steps
 
     own = steps.expected_confusion
@@ -126,7 +126,7 @@ def confusion(X: Any, y: Any) -> dict[str, float]:
     def in_sample(statistics: Any) -> Any:
         centred = statistics.centred(statistics.mean())
         b = centred.counts / centred.counts.sum()
-        joint = np.outer(b, b) + centred.sums.T @ codebook_starts.score_weights(centred)[0] / centred.counts.sum()
+        joint = np.outer(b, b) + centred.sums.T @ codebooks.score_weights(centred)[0] / centred.counts.sum()
         joint = np.maximum(joint, np.diag(b**2))
         return joint / joint.sum()
 

@@ -7,9 +7,16 @@ from sklearn.linear_model import RidgeClassifier
 from shorthash import RSLH
 from shorthash._labels import group_labels
 from shorthash.data.rows import Rows
-from shorthash.learners import codebook_starts
-from shorthash.learners.codebook_starts import PENALTIES, annealed_codebook, expected_confusion, polar_codebook
-from shorthash.learners.codebooks import crowding, n_distinct, separation
+from shorthash.learners import codebooks
+from shorthash.learners.codebooks import (
+    PENALTIES,
+    annealed_codebook,
+    crowding,
+    expected_confusion,
+    n_distinct,
+    polar_codebook,
+    separation,
+)
 from shorthash.learners.sums import GroupStatistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -128,19 +135,17 @@ def test_polar_equals_the_alternation_on_full_matrices(tagged, seed):
     J = np.eye(80) - 1 / 80
     C = np.where(np.random.RandomState(seed).normal(size=(len(groups.rows), 3)) >= 0, 1, -1)
     H = C[groups.ids].astype(float)
-    for _ in range(codebook_starts.POLAR_ITERATIONS):
+    for _ in range(codebooks.POLAR_ITERATIONS):
         U, _, Vt = np.linalg.svd(J @ S @ J @ H + 1e-3 * J @ H, full_matrices=False)
         H = np.where(J @ S @ J @ U @ Vt >= 0, 1.0, -1.0)
-    found = codebook_starts._polar_run(
-        groups.rows, np.bincount(groups.ids).astype(float), 3, np.random.RandomState(seed)
-    )
+    found = codebooks._polar_run(groups.rows, np.bincount(groups.ids).astype(float), 3, np.random.RandomState(seed))
     assert np.array_equal(found[groups.ids], H)
 
 
 def test_polar_takes_the_least_crowded_run(seed):
     rows, counts = np.eye(10, dtype=np.uint8), np.full(10, 7.0)
     rng = np.random.RandomState(seed)
-    runs = [crowding(codebook_starts._polar_run(rows, counts, 6, rng)) for _ in range(codebook_starts.POLAR_RUNS)]
+    runs = [crowding(codebooks._polar_run(rows, counts, 6, rng)) for _ in range(codebooks.POLAR_RUNS)]
     assert crowding(polar_codebook(rows, counts, 6, np.random.RandomState(seed))) == min(runs)
 
 

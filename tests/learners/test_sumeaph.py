@@ -6,7 +6,7 @@ import pytest
 from shorthash import make_hasher
 from shorthash.codes.signs import pack
 from shorthash.errors import InvalidInput
-from shorthash.learners.codebook_starts import score_weights
+from shorthash.learners.codebooks import score_weights
 from shorthash.learners.sumeaph import SumEAPH
 
 

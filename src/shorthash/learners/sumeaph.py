@@ -1,7 +1,7 @@
 """Expected-AP codes from sums: what EAPH can do with one pass over rows that need not be kept. Ours, past the paper.
 
 Class scores are a ridge regression, which needs sums only; so does the estimate of which classes it confuses
-(codebook_starts.py), the annealed codebook, and the table of what every class gains at every code. Nothing here looks
+(codebooks.py), the annealed codebook, and the table of what every class gains at every code. Nothing here looks
 at a row twice, so it streams, merges and forgets like RSLH. What is lost against EAPH: calibrated posteriors, and a
 table refined on the rows themselves.
 """
@@ -20,8 +20,7 @@ from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_n_bits
 from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows
-from shorthash.learners.codebook_starts import annealed_codebook, expected_confusion, score_weights
-from shorthash.learners.codebooks import CODEBOOKS
+from shorthash.learners.codebooks import CODEBOOKS, annealed_codebook, expected_confusion, score_weights
 from shorthash.learners.eaph.encoding import likeliest_words, lookup_of
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.sums import GroupStatistics, SumHasher

@@ -1,5 +1,5 @@
 """EAPH: codes that maximise the expected tie-aware mean average precision."""
 
-from shorthash.learners.eaph.estimator import EAPH
+import lazy_loader
 
-__all__ = ["EAPH"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

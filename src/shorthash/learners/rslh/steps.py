@@ -36,7 +36,7 @@ from scipy import sparse
 from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
-from shorthash.learners.codebook_starts import BLIND_STARTS, annealed_codebook, expected_confusion, polar_codebook
+from shorthash.learners.codebooks import BLIND_STARTS, annealed_codebook, expected_confusion, polar_codebook
 from shorthash.learners.solvers import Ridge, polar_parts, similar_sums
 from shorthash.learners.sums import GroupStatistics
 

@@ -1,0 +1,3 @@
+from .estimator import EAPH as EAPH
+
+__all__ = ["EAPH"]
