@@ -6,7 +6,7 @@ from dense_methods import dense_label_codes, indicator, ridge, signs, without_co
 from sklearn.exceptions import ConvergenceWarning
 
 from shorthash.errors import GuardWarning, InvalidInput
-from shorthash.learners import label_codes
+from shorthash.learners import samples
 from shorthash.learners.fsdh import FSDH
 from shorthash.learners.nsh import NSH
 
@@ -107,7 +107,7 @@ def test_without_the_majorisation_it_could_rise():
 def test_the_guard_holds_and_both_ways_agree(method, blobs, monkeypatch):
     X, y = blobs
     by_set = method(6, random_state=0).fit(X, y)
-    monkeypatch.setattr(label_codes._BySet, "h_step", _refuse(label_codes._BySet.h_step))
+    monkeypatch.setattr(samples._BySet, "h_step", _refuse(samples._BySet.h_step))
     by_sample = method(6, random_state=0).fit(X, y)
     assert np.array_equal(by_set.codes_, by_sample.codes_)
     assert np.allclose(by_set.projection_, by_sample.projection_)

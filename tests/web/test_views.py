@@ -11,7 +11,7 @@ import shorthash.web
 from shorthash import make_hasher
 from shorthash.errors import InvalidInput
 from shorthash.images import Bucket, Collection
-from shorthash.web.map_views import bucket_view, gray, gray_rank, map_view, marks_of, place_of
+from shorthash.web.pages import bucket_view, gray, gray_rank, map_view, marks_of, place_of
 from shorthash.web.service import parse_id
 from shorthash.web.views import (
     K_MAX,

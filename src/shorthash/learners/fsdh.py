@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from shorthash._types import Floats
-from shorthash.learners.label_codes import LabelCodeHasher
+from shorthash.learners.samples import LabelCodeHasher
 from shorthash.learners.solvers import LabelGram
 from shorthash.learners.sums import GroupStatistics
 

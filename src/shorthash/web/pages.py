@@ -1,8 +1,14 @@
-"""The HTML pages: search, code map, bits, model; and their static files."""
+"""The HTML pages: search, code map, bits, model; and their static files.
+
+The code map has buckets in Gray order, so that adjacent cells differ in one bit.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,15 +19,15 @@ from starlette.staticfiles import StaticFiles
 
 from shorthash._display import templates
 from shorthash.errors import InvalidInput
-from shorthash.images import BitExplanation, Collection
-from shorthash.web.map_views import bucket_view, map_view
+from shorthash.images import BitExplanation, Bucket, Collection
 from shorthash.web.schema import content_type, read_form
-from shorthash.web.service import Service, parse_id
+from shorthash.web.service import Service, as_bits, parse_id
 from shorthash.web.views import (
     K_DEFAULT,
     K_MAX,
     MOST_LOOKED,
     PageQuery,
+    bits_view,
     card,
     cards,
     counted,
@@ -42,6 +48,16 @@ PER_SIDE = 8
 NO_VECTOR = (
     "Re-ranking and probes take a picture, and a code has none: these are the nearest codes. Search by a picture."
 )
+CELL = 40.0  # side of a cell, in units of the drawing
+LETTER = 8.2  # width of a digit in the codes of rows and columns
+WHOLE_BITS = 12  # up to this length every code has a cell
+LARGEST_MAP = 600  # of longer codes, this many buckets are shown, the fullest ones
+COLOURS, SHAPES = 8, 3  # together 24 marks
+SMALLEST = 0.26  # side of the smallest mark, in cells
+NAMED = 0.62  # a mark of at least this side has room for letters
+SHOWN = 60  # items of an open bucket
+PER_CLASS_BARS = 12
+LISTED = 12  # buckets of the list before "more"
 
 router = APIRouter(include_in_schema=False)
 files = StaticFiles(directory=FOLDER / "static")
@@ -256,3 +272,231 @@ def _explained(request: Request) -> list[BitExplanation]:
         request.app.state.explained = kept
     explained: list[BitExplanation] = kept[1]
     return explained
+
+
+# the code map, as plain values ----------------------------------------------------------------------------------------
+
+
+def gray(number: int) -> int:
+    """The code at a position in Gray order.
+
+    Examples
+    --------
+    >>> [f"{gray(i):02b}" for i in range(4)]
+    ['00', '01', '11', '10']
+    """
+    return number ^ (number >> 1)
+
+
+def gray_rank(code: int) -> int:
+    """The position of a code in Gray order: the inverse of ``gray``.
+
+    Examples
+    --------
+    >>> [gray_rank(gray(i)) for i in range(5)]
+    [0, 1, 2, 3, 4]
+    """
+    rank = 0
+    while code:
+        rank ^= code
+        code >>= 1
+    return rank
+
+
+def place_of(code: int, n_bits: int) -> tuple[int, int]:
+    """Row and column of a code: Gray ranks of the high and of the low half of its bits.
+
+    Examples
+    --------
+    >>> place_of(0b1011, 4)
+    (3, 2)
+    """
+    low = (n_bits + 1) // 2
+    return gray_rank(code >> low), gray_rank(code & ((1 << low) - 1))
+
+
+def marks_of(classes: Sequence[int | str]) -> dict[int | str, dict[str, Any]]:
+    """A colour, a shape and up to three letters for every class; letters are unique as long as possible.
+
+    Examples
+    --------
+    >>> [mark["letters"] for mark in marks_of(["cat", "car", "catfish", 7]).values()]
+    ['cat', 'car', 'caf', '7']
+    """
+    used: set[str] = set()
+    marks: dict[int | str, dict[str, Any]] = {}
+    for number, name in enumerate(classes):
+        letters = next((text for text in _short_forms(str(name)) if text not in used), str(number))
+        used.add(letters)
+        shape = number // COLOURS % SHAPES
+        marks[name] = {"colour": number % COLOURS, "shape": shape, "letters": letters, "name": str(name)}
+    return marks
+
+
+def _short_forms(name: str) -> list[str]:
+    letters = "".join(c for c in name if c.isalnum()) or "?"
+    number = letters[len(letters.rstrip("0123456789")) :][-2:]  # class 7: c7
+    numbered = [letters[0] + number] if number and not letters[0].isdigit() else []
+    return [*numbered, letters[:3]] + [letters[:1] + "".join(pair) for pair in combinations(letters[1:12], 2)]
+
+
+def map_view(
+    collection: Collection, root: str = "", code: int | None = None, chosen: str = "", looked: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Every bucket as a mark: its class by colour, shape and letters, its load by size.
+
+    Parameters
+    ----------
+    collection : whose buckets
+    root : prefix of all addresses
+    code : the bucket that is open
+    chosen : a class; buckets without it are pale
+    looked : codes of the cells that a search has looked up, in order; they are framed
+    """
+    n_bits, buckets, classes = collection.n_bits, collection.buckets(), collection.classes
+    marks = marks_of(list(classes))
+    whole = n_bits <= WHOLE_BITS
+    shown = buckets if whole else _fullest(buckets)
+    n_columns = 1 << (n_bits + 1) // 2 if whole else max(1, math.ceil(math.sqrt(1.4 * len(shown))))
+    n_rows = 1 << n_bits // 2 if whole else max(1, math.ceil(len(shown) / n_columns))
+    most = max((bucket.load for bucket in shown), default=1)
+    cells = []
+    for rank, bucket in enumerate(shown):
+        row, column = place_of(bucket.code, n_bits) if whole else _snake(rank, n_columns)
+        pale = bool(chosen) and all(str(name) != chosen for name in bucket.classes)
+        cell: dict[str, Any] = {
+            "row": row,
+            "column": column,
+            "open": bucket.code == code,
+            "pale": pale,
+            "looked": 0,
+            "load": bucket.load,
+        }
+        cell |= _mark_view(bucket, n_bits, most, marks, root, chosen)
+        if bucket.code in looked:
+            cell["looked"] = looked.index(bucket.code) + 1
+            cell["description"] += f"; looked up as number {cell['looked']}"
+        cells.append(cell)
+    margin = 16 + LETTER * ((n_bits + 1) // 2) if whole else 4.0
+    return {
+        "cells": sorted(cells, key=lambda cell: (cell["row"], cell["column"])),
+        "list": _as_list(cells),
+        "listed": LISTED,
+        "n_rows": n_rows,
+        "n_columns": n_columns,
+        "cell": CELL,
+        "margin": margin,
+        "width": margin + n_columns * CELL + 4,
+        "height": margin + n_rows * CELL + 4,
+        "rows": _axis(n_rows, n_bits // 2) if whole else [],
+        "columns": _axis(n_columns, (n_bits + 1) // 2) if whole else [],
+        "size": "wide" if n_columns > 32 else "small" if n_columns <= 8 else "",
+        "description": _description(n_bits, len(buckets), len(shown), whole),
+        "legend": [
+            {
+                **mark,
+                "count": classes[name],
+                "chosen": str(name) == chosen,
+                "url": f"{root}/map" if str(name) == chosen else f"{root}/map?{urlencode({'class': str(name)})}",
+            }
+            for name, mark in marks.items()
+        ],
+        "chosen": chosen,
+        "looked": f"Framed: {counted(len(looked), 'cell')} that the search has looked up." if looked else "",
+    }
+
+
+def _fullest(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """The fullest buckets, in Gray order."""
+    kept = sorted(buckets, key=lambda bucket: (-bucket.load, bucket.code))[:LARGEST_MAP]
+    return sorted(kept, key=lambda bucket: gray_rank(bucket.code))
+
+
+def _as_list(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Buckets without those of other classes: looked up ones in their order, then the fullest."""
+    kept = [cell for cell in cells if not cell["pale"]]
+    return sorted(kept, key=lambda cell: (not cell["looked"], cell["looked"], -cell["load"], cell["code"]))
+
+
+def _snake(rank: int, n_columns: int) -> tuple[int, int]:
+    """Rows alternately to the right and to the left, so that neighbours in Gray order are adjacent."""
+    row, column = divmod(rank, n_columns)
+    return row, column if row % 2 == 0 else n_columns - 1 - column
+
+
+def _mark_view(
+    bucket: Bucket, n_bits: int, most: int, marks: Mapping[int | str, Mapping[str, Any]], root: str, chosen: str = ""
+) -> dict[str, Any]:
+    """A bucket as a mark of its main class; if a class is ``chosen``, of that one, large enough for its letters."""
+    text = as_bits(bucket.code, n_bits)
+    side = SMALLEST + (0.9 - SMALLEST) * math.sqrt(bucket.load / most)
+    main = next(iter(bucket.classes), None)
+    if chosen:
+        main = next((name for name in bucket.classes if str(name) == chosen), main)
+        side = max(side, NAMED) if str(main) == chosen else side
+    mark = {"colour": "none", "shape": 0, "letters": ""} if main is None else marks[main]
+    description = f"{text}: {counted(bucket.load, 'item')}"
+    if bucket.classes:
+        description += f", {_listed(bucket.classes)}"
+    return {
+        "code": text,
+        "side": round(side * CELL, 2),
+        "colour": mark["colour"],
+        "shape": mark["shape"],
+        "letters": mark["letters"] if side >= NAMED and chosen in ("", str(main)) else "",
+        "description": description,
+        "url": f"{root}/map?code={text}",
+    }
+
+
+def _listed(classes: Mapping[int | str, int], most: int = 3) -> str:
+    """The first classes of a bucket, and how many others there are."""
+    named = [f"{name} {count}" for name, count in list(classes.items())[:most]]
+    more = len(classes) - most
+    return ", ".join(named) + (f" and {counted(more, 'more class', 'more classes')}" if more > 0 else "")
+
+
+def _axis(n: int, n_bits: int) -> list[dict[str, Any]]:
+    return [{"place": place, "text": as_bits(gray(place), n_bits) if n_bits else ""} for place in range(n)]
+
+
+def _description(n_bits: int, used: int, shown: int, whole: bool) -> str:
+    total = counted(1 << n_bits, "code") if n_bits < 40 else f"2^{n_bits} codes"
+    if whole:
+        return f"{used:,} of {total} are in use.".replace(",", " ")
+    which = "the buckets in use" if shown == used else f"the {shown} fullest of {counted(used, 'bucket')}"
+    return f"{total} are too many to draw: these are {which}, in Gray order."
+
+
+def bucket_view(collection: Collection, code: int, root: str, query: PageQuery) -> dict[str, Any]:
+    """One bucket: its items, its classes, and the buckets one bit away."""
+    n_bits = collection.n_bits
+    by_code = {bucket.code: bucket for bucket in collection.buckets()}
+    marks = marks_of(list(collection.classes))
+    bucket = by_code.get(code, Bucket(code, 0))
+    most = max([*bucket.classes.values(), 1])
+    ids = collection.bucket(code)
+    others = [by_code.get(code ^ 1 << bit, Bucket(code ^ 1 << bit, 0)) for bit in reversed(range(n_bits))]
+    return {
+        "bits": bits_view(code, n_bits),
+        "load": bucket.load,
+        "description": counted(bucket.load, "item") if bucket.load else "empty: no item has this code",
+        "classes": [
+            {**marks[name], "count": count, "width": round(100 * count / most, 1)}
+            for name, count in list(bucket.classes.items())[:PER_CLASS_BARS]
+            if name in marks
+        ],
+        "more_classes": max(0, len(bucket.classes) - PER_CLASS_BARS),
+        "neighbours": [
+            {
+                "bits": bits_view(other.code, n_bits, code),
+                "load": other.load,
+                "description": _listed(other.classes, 2) if other.classes else counted(other.load, "item"),
+                "url": f"{root}/map?code={as_bits(other.code, n_bits)}",
+            }
+            for other in others
+        ],
+        "items": cards(collection, ids[:SHOWN], query, root),
+        "more": max(0, len(ids) - SHOWN),
+        "search_url": f"{root}/{query.to(code=as_bits(code, n_bits), id='')}",
+    }

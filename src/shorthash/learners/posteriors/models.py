@@ -36,8 +36,7 @@ from shorthash.learners.posteriors.folds import (
     log,
     softmax,
 )
-from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic
-from shorthash.learners.posteriors.prototypes import fit_prototypes
+from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
 
 LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
 MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them

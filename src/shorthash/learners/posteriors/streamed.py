@@ -33,9 +33,10 @@ from shorthash.learners.posteriors.logistic import (
     LogLinear,
     descend,
     is_one_hot,
+    shrunk,
+    whitening,
 )
 from shorthash.learners.posteriors.models import N_ANCHORS, KernelRidge, KernelSystem, combined, feature_sums, fit_ridge
-from shorthash.learners.posteriors.prototypes import shrunk, whitening
 from shorthash.learners.sums import GroupStatistics
 
 HELD_OUT = 16_384  # rows of the sample that are held out
