@@ -8,7 +8,8 @@ table refined on the rows themselves.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from shorthash._compiled import njit
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, best_table_word, linear
 from shorthash._types import Codes, Floats
-from shorthash._validation import check_choice, check_n_bits
 from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows
 from shorthash.learners.codebooks import CODEBOOKS, annealed_codebook, expected_confusion, score_weights
@@ -25,11 +25,11 @@ from shorthash.learners.eaph.encoding import likeliest_words, lookup_of
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.sums import GroupStatistics, SumHasher
 
-ENCODERS = ["expected-ap", "nearest"]
 TABLE_BITS = 16  # the longest code for which all cells are held in a table
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision
 
 
+@dataclass(eq=False, repr=False)
 class SumEAPH(SumHasher):
     r"""Expected-AP codes, or the codeword of the likeliest class, learned from sums over rows.
 
@@ -80,24 +80,11 @@ class SumEAPH(SumHasher):
     ((150, 4), True)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 8,
-        codebook: str = "annealed",
-        encoder: str = "expected-ap",
-        drop_unlabelled: bool | int | str = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.codebook = codebook
-        self.encoder = encoder
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        check_n_bits(self.n_bits, "SumEAPH")
-        check_choice(self.codebook, "codebook", "SumEAPH", ["annealed", *CODEBOOKS])
-        check_choice(self.encoder, "encoder", "SumEAPH", ENCODERS)
+    n_bits: int = 8
+    codebook: Literal["annealed", "balanced", "binary", "random", "separated"] = "annealed"
+    encoder: Literal["expected-ap", "nearest"] = "expected-ap"
+    drop_unlabelled: bool | int | str = False
+    random_state: int | np.random.RandomState | None = None
 
     def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
         """Solve from the statistics and set every fitted attribute."""

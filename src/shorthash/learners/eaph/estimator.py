@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,14 +25,12 @@ from shorthash._arrays import is_foreign, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
 from shorthash._types import Labels
-from shorthash._validation import check_choice, check_count, check_finite, check_n_bits, check_same_length
-from shorthash.data.rows import METRICS, Rows, validated
+from shorthash._validation import check_choice, check_finite, check_same_length
+from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
-from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.choosing import Candidate, Choice
 from shorthash.learners.eaph.encoding import extension
-from shorthash.learners.eaph.filling import SEARCHES
 from shorthash.learners.eaph.groups import MOST_ROWS, GroupCodes
 from shorthash.learners.eaph.groups import TABLE_SIZE as CLUSTER_TABLE_SIZE
 from shorthash.learners.eaph.neighbours import fit_neighbours
@@ -66,6 +64,7 @@ OF_GROUPS = (  # and those that exist only without
 )
 
 
+@dataclass(eq=False, repr=False)
 class EAPH(TableHasher):
     r"""Expected-AP hashing.
 
@@ -181,39 +180,19 @@ class EAPH(TableHasher):
     ((150, 4), (3, 4), True)
     """
 
-    kept_rows_: KeptRows
-    _rows: KeptRows
-    _path: list[Candidate]
-
-    def __init__(
-        self,
-        n_bits: int = 8,
-        posterior: str | BaseEstimator = "auto",
-        codebook: str = "annealed",
-        refine: bool = True,
-        expect_new_classes: bool = False,
-        database: str = "auto",
-        n_starts: int = 2,
-        n_iter: int = 16,
-        metric: str = "cosine",
-        n_neighbors: int = 100,
-        search: str = "rings",
-        drop_unlabelled: bool | int | str = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.posterior = posterior
-        self.codebook = codebook
-        self.refine = refine
-        self.expect_new_classes = expect_new_classes
-        self.database = database
-        self.n_starts = n_starts
-        self.n_iter = n_iter
-        self.metric = metric
-        self.n_neighbors = n_neighbors
-        self.search = search
-        self.drop_unlabelled = drop_unlabelled
-        self.random_state = random_state
+    n_bits: int = 8
+    posterior: str | BaseEstimator = "auto"
+    codebook: Literal["annealed", "balanced", "binary", "random", "separated"] = "annealed"
+    refine: bool = True
+    expect_new_classes: bool = False
+    database: Literal["auto", "disjoint", "training"] = "auto"
+    n_starts: int = 2
+    n_iter: int = 16
+    metric: Literal["cosine", "dot", "euclidean"] = "cosine"
+    n_neighbors: int = 100
+    search: Literal["rings", "probes"] = "rings"
+    drop_unlabelled: bool | int | str = False
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike | RelevantPairs | None = None) -> Self:
         """Learn posteriors, codebook and table.
@@ -256,10 +235,10 @@ class EAPH(TableHasher):
         rng = self._begin(groups.classes, groups.rows)
         self.n_dropped_ = len(values) - len(kept)
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
-        self._rows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
+        self._rows: KeptRows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
         folds = draw_folds(groups.ids, rng)
         self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
-        self._path = self._candidates(kept, groups, folds)
+        self._path: list[Candidate] = self._candidates(kept, groups, folds)
         return self.update_codes()
 
     @with_progress
@@ -584,14 +563,7 @@ class EAPH(TableHasher):
                 f"The 'posterior' parameter of EAPH must be one of 'auto', {', '.join(map(repr, POSTERIORS))} or a "
                 f"classifier with predict_proba. Got {self.posterior!r} instead."
             )
-        check_choice(self.codebook, "codebook", "EAPH", ["annealed", *CODEBOOKS])
-        check_choice(self.database, "database", "EAPH", list(WEAKER))
-        check_choice(self.metric, "metric", "EAPH", METRICS)
-        check_choice(self.search, "search", "EAPH", SEARCHES)
-        check_count(self.n_neighbors, "n_neighbors", "EAPH")
-        check_count(self.n_starts, "n_starts", "EAPH")
-        check_count(self.n_iter, "n_iter", "EAPH")
-        check_n_bits(self.n_bits, "EAPH")
+        super()._check_params()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
