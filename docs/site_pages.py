@@ -28,7 +28,7 @@ SECTIONS = {  # room -> title of its section in the API reference, and what stan
     "images": ("Images", "From a folder of images to a collection that can be searched."),
     "persistence": ("Save and load", "Files without pickle, and exports to other programs."),
     "web": ("Serve", "The ASGI application."),
-    "_progress": ("Settings", "What holds for the whole process: whether progress is shown."),
+    "_config": ("Settings", "What holds for the whole process: whether progress is shown."),
     "errors": ("Errors and warnings", "Every error derives from :class:`~shorthash.errors.ShorthashError`."),
 }
 ROOMS = {"pipeline": "methods"}  # rooms that share a section

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from pictures import write_folder
 
-from shorthash import BucketIndex, Collection, config_context, evaluate, fit_images, get_config, make_hasher, set_config
+from shorthash import (
+    BucketIndex,
+    Collection,
+    _config,
+    config_context,
+    evaluate,
+    fit_images,
+    get_config,
+    make_hasher,
+    set_config,
+)
 from shorthash import _progress as progress
 from shorthash._progress import Step, reporting
 from shorthash.cli import output
@@ -61,7 +71,7 @@ def test_one_switch(capsys, monkeypatch):
         work()
     assert capsys.readouterr().err == LOG
     assert get_config() == {"progress": False}
-    progress._config["progress"] = None
+    _config._config["progress"] = None
     monkeypatch.setenv("SHORTHASH_PROGRESS", "1")
     work()
     assert capsys.readouterr().err == LOG

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from shorthash import __version__
-from shorthash._progress import config_context
+from shorthash._config import config_context
 from shorthash.cli import output
 from shorthash.errors import ShorthashError
 
