@@ -22,7 +22,7 @@ from scipy import sparse
 from shorthash._arrays import is_foreign, namespace, to_numpy
 from shorthash._types import Labels
 from shorthash._validation import check_same_length
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, phrase
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def _check_some_labelled(given: _Given, owner: str, *, drop: bool) -> None:
         kind = "all-zero rows of the label matrix" if given.values.ndim == 2 else "labels missing"
         raise InvalidInput(
             f"{n_bare} of {n} samples of {owner} have no label (first: {int(np.argmax(given.missing))}; {kind}), but "
-            "every sample needs one; drop those rows (a learner does so with drop_unlabelled=True)."
+            f"every sample needs one; {phrase('drop those rows (a learner does so with drop_unlabelled=True)')}."
         )
     if n_bare == n:
         raise InvalidInput(f"None of the {n} samples of {owner} has a label; give labels to learn from.")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._arrays import first_not_finite
-from shorthash.errors import InvalidInput, MissingExtra
+from shorthash.errors import InvalidInput, MissingExtra, named
 
 MAX_BITS = 64  # a code must fit one machine word
 
@@ -28,10 +28,10 @@ def check_count(value: object, name: str, owner: str, *, low: int = 1, high: int
         return value
     rule = f"an int >= {low}" if high is None else f"an int in the range [{low}, {high}]"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
-        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {value!r} instead.")
+        raise InvalidInput(f"{named(name, owner)} must be {rule}. Got {value!r} instead.")
     number = int(value)
     if number < low or (high is not None and number > high):
-        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {number} instead.")
+        raise InvalidInput(f"{named(name, owner)} must be {rule}. Got {number} instead.")
     return number
 
 
@@ -39,10 +39,10 @@ def check_weight(value: object, name: str, owner: str, *, positive: bool = False
     """Return ``value`` as a float if it is finite and not negative (not zero either, if ``positive``)."""
     rule = "a finite float > 0" if positive else "a finite float >= 0"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {value!r} instead.")
+        raise InvalidInput(f"{named(name, owner)} must be {rule}. Got {value!r} instead.")
     number = float(value)
     if not np.isfinite(number) or number < 0 or (positive and number == 0):
-        raise InvalidInput(f"The '{name}' parameter of {owner} must be {rule}. Got {number!r} instead.")
+        raise InvalidInput(f"{named(name, owner)} must be {rule}. Got {number!r} instead.")
     return number
 
 
@@ -50,7 +50,7 @@ def check_choice(value: object, name: str, owner: str, choices: Collection[objec
     """Raise unless ``value`` is one of ``choices``."""
     if isinstance(value, np.ndarray) or value not in choices:
         allowed = ", ".join(repr(choice) for choice in choices)
-        raise InvalidInput(f"The '{name}' parameter of {owner} must be one of {allowed}. Got {value!r} instead.")
+        raise InvalidInput(f"{named(name, owner)} must be one of {allowed}. Got {value!r} instead.")
 
 
 def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.intp] | None = None) -> None:

@@ -21,10 +21,14 @@
         ├── GuardWarning       the one-pass solver could not prove its codes; the message says what it did instead
         └── TieOrderWarning    ties are broken by database order, and that order follows the labels
 
-Messages name the object, the rule, the value and what to do, in one sentence.
+Messages name the object, the rule, the value and what to do, in one sentence. They name parameters and calls of Python;
+a program with options of its own, such as the command line, puts its words in their place (``worded``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 class ShorthashError(Exception):
@@ -98,3 +102,49 @@ class GuardWarning(ShorthashWarning):
 
 class TieOrderWarning(ShorthashWarning):
     """Ties are broken by database order, and that order follows the labels."""
+
+
+_words: dict[str, str] = {}  # of the program that shows the messages, by those of the library
+
+
+@contextmanager
+def worded(words: Mapping[str, str]) -> Iterator[None]:
+    """Errors of this block name things in the words of a program.
+
+    Parameters
+    ----------
+    words : names of parameters, and phrases of the library that name its calls -> what to show instead
+
+    Examples
+    --------
+    >>> from shorthash import BucketIndex
+    >>> with worded({"n_bits": "--bits"}):
+    ...     BucketIndex(n_bits=65)
+    Traceback (most recent call last):
+    shorthash.errors.InvalidInput: --bits must be an int in the range [1, 64]. Got 65 instead.
+    """
+    before = dict(_words)
+    _words.clear()
+    _words.update(words)
+    try:
+        yield
+    finally:
+        _words.clear()
+        _words.update(before)
+
+
+def phrase(text: str) -> str:
+    """Words of a message that name calls of the library."""
+    return _words.get(text, text)
+
+
+def named(name: str, owner: str, kind: str = "parameter of") -> str:
+    """The beginning of a message about a parameter."""
+    return _words.get(f"{name} of {owner}") or _words.get(name) or f"The '{name}' {kind} {owner}"
+
+
+def setting(name: str, value: object, owner: str = "") -> str:
+    """A parameter and its value, inside a message."""
+    if name in _words:
+        return f"{_words[name]} {value}"
+    return f"{name}={value!r} of {owner}" if owner else f"{name}={value!r}"

@@ -1,16 +1,19 @@
 """The group: help, version, and how every kind of bad input ends in one line."""
 
+import ast
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from processes import Popen
 
 import shorthash.__main__
-from shorthash.cli.main import _verbosity_first, app, main
+from shorthash.cli.main import WORDS, _verbosity_first, app, main
+from shorthash.errors import named, setting, worded
 from shorthash.methods import RECIPES
 
 COMMANDS = [
@@ -427,3 +430,28 @@ def test_an_interrupt_of_imports_ends_the_process_without_a_traceback(monkeypatc
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [signal.SIG_DFL, signal.SIG_IGN]
+
+
+def test_every_phrase_of_the_library_has_words_here():
+    """A phrase that is reworded in the library only would be shown to users of the command line as it is."""
+    said = set()
+    for file in Path(shorthash.__main__.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "phrase":
+                said |= {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+    phrases = {text for text in said if text not in ("'", "' rows")} | {
+        f"'{n}' rows" for n in ("query", "train", "database")
+    }
+    assert len(phrases) > 15
+    assert phrases <= WORDS.keys()
+    assert {word.split(" of ")[0] for word in WORDS.keys() - phrases} == {
+        word.split(" of ")[0] for word in WORDS if re.fullmatch(r"(?!RelevantPairs)\w+( of EAPH)?", word)
+    }
+
+
+def test_words_end_with_the_block():
+    with worded({"k": "-k"}):
+        with worded({}):
+            assert named("k", "search") == "The 'k' parameter of search"
+        assert (named("k", "search"), setting("k", 3)) == ("-k", "-k 3")
+    assert setting("metric", "dot", "ScanIndex") == "metric='dot' of ScanIndex"

@@ -528,6 +528,7 @@ def _serve_store(
 
 def _run(app: FastAPI, settings: Limits, socket: Socket, host: str, lines: tuple[str, str]) -> None:
     """Say what is served and where, and serve it."""
+    from shorthash.errors import worded
     from shorthash.web.app import run
     from shorthash.web.limits import is_loopback
 
@@ -540,4 +541,5 @@ def _run(app: FastAPI, settings: Limits, socket: Socket, host: str, lines: tuple
             "warning", f"{address} can be reached by other machines, and nothing is encrypted; see SECURITY.md"
         )
     sys.stdout.flush()
-    run(app, settings, socket)
+    with worded({}):  # clients of the server have no options
+        run(app, settings, socket)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import os
-import re
 import signal
 import sys
 import threading
@@ -21,7 +20,7 @@ from typer.core import TyperGroup
 from shorthash import __version__
 from shorthash._config import config_context
 from shorthash.cli import output
-from shorthash.errors import ShorthashError
+from shorthash.errors import ShorthashError, worded
 
 # command or group -> the file of shorthash.cli that defines it under this name, in the order of --help
 COMMANDS = {
@@ -48,12 +47,16 @@ COMMANDS = {
     "report": "bench",
 }
 
-# parameter of the library -> the option that sets it, for error messages
-OPTIONS = {
+COLUMNS = "say what is what by --id, --label, --features"
+
+# parameter or phrase in messages of the library -> words of the command line
+WORDS = {
     "method": "--method",
     "n_bits": "--bits",
     "n_anchors": "--anchors",
     "metric": "--rerank",
+    "metric of EAPH": "--set metric",
+    "search of EAPH": "--set search",
     "k": "-k",
     "n_folds": "--folds",
     "n_items": "--items",
@@ -64,29 +67,23 @@ OPTIONS = {
     "hold_out": "--hold-out",
     **{word: f"--{word}" for word in ("convention", "dialect", "ids", "labels", "methods", "preset", "radius", "ties")},
     **{word: word for word in ("METHOD", "NAME")},
-}
-PARAMETER = re.compile(r"^The '(?!metric' parameter of EAPH)(\w+)' (?:parameter )?of [\w.]+(?:\('\w+'\))?(?= must)")
-
-# words in messages of the library -> words of the command line
-WORDS = {
-    r"pass n_bits=\.\.\. to make (one|it)": r"make \1 with shorthash index build",
-    r"^The '(metric|search)' parameter of EAPH(?= must)": r"--set \1",
-    r"metric='(\w+)'(?: of \w+)?": r"--rerank \1",
-    r"add\(codes, vectors=\.\.\.\)|vectors=\.\.\.": "--vectors",
-    r"collection=\.\.\.": "--collection",
-    r"pass replace=True": "give --replace",
-    r"\brows=\.\.\.": "--rows FILE",
-    r"\bRelevantPairs\b": "--pairs",
-    r"drop those rows \(a learner does so with (.*?)\)": r"fit drops them with \1",
-    r"drop_unlabelled=True": "--set drop_unlabelled=true",
-    r"use (upsert|update)\(\) to (replace the item|change its code)": "replace it with shorthash index upsert",
-    r"; give the number of bits": "; give it by --bits",
-    r"drop this column or turn it into numbers( \(ids.*?named\))?": "say what is what by --id, --label, --features",
-    r"that save\(\) wrote": "that shorthash wrote",
-    r"The '(query|train|database)' rows": r"The rows of --\1-rows",
-    r"'(query|train|database)' rows? of the split": r"rows of --\1-rows",
-    r"'(train|database)' rows(?= and)": r"rows of --\1-rows",
-    r"a split, or n_queries and n_train to draw one": "--query-rows, or --queries and --train to draw rows",
+    **{f"'{part}' rows": f"rows of --{part}-rows" for part in ("query", "train", "database")},
+    "a split, or n_queries and n_train to draw one": "--query-rows, or --queries and --train to draw rows",
+    "add(codes, vectors=...)": "--vectors",
+    "vectors=...": "--vectors",
+    "collection=...": "--collection",
+    "rows=...": "--rows FILE",
+    "RelevantPairs": "--pairs",
+    "save()": "shorthash",
+    "pass replace=True": "give --replace",
+    "pass n_bits=... to make one": "make one with shorthash index build",
+    "pass n_bits=... to make it": "make it with shorthash index build",
+    "give the number of bits": "give it by --bits",
+    "use upsert() to replace the item": "replace it with shorthash index upsert",
+    "use update() to change its code": "replace it with shorthash index upsert",
+    "drop those rows (a learner does so with drop_unlabelled=True)": "fit drops them with --set drop_unlabelled=true",
+    "drop this column or turn it into numbers": COLUMNS,
+    "drop this column or turn it into numbers (ids and labels are read from columns that are named)": COLUMNS,
 }
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells report it
@@ -127,7 +124,7 @@ app = typer.Typer(
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; bad input gives one line on standard error and exit status 2, Ctrl-C one and 130."""
     arguments = _verbosity_first(list(sys.argv[1:] if args is None else args)) or ["--help"]
-    with output.warnings_as_lines(), config_context(), _one_interrupt():
+    with output.warnings_as_lines(), config_context(), worded(WORDS), _one_interrupt():
         output.set_verbosity(quiet=False, verbose=False)
         try:
             status = app(arguments, prog_name="shorthash", standalone_mode=False)
@@ -238,10 +235,7 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, ShorthashError) or (isinstance(error, ValueError) and _raised_by_sklearn(error)):
-        message = PARAMETER.sub(lambda found: OPTIONS.get(found[1], found[0]), str(error))
-        for pattern, words in WORDS.items():
-            message = re.sub(pattern, words, message)
-        return message
+        return str(error)
     return None
 
 

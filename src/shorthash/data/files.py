@@ -25,7 +25,7 @@ from shorthash._labels import label_rows
 from shorthash._types import Codes, Labels
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_codes, pack, unpack
-from shorthash.errors import DataFileError, InvalidInput
+from shorthash.errors import DataFileError, InvalidInput, phrase
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet")
 WRITTEN_ENDINGS = (".csv", ".parquet", ".jsonl")
@@ -145,7 +145,7 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     values = _not_empty(values, path)
     if values.ndim == 1 and n_bits is None:
         raise InvalidInput(
-            f"Codes in {path} are packed integers, which do not show their length; give the number of bits."
+            f"Codes in {path} are packed integers, which do not show their length; {phrase('give the number of bits')}."
         )
     try:
         return unpack(values, int(n_bits or 0)) if values.ndim == 1 else as_codes(values, n_bits)
@@ -409,7 +409,7 @@ def as_matrix(file: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
         if values.dtype.kind not in "biuf":
             raise DataFileError(
                 f"{file}, column {name!r} holds {values[:1].tolist()[0]!r}, but every column must be numbers; "
-                "drop this column or turn it into numbers."
+                f"{phrase('drop this column or turn it into numbers')}."
             )
     if not columns:
         raise DataFileError(f"{file} has no columns; write one column per feature.")
@@ -568,7 +568,7 @@ def _text_hint(cell: str, line: int) -> str:
         return "separate the numbers by commas"
     if line == 1:
         return "give a header line names only, or drop this column"
-    return "drop this column or turn it into numbers (ids and labels are read from columns that are named)"
+    return phrase("drop this column or turn it into numbers (ids and labels are read from columns that are named)")
 
 
 def _is_number(text: str) -> bool:

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._labels import group_labels, label_rows
 from shorthash._validation import check_choice, check_count
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, named, phrase
 
 Rows = NDArray[np.intp]
 
@@ -71,23 +71,28 @@ def given_split(
         both = np.intersect1d(rows["query"], rows[name])
         if len(both):
             raise InvalidInput(
-                f"Row {both[0]} is among the '{name}' rows and the 'query' rows of the split; a query must be in no "
-                "other part."
+                f"Row {both[0]} is among the {_part(name)} and the {_part('query')} of the split; a query must be in "
+                "no other part."
             )
     return Split(**rows)
+
+
+def _part(name: str) -> str:
+    """What messages call the rows of a part of a split."""
+    return phrase(f"'{name}' rows")
 
 
 def _row_numbers(part: ArrayLike, name: str, n_rows: int) -> Rows:
     """Row numbers, ascending, each once."""
     rows = np.asarray(part)
     if rows.ndim != 1 or not len(rows) or (rows.dtype.kind not in "iu" and not np.array_equal(rows, rows.astype(int))):
-        raise InvalidInput(f"The '{name}' rows of a split must be a list of row numbers, counted from 0.")
+        raise InvalidInput(f"The {_part(name)} of a split must be a list of row numbers, counted from 0.")
     rows = rows.astype(np.intp)
     if rows.min() < 0 or rows.max() >= n_rows:
         worst = int(rows.min() if rows.min() < 0 else rows.max())
-        raise InvalidInput(f"The '{name}' rows of a split must be from 0 to {n_rows - 1}. Got {worst} instead.")
+        raise InvalidInput(f"The {_part(name)} of a split must be from 0 to {n_rows - 1}. Got {worst} instead.")
     if len(np.unique(rows)) < len(rows):
-        raise InvalidInput(f"The '{name}' rows of a split must be different; leave out those that are repeated.")
+        raise InvalidInput(f"The {_part(name)} of a split must be different; leave out those that are repeated.")
     return np.sort(rows)
 
 
@@ -372,7 +377,5 @@ def _some_of(value: int, n: int, name: str, owner: str, what: str = "rows") -> i
     """A count smaller than ``n``."""
     count = check_count(value, name, owner)
     if count >= n:
-        raise InvalidInput(
-            f"The '{name}' parameter of {owner} must leave some {what} over. Got {count} of {n} {what}; lower it."
-        )
+        raise InvalidInput(f"{named(name, owner)} must leave some {what} over. Got {count} of {n} {what}; lower it.")
     return count

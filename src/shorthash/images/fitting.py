@@ -18,7 +18,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from shorthash._progress import with_progress
 from shorthash._validation import check_n_bits
 from shorthash.codes import pack
-from shorthash.errors import DataFileError, InvalidInput
+from shorthash.errors import DataFileError, InvalidInput, named
 from shorthash.evaluation import evaluate
 from shorthash.images.collection import THUMBNAIL, Collection
 from shorthash.images.decoding import Extracted, extract
@@ -135,7 +135,7 @@ def fit_images(
     assert progress is not None
     check_n_bits(n_bits, "fit_images")
     if not 0 <= hold_out < 1:
-        raise InvalidInput(f"The 'hold_out' parameter of fit_images must be in [0, 1). Got {hold_out} instead.")
+        raise InvalidInput(f"{named('hold_out', 'fit_images')} must be in [0, 1). Got {hold_out} instead.")
     start = time.perf_counter()
     source, target = Path(folder), Path(output)
     check_new_folder(target)

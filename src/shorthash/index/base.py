@@ -14,7 +14,7 @@ from shorthash._progress import reporting
 from shorthash._types import Distances, PackedCodes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, named, phrase, setting
 from shorthash.index.items import (
     METRICS,
     TIES,
@@ -340,12 +340,12 @@ class HammingIndex(ABC):
             dimension = self.n_bits
         if dimension is None:
             raise InvalidInput(
-                f"metric={metric!r} of {owner} needs items with vectors, and this one has none; add them with "
-                "add(codes, vectors=...), or use metric='asymmetric'."
+                f"{setting('metric', metric, owner)} needs items with vectors, and this one has none; add them with "
+                f"{phrase('add(codes, vectors=...)')}, or use {setting('metric', 'asymmetric')}."
             )
         if vectors.shape[1] != dimension:
             raise InvalidInput(
-                f"The 'vectors' of {owner} must have {dimension} columns for metric={metric!r}. "
+                f"The 'vectors' of {owner} must have {dimension} columns for {setting('metric', metric)}. "
                 f"Got {vectors.shape[1]} instead."
             )
 
@@ -368,7 +368,8 @@ class HammingIndex(ABC):
         values = as_ids(ids, owner)
         if len(values) != len(codes):
             raise InvalidInput(
-                f"The 'ids' of {owner} must be as many as the codes. Got {len(values)} ids for {len(codes)} codes."
+                f"{named('ids', owner, 'of')} must be as many as the codes. "
+                f"Got {len(values)} ids for {len(codes)} codes."
             )
         check_unique(values, owner)
         return values
@@ -403,7 +404,9 @@ def _check_ties(ties: str, seed: int, vectors: ArrayLike | None, owner: str) -> 
     """The checked seed; raises if ``ties`` is unknown, or vectors of the queries are missing or would not be used."""
     check_choice(ties, "ties", owner, ALL_TIES)
     if ties == "scores" and vectors is None:
-        raise InvalidInput(f"ties='scores' of {owner} needs the vectors of the queries; pass vectors=... too.")
+        raise InvalidInput(
+            f"ties='scores' of {owner} needs the vectors of the queries; pass {phrase('vectors=...')} too."
+        )
     if ties != "scores" and vectors is not None:
         raise InvalidInput(f"The 'vectors' of {owner} are used with ties='scores' only; pass that, or leave them out.")
     return check_count(seed, "seed", owner, low=0, high=LARGEST_SEED)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from shorthash._types import Distances, PackedCodes
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, named
 
 AnyIds = NDArray[Any]
 """Ids as int64 or as numpy strings, (n,)."""
@@ -44,7 +44,7 @@ def as_ids(ids: ArrayLike, owner: str) -> AnyIds:
     """Ids as int64 or as strings, (n,); raises for anything else."""
     values = np.asarray(ids)
     if values.ndim != 1:
-        raise InvalidInput(f"The 'ids' of {owner} must have shape (n_items,). Got shape {values.shape} instead.")
+        raise InvalidInput(f"{named('ids', owner, 'of')} must have shape (n_items,). Got shape {values.shape} instead.")
     if values.size == 0 and values.dtype.kind not in "iuU":
         return values.astype(np.int64)
     if values.dtype.kind == "O" and len({type(v) for v in values}) == 1:
@@ -57,7 +57,7 @@ def as_ids(ids: ArrayLike, owner: str) -> AnyIds:
     if values.dtype.kind == "u" and (values.dtype.itemsize < 8 or not values.size or int(values.max()) <= INT64_MAX):
         return values.astype(np.int64)
     raise InvalidInput(
-        f"The 'ids' of {owner} must be all integers that fit int64, or all strings. Got {values.dtype} instead; "
+        f"{named('ids', owner, 'of')} must be all integers that fit int64, or all strings. Got {values.dtype} instead; "
         "convert them, for instance with [str(i) for i in ids]."
     )
 
@@ -85,7 +85,9 @@ def check_unique(ids: AnyIds, owner: str) -> None:
     values, counts = np.unique(ids, return_counts=True)
     if len(values) < len(ids):
         twice = values[counts > 1][0].item()
-        raise InvalidInput(f"The 'ids' of {owner} must be unique, but {twice!r} occurs twice; drop one of the two.")
+        raise InvalidInput(
+            f"{named('ids', owner, 'of')} must be unique, but {twice!r} occurs twice; drop one of the two."
+        )
 
 
 def check_same_kind(ids: AnyIds, kind: str, owner: str) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import Distances, PackedCodes
 from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, phrase
 from shorthash.index.base import HammingIndex, Scored
 from shorthash.index.items import (
     AnyIds,
@@ -101,8 +101,8 @@ class MemoryIndex(HammingIndex):
                 known = given[self._find(given) >= 0]
                 if len(known):
                     raise InvalidInput(
-                        f"Id {known[0].item()!r} is already in the index; use update() to change its code, or another "
-                        "id."
+                        f"Id {known[0].item()!r} is already in the index; {phrase('use update() to change its code')}, "
+                        "or another id."
                     )
             posterior = self._checked_posteriors(posteriors, packed)
             first = self._first_free
@@ -290,7 +290,8 @@ class MemoryIndex(HammingIndex):
             return
         if vectors is None:
             raise InvalidInput(
-                f"Every item of this index has a vector of dimension {self.dimension}; pass vectors=... for new ones."
+                f"Every item of this index has a vector of dimension {self.dimension}; "
+                f"pass {phrase('vectors=...')} for new ones."
             )
         if vectors.shape[1] != self.dimension:
             raise InvalidInput(

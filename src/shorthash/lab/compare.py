@@ -24,7 +24,7 @@ from shorthash._validation import check_choice, check_count, check_finite, check
 from shorthash.codes import pack
 from shorthash.data.datasets import Dataset
 from shorthash.data.splits import Protocol, RandomQueries, Split, given_split
-from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError
+from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError, phrase
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
 from shorthash.lab.advice import needs_labels
@@ -442,7 +442,9 @@ def _own_split(
     """The split that the caller chose, checked."""
     parts = vars(split) if isinstance(split, Split) else dict(split)
     if n_queries is not None or n_train is not None:
-        raise InvalidInput("compare takes a split, or n_queries and n_train to draw one; leave out one of them.")
+        raise InvalidInput(
+            f"compare takes {phrase('a split, or n_queries and n_train to draw one')}; leave out one of them."
+        )
     wrong = sorted(parts.keys() - {"query", "train", "database"})
     if wrong or "query" not in parts:
         raise InvalidInput(

@@ -45,7 +45,7 @@ import numpy as np
 from shorthash._validation import check_choice, check_n_bits
 from shorthash.data.datasets import CATALOGUE, default_protocol
 from shorthash.data.splits import protocol_from_dict
-from shorthash.errors import DataFileError, InvalidInput
+from shorthash.errors import DataFileError, InvalidInput, worded
 from shorthash.learners.encoders import ENCODERS
 from shorthash.methods import STEPS, import_class, recipes
 
@@ -233,7 +233,8 @@ def read_experiment(path: str | Path) -> Experiment:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataFileError(f"{file} is not a TOML file: {error}; correct it.") from error
     try:
-        return _experiment(values, file.stem)
+        with worded({}):  # parameters are those of the file
+            return _experiment(values, file.stem)
     except InvalidInput as error:
         raise DataFileError(f"{file}: {error}") from error
 

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from shorthash import __version__
 from shorthash._validation import check_n_bits, require_extra
-from shorthash.errors import DataFileError, InvalidInput, PersistenceError
+from shorthash.errors import DataFileError, InvalidInput, PersistenceError, phrase
 from shorthash.index import BucketIndex, HammingIndex
 from shorthash.index.scan import codes_from_bytes, codes_to_bytes
 from shorthash.kernels.rbf import AnchorRBF, Bias
@@ -69,7 +69,9 @@ def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: 
     target = Path(path)
     write, _ = _format(target)
     if target.exists() and not replace:
-        raise PersistenceError(f"{target} exists, so it is not overwritten; choose another name, or pass replace=True.")
+        raise PersistenceError(
+            f"{target} exists, so it is not overwritten; choose another name, or {phrase('pass replace=True')}."
+        )
     if target.is_file() and _is_store(target):
         raise PersistenceError(f"{target} is a store, so it is not overwritten; choose another name.")
     with replacing(target) as temporary:

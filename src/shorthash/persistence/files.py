@@ -29,7 +29,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from numpy.typing import NDArray
 
 from shorthash import __version__
-from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
+from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError, phrase
 
 Array = NDArray[Any]
 
@@ -493,20 +493,20 @@ def _read_folder_meta(path: Path) -> dict[str, Any]:
     if path.is_file():
         raise ForeignFile(
             f"{path} was not saved by shorthash, or its first bytes are damaged; give the file (of an index) or the "
-            "folder (of a model) that save() wrote."
+            f"folder (of a model) that {phrase('save()')} wrote."
         )
     try:
         raw = (path / META).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ForeignFile(
-            f"{path} was not saved by shorthash: it holds no {META}; give the folder that save() wrote."
+            f"{path} was not saved by shorthash: it holds no {META}; give the folder that {phrase('save()')} wrote."
         ) from error
     except OSError as error:
         raise PersistenceError(f"Cannot read {path}: {error.strerror}; check its permissions.") from error
     if not raw.startswith(META_START):
         raise ForeignFile(
             f"{path / META} was not written by shorthash, or its first bytes are damaged; "
-            "give the folder that save() wrote."
+            f"give the folder that {phrase('save()')} wrote."
         )
     with damage_explained(path / META, ""):
         meta = parse_json(raw)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._types import PackedCodes
 from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, phrase
 from shorthash.index.base import HammingIndex, Scored
 from shorthash.index.items import (
     AnyIds,
@@ -370,7 +370,7 @@ class Store(Opened):
         info, known = session.collection, session.known(ids)
         if known and not replacing:
             raise InvalidInput(
-                f"Id {known[0]!r} is already in the store; use upsert() to replace the item, or another id."
+                f"Id {known[0]!r} is already in the store; {phrase('use upsert() to replace the item')}, or another id."
             )
         dimension = info.dimension if rows is None else rows.shape[1]
         if info.dimension and dimension != info.dimension:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shorthash._types import PackedCodes
 from shorthash._validation import require_extra
 from shorthash.codes import packed_dtype, ring_masks
-from shorthash.errors import DamagedFile, InvalidInput
+from shorthash.errors import DamagedFile, InvalidInput, named
 from shorthash.index.base import HammingIndex
 from shorthash.index.items import AnyIds, Where, as_vectors
 from shorthash.index.memory import MemoryIndex
@@ -140,8 +140,8 @@ def item_columns(
         for value in ids.tolist():
             if not _storable(value):
                 raise InvalidInput(
-                    f"The 'ids' of {owner} must be text that a database can hold: at most {LONGEST} bytes of UTF-8 "
-                    f"without NUL. Got {value[:50]!r}; encode or shorten such ids."
+                    f"{named('ids', owner, 'of')} must be text that a database can hold: at most {LONGEST} bytes of "
+                    f"UTF-8 without NUL. Got {value[:50]!r}; encode or shorten such ids."
                 )
     metadata, cells = split(metadata, n=n, owner=owner)
     return {

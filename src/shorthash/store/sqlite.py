@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError
+from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError, phrase
 from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.results import Probes
 from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
@@ -79,7 +79,9 @@ class SQLiteStore(Store):
         check_name(collection, "collection")
         name = os.fspath(path)
         if (n_bits is None or readonly) and name != ":memory:" and not Path(name).exists():
-            raise PersistenceError(f"There is no store at {name}; check the path, or pass n_bits=... to make one.")
+            raise PersistenceError(
+                f"There is no store at {name}; check the path, or {phrase('pass n_bits=... to make one')}."
+            )
         self._path = name
         super().__init__(SQLiteConnection(name, readonly=readonly), n_bits, collection, version)
 
@@ -207,7 +209,7 @@ class SQLiteSession(Session):
             if not _is_ours(kind, str(text or "")):
                 raise ForeignFile(
                     f"{self.connection.path} has the {kind} {name!r}, which shorthash did not make; do not use files "
-                    "of unknown origin, or choose another collection=..."
+                    f"of unknown origin, or choose another {phrase('collection=...')}"
                 )
         self.run(
             "PRAGMA trusted_schema = ON"

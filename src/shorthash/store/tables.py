@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
+from shorthash.errors import DamagedFile, InvalidInput, PersistenceError, phrase
 from shorthash.store.items import FIELD
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def check_free(taken: object, name: str) -> None:
     """Raise if another program has made a table of this name."""
     if taken:
         raise PersistenceError(
-            f"The database already has a table {name!r} that shorthash did not make; choose another collection=..."
+            f"The database already has a table {name!r} that shorthash did not make; "
+            f"choose another {phrase('collection=...')}"
         )
 
 

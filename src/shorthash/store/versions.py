@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._validation import check_count, check_n_bits
 from shorthash.codes import as_packed
-from shorthash.errors import InvalidInput, PersistenceError
+from shorthash.errors import InvalidInput, PersistenceError, phrase
 from shorthash.index.base import HammingIndex, check_k
 from shorthash.index.posteriors import as_posteriors
 from shorthash.index.results import SearchResult
@@ -47,7 +47,8 @@ class Opened(HammingIndex):
             owner = type(self).__name__
             if n_bits is None:
                 raise InvalidInput(
-                    f"{owner} finds no collection {collection!r} in this database; pass n_bits=... to make it."
+                    f"{owner} finds no collection {collection!r} in this database; "
+                    f"{phrase('pass n_bits=... to make it')}."
                 )
             first = Version(check_name(version or "v1", "version"), 1, check_n_bits(n_bits, owner))
             with self._writing(collection) as session:

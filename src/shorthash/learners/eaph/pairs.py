@@ -38,7 +38,7 @@ from scipy.optimize import minimize
 from shorthash._progress import shown
 from shorthash._types import Floats, PackedCodes
 from shorthash.codes.levels import level_counts
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, phrase
 from shorthash.learners.eaph.groups import (
     HELD_OUT,
     MOST_ROWS,
@@ -93,14 +93,14 @@ class RelevantPairs:
         rows = np.asarray(pairs)
         if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows) or rows.dtype.kind not in "iu":
             raise InvalidInput(
-                "'pairs' of RelevantPairs must be whole numbers of shape (n_pairs, 2), at least one pair. Got "
-                f"{rows.dtype} of shape {rows.shape} instead."
+                f"'pairs' of {phrase('RelevantPairs')} must be whole numbers of shape (n_pairs, 2), at least one pair. "
+                f"Got {rows.dtype} of shape {rows.shape} instead."
             )
         own = np.flatnonzero(rows[:, 0] == rows[:, 1])
         if len(own):
             raise InvalidInput(
-                f"A pair of RelevantPairs must name two different rows, but pair {own[0]} is row {rows[own[0], 0]} "
-                f"twice ({len(own)} such pairs); leave them out."
+                f"A pair of {phrase('RelevantPairs')} must name two different rows, but pair {own[0]} is "
+                f"row {rows[own[0], 0]} twice ({len(own)} such pairs); leave them out."
             )
         self.pairs: NDArray[np.intp] = rows.astype(np.intp)
         self.weights = _checked_weights(weights, len(rows))
@@ -117,8 +117,8 @@ class RelevantPairs:
 
     def __iter__(self) -> Iterator[Any]:
         raise InvalidInput(
-            "RelevantPairs say which rows belong together and are no labels; learn from them with the method auto "
-            "(EAPH), and score with evaluate_neighbours or evaluate(relevance=...)."
+            f"{phrase('RelevantPairs')} say which rows belong together and are no labels; learn from them with the "
+            "method auto (EAPH), and score with evaluate_neighbours or evaluate(relevance=...)."
         )
 
     def check_rows(self, n_rows: int) -> None:
@@ -132,8 +132,8 @@ class RelevantPairs:
         if len(wrong):
             first = self.pairs[wrong[0]]
             raise InvalidInput(
-                f"RelevantPairs must name rows 0 to {n_rows - 1} of X, but pair {wrong[0]} is ({first[0]}, {first[1]}) "
-                f"({len(wrong)} such pairs); number rows from 0, in the order of X."
+                f"{phrase('RelevantPairs')} must name rows 0 to {n_rows - 1} of X, but pair {wrong[0]} is "
+                f"({first[0]}, {first[1]}) ({len(wrong)} such pairs); number rows from 0, in the order of X."
             )
 
 
@@ -144,13 +144,14 @@ def _checked_weights(weights: ArrayLike | None, n_pairs: int) -> Floats:
     values = np.asarray(weights, dtype=np.float64)
     if values.shape != (n_pairs,):
         raise InvalidInput(
-            f"'weights' of RelevantPairs must have one number per pair, shape ({n_pairs},). Got shape {values.shape}."
+            f"'weights' of {phrase('RelevantPairs')} must have one number per pair, shape ({n_pairs},). "
+            f"Got shape {values.shape}."
         )
     wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if len(wrong):
         raise InvalidInput(
-            f"'weights' of RelevantPairs must be finite and above 0, but pair {wrong[0]} has {values[wrong[0]]:g} "
-            f"({len(wrong)} such pairs); leave out pairs that do not count."
+            f"'weights' of {phrase('RelevantPairs')} must be finite and above 0, but pair {wrong[0]} has "
+            f"{values[wrong[0]]:g} ({len(wrong)} such pairs); leave out pairs that do not count."
         )
     return values
 

@@ -24,7 +24,7 @@ from shorthash._types import Codes, Floats, Labels, PackedCodes
 from shorthash._validation import check_count, check_finite, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, phrase
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.eaph.encoding import CellCenters, extend, likeliest_words, lookup_of, profiles, wide_lookup_of
 from shorthash.learners.eaph.groups import Memberships
@@ -219,9 +219,13 @@ class TableHasher(SupervisedHasher):
         """
         check_is_fitted(self, "table_")
         if (y is None) == (rows is None):
-            raise InvalidInput("align needs either labels y or rows=..., rows of the first space; give one of them.")
+            raise InvalidInput(
+                f"align needs either labels y or {phrase('rows=...')}, rows of the first space; give one of them."
+            )
         if y is not None and not hasattr(self, "classes_"):
-            raise InvalidInput("align needs rows=..., rows of the first space: this EAPH was fitted without labels.")
+            raise InvalidInput(
+                f"align needs {phrase('rows=...')}, rows of the first space: this EAPH was fitted without labels."
+            )
         other: Self = clone(self)
         values = np.asarray(validated(other, X, reset=True, min_samples=2), dtype=np.float32)
         Rows(values, "EAPH").check_varied()
