@@ -39,7 +39,7 @@ from shorthash._arrays import is_foreign, like, namespace, to_numpy
 from shorthash._types import Codes, Floats
 
 UNIT = 2.0**-53  # relative rounding error of one float64 operation
-SURE = 3  # a score beyond so many bounds has the sign of the exact score, in either step
+SURE = 3  # a score larger than this many bounds has the sign of the exact score, in either step
 FEW = 8  # roundings of a handful of operations, exp and log included
 DOUBLE_ERROR, SINGLE_ERROR = 1e-10, 1e-5  # assumed relative errors of arithmetic that is not ours
 CPU_ROWS = 4096  # rows that a device sends back at once

@@ -28,11 +28,11 @@ from shorthash.store.items import Items
 RERANKS = ("posterior", "cosine")
 VECTOR_TYPES = ("float16", "float32")
 RERANK_RADIUS = 2  # of the ball that is re-ranked if neither probes nor a radius is given
-MOST_CELLS = 100_000  # cells of a ball that are worth a list
+MOST_CELLS = 100_000  # largest ball whose cells are listed
 ENOUGH = 2.0  # with probes="auto", relevant items to expect, in multiples of k
 SAMPLE = 16  # items whose codes are compared with those of the hasher
 LEAST_SAME = 0.5  # of them; vectors are stored as float32, so a few may differ
-LEAST_SHARE = 0.02  # with probes="auto", the share below which a cell is not worth a look
+LEAST_SHARE = 0.02  # with probes="auto", the share below which a cell is not looked up
 
 
 @dataclass(frozen=True)

@@ -416,8 +416,8 @@ def test_a_holder_of_the_token_adds_labels_removes_and_undoes(address, opened, k
     new = [{"name": f"{i}.png", "mimeType": "image/png", "buffer": encoded(picture("rings", 900 + i))} for i in (1, 2)]
     page.set_input_files("#new-images", new)
     page.wait_for_selector("#toast:has-text('2 added')")
-    page.wait_for_selector("text=came later")
-    page.locator("text=Only those that came later").click()
+    page.wait_for_selector("text=were added later")
+    page.locator("text=Only those added later").click()
     page.wait_for_url("**new=1**")
     settled(page)
     assert page.locator(".start .tile").count() == 2

@@ -158,7 +158,7 @@ def _serve(connection: Connection, memory: int) -> None:
                 raise
             except Exception as error:
                 connection.send(error)
-    except BaseException:  # the other side is gone, or there is no memory: the other side says so
+    except BaseException:  # the parent has ended, or memory is short, which the parent reports
         os._exit(1)
 
 

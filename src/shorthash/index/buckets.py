@@ -31,8 +31,8 @@ from shorthash.index.results import BucketSlices, Probes, RadiusResult, SearchRe
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
 
 FEW_PENDING = 1024  # pending items that are always cheap to compare
-PENDING_SHARE = 64  # one pending item per so many in the table is accepted
-REMOVED_SHARE = 4  # with more than one removed item in so many, the table is rebuilt without them
+PENDING_SHARE = 64  # at most one pending item per this many items of the table
+REMOVED_SHARE = 4  # the table is rebuilt when more than one in this many of its items is removed
 NEVER = 255  # a distance beyond every radius
 
 

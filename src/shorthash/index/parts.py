@@ -36,7 +36,7 @@ from shorthash.index.kernels import ball, counting_sort, n_alive
 Array = np.ndarray[Any, Any]
 
 MAX_RINGS = 65  # distances 0 to 64
-SCATTERED = 4  # looking at a code out of order costs as much as looking at so many in order
+SCATTERED = 4  # comparing one code out of order costs as much as comparing this many in order
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from shorthash.codes.levels import popcount
 Array = np.ndarray[Any, Any]
 
 FEW = 48  # up to this many items insertion sort is fastest
-DENSE = 80  # with more than one item in so many positions, reading every word of a bitmap is faster than the radix sort
+DENSE = 80  # with more than one item per this many positions, reading a whole bitmap is faster than the radix sort
 DIGIT = 11  # bits per pass of the radix sort at most: its 2048 counters fit the first-level cache
 GROUP = 4  # places written at once: one store of 32 bytes
 _i8, _i32, _i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -165,9 +165,9 @@ put_places: Any = put_wide if has_compress() else put_any
 def read_bits(bits: Array, values: Array) -> None:
     """Write the places of the ``len(values)`` bits that are set, ascending; all are zero afterwards.
 
-    A wrong guess of a branch costs more than a few places: so many are written for every word as nearly all words have
-    bits, set or not, and the next word overwrites what was too much. The last words, where that would go beyond the
-    end, are read bit by bit.
+    A mispredicted branch costs more than writing a few places, so the same number is written for every word, enough for
+    nearly all words, and the next word overwrites the surplus. The last words, where that would go beyond the end, are
+    read bit by bit.
     """
     one, share = np.uint64(1), len(values) / len(bits)
     usual = min(64, int(share + 2.0 * np.sqrt(share)) + 1)

@@ -1,4 +1,4 @@
-"""Expected-AP codes from sums: what EAPH can do with one pass over rows that need not be kept. Ours, past the paper.
+"""Expected-AP codes from sums: what EAPH can do with one pass over rows that need not be kept. Not in the paper.
 
 Class scores are a ridge regression, which needs sums only; so does the estimate of which classes it confuses
 (codebooks.py), the annealed codebook, and the table of what every class gains at every code. Nothing here looks
@@ -119,7 +119,7 @@ class SumEAPH(SumHasher):
             return cells, table
         rel = None if (seen.rows.sum(axis=1) == 1).all() else shared_label(seen.rows, seen.rows).astype(np.float64)
         masses = np.zeros((2**self.n_bits, len(C)))
-        np.add.at(masses, words.astype(np.int64), confusion)  # an item goes where the label set it is taken for lives
+        np.add.at(masses, words.astype(np.int64), confusion)  # an item gets the codeword of the predicted label set
         gains = ap_table(masses, BACKGROUND * confusion.sum(axis=0), rel)
         return np.arange(2**self.n_bits, dtype=words.dtype), gains.query + gains.database
 

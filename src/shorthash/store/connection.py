@@ -31,7 +31,7 @@ SETTINGS = (
     "journal_size_limit = 16777216",  # the log shrinks again after a bulk load
 )
 OLDEST_SQLITE = (3, 35)  # DROP COLUMN
-# A file may come from anybody. trusted_schema stays on: SQLite 3.40 distrusts json_extract, which a B-tree of ours has;
+# Files are not trusted. trusted_schema stays on: SQLite 3.40 distrusts json_extract, which a B-tree of ours has;
 # _check_schema compares the schema instead.
 DEFENSES = ("cell_size_check = ON",)
 SWITCHES = {"DEFENSIVE": True, "ENABLE_TRIGGER": False, "ENABLE_VIEW": False}  # settable from Python 3.12 on

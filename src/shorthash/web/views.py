@@ -223,8 +223,8 @@ def learned_view(collection: Collection, query: PageQuery, root: str = "") -> di
     if not n_new:
         return {"text": "The codes were learned from all of them.", "url": "", "link": ""}
     url = f"{root}/{query.to(new=not query.new)}"
-    text = f"The codes were learned from {n_old:,} of them; {n_new:,} came later.".replace(",", " ")
-    return {"text": text, "url": url, "link": "Show all" if query.new else "Only those that came later"}
+    text = f"The codes were learned from {n_old:,} of them; {n_new:,} were added later.".replace(",", " ")
+    return {"text": text, "url": url, "link": "Show all" if query.new else "Only those added later"}
 
 
 def _n_learned(collection: Collection) -> int | None:

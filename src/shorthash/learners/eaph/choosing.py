@@ -3,9 +3,9 @@
 Two things can be searched. If it is *other rows* than those learned from, a candidate is judged by the mAP of
 out-of-fold codes among themselves. If it is the *training rows*, a model that remembers them codes them more surely,
 and is the better one although it is no better on queries; then a candidate is judged by the mAP of out-of-fold queries
-against in-sample codes, each row's own item left out. Log-loss would not choose such a model, and choosing by queries
-would be dishonest. Where it is not known what is searched, the model that remembers most is taken among those that lose
-nothing worth mentioning on other rows. Few rows are remembered by a model made for it (``fit_remembered``).
+against in-sample codes, each row's own item left out. Log-loss would not choose such a model, and queries must not be
+used to choose. Where it is not known what is searched, the model that is best for training rows is taken among those
+that lose at most ``WORTH`` on other rows. Few rows are remembered by a model made for it (``fit_remembered``).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Choice:
     known: dict[Any, Any] = field(default_factory=dict)
 
     def judged(self, candidate: Candidate, *, refine: bool) -> list[Judged]:
-        """A candidate with codewords and, where asked for and possible, with the refined table."""
+        """A candidate with codewords and, where requested and possible, with the refined table."""
         oof, found = candidate.fitted.oof, []
         rng = np.random.RandomState(self.seed)
         weighted = oof * share_weights(self.groups.ids)[:, None]

@@ -1,8 +1,8 @@
-"""Expected-AP hashing (EAPH): codes that ascend the metric they are judged by. Ours, past the paper.
+"""Expected-AP hashing (EAPH): codes that maximise the metric they are evaluated by. Not in the paper.
 
 Class posteriors are learned from the training rows; a codebook that puts confused classes close together is annealed
 for the expected tie-aware mAP; and a table, refined by the closed-form derivative of that mAP, says for every posterior
-which code serves best: as a query, and as an item in everyone else's database. Derivation, ablation and limits:
+which code is best, for a query and for an item that other queries find. Derivation, ablation and limits:
 docs/paper/eaph.md.
 """
 
@@ -488,7 +488,7 @@ class EAPH(TableHasher):
                 "saved; call fit."
             )
         choice = replace(self._choice(), beside=beside)
-        if candidates is None:  # a model that was saved: its posteriors stand, and what they say of rows they have seen
+        if candidates is None:  # a saved model has one candidate: its posteriors
             fitted = Fitted(self.posterior_, self.oof_posteriors_, self.posterior_loss_)
             candidates, choice = [Candidate("saved", fitted, fitted.oof)], replace(choice, database="disjoint")
         with threadpool_limits(limits=1):

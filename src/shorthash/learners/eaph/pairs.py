@@ -55,8 +55,8 @@ from shorthash.learners.posteriors.folds import Posteriors, softmax
 from shorthash.learners.posteriors.logistic import soft_gap, whitening
 
 FEWEST = 10  # pairs, of which some can be held out
-HELD_SHARE = 10  # one of so many rows with pairs is held out
-MOST_PAIRS = 50_000  # by which space and memberships are learned, a sample of more
+HELD_SHARE = 10  # one in this many rows with pairs is held out
+MOST_PAIRS = 50_000  # for learning space and memberships; of more pairs a sample is used
 SHRINKAGE = (0.5, 0.05)  # of the covariance of differences within pairs
 FIRST_SOFTNESS = 0.4  # of memberships before they are learned
 SOFTNESS = (0.4, 0.6, 0.8)  # tried afterwards
@@ -112,7 +112,7 @@ class RelevantPairs:
         return f"RelevantPairs of {len(self)} pairs"
 
     def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
-        """Pairs are no labels; whoever reads them as such gets an error."""
+        """Raise, because pairs are not labels."""
         return np.asarray(list(self))
 
     def __iter__(self) -> Iterator[Any]:

@@ -38,7 +38,7 @@ from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS
 SHARED = (  # attributes that hashers of two feature spaces have in common
     *("classes_", "label_sets_", "relevance_", "cells_", "table_", "codewords_", "profiles_", "n_features_out_"),
 )
-# steps are large beside rounding errors, so that rows are rarely near a border, and small beside what matters
+# large compared with rounding errors, so that few rows are near a border; small compared with what matters
 WANTED_BITS = 22
 PROFILE_STEP = 2.0**-26
 

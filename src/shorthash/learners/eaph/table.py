@@ -29,8 +29,8 @@ from shorthash._types import Floats
 from shorthash.learners.posteriors.folds import in_threads
 
 BLOCK_FLOATS = 1 << 22  # level masses held at once: 16 MB in float32, which stays in the cache
-SIDE_BY_SIDE = 16  # label sets that are worth leaving the cache for: loops over fewer are not vectorised
-MOST_FLOATS = 1 << 24  # level masses held at once for their sake
+SIDE_BY_SIDE = 16  # label sets per block at least, even if the block leaves the cache: shorter loops are not vectorised
+MOST_FLOATS = 1 << 24  # level masses held at once in such a block
 DEVICE_FLOATS = 1 << 26  # the same on a device: 512 MB in float64
 LEAST_MASS = 1e-30  # keeps the AP of a label set without any relevant mass finite
 

@@ -38,7 +38,7 @@ from shorthash.learners.posteriors.folds import (
 )
 from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
 
-LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
+LEAST_GAIN = 0.01  # relative decrease of the log-loss that a second model must bring
 MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
 NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
 GAIN = 20.0  # what a remembered row adds to the logit of its own label set
@@ -101,7 +101,7 @@ def fit_posteriors(
 ) -> list[tuple[str, Fitted]]:
     """Fit a model by name, or any classifier with ``predict_proba``; models and what to call them.
 
-    With ``weaker``, the logistic model of least log-loss is followed by those of so many weaker penalties, which
+    With ``weaker``, the logistic model of least log-loss is followed by models of this many weaker penalties, which
     remember more of the rows. "auto" gives the parts of "combo" and the whole: codes of the least log-loss are not
     always those of the largest mAP.
     """
