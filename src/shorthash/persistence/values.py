@@ -66,13 +66,13 @@ DATACLASSES = {
     "Convergence": "shorthash.learners.rslh.steps:Convergence",
     "GroupStatistics": "shorthash.learners.sums:GroupStatistics",
     "KeptRows": "shorthash.learners.samples:KeptRows",
-    "KernelRidge": "shorthash.learners.posteriors.models:KernelRidge",
+    "KernelRidge": "shorthash.learners.posteriors.ridge:KernelRidge",
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.encoders:LogPosterior",
     "Memberships": "shorthash.learners.eaph.groups:Memberships",
     "OnnxModel": "shorthash.learners.posteriors.prefit:OnnxModel",
     "Prefit": "shorthash.learners.posteriors.prefit:Prefit",
-    "Prototypes": "shorthash.learners.posteriors.logistic:Prototypes",
+    "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
     "RidgeScores": "shorthash.learners.encoders:RidgeScores",
 }
 """Dataclasses among fitted attributes: saved field by field."""

@@ -27,7 +27,7 @@ N_FOLDS = 5
 FOLDED_ROWS = 20_000  # with more rows one sample is held out, which is enough to choose by and to design codes with
 HELD_OUT = 16_384  # rows of that sample
 TEMPERATURES = (0.01, 100.0)
-LONE_SHARE = 0.5  # posterior of the own label set of every row, where every set has one row
+LONE_SHARE = 0.5  # posterior of its own label set for every row, where no set has a second row
 SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
 Item = TypeVar("Item")

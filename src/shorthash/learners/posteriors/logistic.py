@@ -1,18 +1,15 @@
-r"""Logistic and prototype posteriors: a log-linear model over label sets, learned towards their means; and the means.
+r"""Logistic posteriors: a log-linear model over label sets, learned towards the means of the label sets.
 
 .. math:: p(s \mid x) \propto \exp\Bigl(\tau \bigl(\textstyle\sum_{k \in s} \phi(x) w_k + b_s\bigr)\Bigr), \qquad
     \phi(x) = \sqrt d\, \frac{V'(x - m)}{\lVert V'(x - m) \rVert}, \quad V V' = \Sigma^{-1},
 
 with :math:`\Sigma` the covariance within label sets, shrunk. Weights minimise the log-loss plus
 :math:`\frac\lambda2 \lVert W - W_0 \rVert^2`; where every row has one label, :math:`W_0` are the directions of the
-class means (``Prototypes``), so that few rows give little more than prototypes, and many rows logistic regression.
+class means (``prototypes.py``), so that few rows give little more than prototypes, and many rows logistic regression.
 Label sets share the weights of the labels they have in common.
 
-``fit_soft`` learns from posteriors T of another feature space in the place of labels: every label set is a class, rows
-are whitened by their own covariance, shrunk, and weights are drawn towards 0.
-
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets, Z (n, d) rows in the space of
-:math:`\phi`, S (n, u) logits, T (n, u) targets.
+:math:`\phi`, S (n, u) logits.
 
 Written by hand although scikit-learn has multinomial logistic regression: it has no log-linear model over label sets,
 no start to be drawn towards, and no warm starts along the penalties.
@@ -22,12 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from shorthash._arrays import namespace
@@ -41,9 +36,9 @@ from shorthash.learners.posteriors.folds import (
     Posteriors,
     calibrate,
     in_threads,
-    log,
     softmax,
 )
+from shorthash.learners.posteriors.prototypes import class_means, whitening, within_covariance
 
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order until the OOF log-loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
@@ -51,7 +46,6 @@ MOST_ITERATIONS = 60  # of L-BFGS
 TOLERANCE, PATH_TOLERANCE = 1e-5, 1e-4  # relative gain below which it stops, and where penalties are compared
 BLOCK_ROWS = 4096  # rows whose logits are held at once
 LARGE = 5e8  # rows times features times label sets from which on one fold chooses the penalty
-SHRINKAGE = 0.5  # of the covariance within label sets
 
 
 @dataclass(frozen=True)
@@ -299,168 +293,3 @@ def descend(
     options: Any = {"maxiter": most_steps, "maxfun": 2 * most_steps, "maxcor": 10, "gtol": 1e-6, "ftol": tolerance}
     first = np.concatenate([start.weights.ravel(), start.bias])
     return model_of(minimize(penalised, first, jac=True, method="L-BFGS-B", options=options).x)
-
-
-# soft targets ---------------------------------------------------------------------------------------------------------
-
-
-def fit_soft(X: Features, T: Posteriors, folds: Folds) -> Fitted:
-    """The penalty of least cross-entropy out of fold, then a fit on all rows.
-
-    Parameters
-    ----------
-    X : (n, d) rows
-    T : (n, u) their targets, rows that sum to 1
-    folds : which rows are held out together
-    """
-    parts = list(folds)
-    prepared = in_threads(lambda part: _prepared(X[part[0]], T[part[0]]), parts)
-    models = [start for start, _ in prepared]
-    oof = np.empty((len(folds.rows), T.shape[1]), dtype=np.float32)
-    best: tuple[float, float, Posteriors] | None = None
-    for penalty in PENALTIES:
-
-        def learned(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
-            (start, Z), seen = prepared[k], parts[k][0]
-            return _minimised(Z, T[seen], models[k], replace(start, penalty=penalty), PATH_TOLERANCE)
-
-        models = in_threads(learned, range(len(parts)))
-        for (_, held, places), model in zip(parts, models, strict=True):
-            oof[places] = softmax(model.scores(model.scaled(X[held])))
-        loss = cross_entropy(oof, T[folds.rows])
-        if best is not None and loss >= best[0]:
-            break
-        best = loss, penalty, oof.copy()
-    assert best is not None
-    loss, penalty, oof = best
-    start, Z = _prepared(X, T)
-    start = replace(start, penalty=penalty)
-    [model] = in_threads(lambda _: _minimised(Z, T, start, start, TOLERANCE), [None])
-    return Fitted(model, oof, loss)
-
-
-def cross_entropy(P: Posteriors, T: Posteriors) -> float:
-    """Mean of ``-T log P`` over rows."""
-    return -float(np.einsum("ij,ij->", T, log(P), dtype=np.float64)) / len(P)
-
-
-def _prepared(X: Features, T: Posteriors) -> tuple[LogLinear, NDArray[np.float32]]:
-    """A model without weights whose biases are the mean targets, and rows in its space."""
-    center = X.mean(axis=0, dtype=np.float64)
-    moved = X - center
-    V = whitening(shrunk(moved.T @ moved / len(X)))
-    d, u = X.shape[1], T.shape[1]
-    bias = log(T.mean(axis=0, dtype=np.float64)).astype(np.float64)
-    model = LogLinear(center, 1.0, np.zeros((d, u)), bias, np.eye(u, dtype=np.uint8), 1.0, 0.0, V)
-    return model, model.scaled(X)
-
-
-def soft_loss(Z: NDArray[np.float32], T: Posteriors, model: LogLinear) -> tuple[float, Floats, Floats]:
-    """Mean cross-entropy of a model, and its slopes by weights and biases."""
-    value, away = soft_gap(model.scores(Z), T)
-    return value, (Z.T @ away).astype(np.float64) / len(Z), away.mean(axis=0, dtype=np.float64)
-
-
-def soft_gap(S: NDArray[Any], T: Posteriors) -> tuple[float, NDArray[Any]]:
-    """Mean cross-entropy of the softmax of logits S, and how far that softmax is from the targets, (n, u)."""
-    S = S - S.max(axis=1, keepdims=True)
-    total = np.log(np.exp(S).sum(axis=1, keepdims=True))
-    value = float((total.sum(dtype=np.float64) - np.einsum("ij,ij->", T, S, dtype=np.float64)) / len(S))
-    return value, np.exp(S - total) - T
-
-
-def _minimised(
-    Z: NDArray[np.float32], T: Posteriors, first: LogLinear, target: LogLinear, tolerance: float
-) -> LogLinear:
-    """The model of least cross-entropy, drawn towards ``target``."""
-    return descend(partial(soft_loss, Z, T), first, target, tolerance, MOST_ITERATIONS)
-
-
-# prototypes -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Prototypes(PosteriorModel):
-    r"""Cosines to the means of the label sets, after whitening the spread within them.
-
-    .. math:: p(s \mid x) \propto \exp(t \cos(V'(x - m), V'(\mu_s - m))), \quad V V' = \Sigma^{-1} \text{ on the means},
-
-    with :math:`\Sigma` the covariance within label sets, half of it shrunk to a multiple of the identity. Slightly
-    worse posteriors than a logistic model's, but they place a class that was never learned among those it resembles,
-    because nothing here is fitted to tell the known classes apart.
-    """
-
-    center: Floats  # (d,)
-    directions: Floats  # (d, r)
-    means: Floats  # (r, u), of unit length
-    temperature: float
-
-    @property
-    def n_sets(self) -> int:
-        """Number of label sets."""
-        return int(self.means.shape[1])
-
-    def logits(self, X: Rounded, *, exact: bool) -> Scored:
-        """Cosine of every row with the mean of every label set, times the temperature, (n, u)."""
-        Z = normalised(shifted_product(X, self.center, self.directions, exact=exact), exact=exact)
-        return linear(Z, self.temperature * self.means, 0.0, exact=exact)
-
-    def cosines(self, X: Features) -> NDArray[np.float32]:
-        """Cosine of every row with the mean of every label set, (n, u), for learning."""
-        Z = (X - self.center) @ self.directions
-        length = np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), SMALLEST)
-        return np.asarray(Z / length @ self.means, dtype=np.float32)
-
-
-def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
-    """The temperature by out-of-fold log-loss, then the means of all rows."""
-    S = np.empty((len(folds.rows), len(Yg)), dtype=np.float32)
-    parts = list(folds)
-    models = in_threads(lambda part: _prototypes(X[part[0]], ids[part[0]], len(Yg)), parts)
-    for (_, held, places), model in zip(parts, models, strict=True):
-        S[places] = model.cosines(X[held])
-    temperature, loss = calibrate(S, ids[folds.rows])
-    whole = _prototypes(X, ids, len(Yg))
-    model = Prototypes(whole.center, whole.directions, whole.means, temperature)
-    return Fitted(model, softmax(temperature * S), loss)
-
-
-def class_means(X: Features, ids: NDArray[np.intp], u: int) -> tuple[Floats, NDArray[np.intp]]:
-    """Mean of the rows of every label set, (u, d), and their number; the mean of a set without rows is 0."""
-    order, counts = np.argsort(ids, kind="stable"), np.bincount(ids, minlength=u)
-    filled, starts = counts > 0, np.cumsum(counts) - counts
-    Mu = np.zeros((u, X.shape[1]))
-    Mu[filled] = np.add.reduceat(X[order].astype(np.float64), starts[filled], axis=0) / counts[filled, None]
-    return Mu, counts
-
-
-def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats) -> Floats:
-    """Covariance within label sets, shrunk, (d, d)."""
-    R = X - means[ids]
-    return shrunk(R.T @ R / len(X))
-
-
-def whitening(covariance: Floats) -> Floats:
-    """The symmetric V with V V' the inverse of a covariance, (d, d)."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
-
-
-def shrunk(within: Floats) -> Floats:
-    """Half of a covariance and half a multiple of the identity."""
-    scale = max(float(np.trace(within)) / len(within), SMALLEST)
-    return np.asarray((1 - SHRINKAGE) * within + SHRINKAGE * scale * np.eye(len(within)))
-
-
-def _prototypes(X: Features, ids: NDArray[np.intp], u: int) -> Prototypes:
-    """Means, and the directions in which they differ, scaled by the spread within label sets."""
-    Mu, counts = class_means(X, ids, u)
-    L = cholesky(within_covariance(X, ids, Mu), lower=True)
-    center = Mu[counts > 0].mean(axis=0)
-    Mu[counts == 0] = center  # a label set that no row has: as far from everything
-    A = solve_triangular(L, (Mu - center).T, lower=True)  # (d, u), whitened means
-    basis, values, _ = np.linalg.svd(A, full_matrices=False)
-    basis = basis[:, values > SMALLEST * max(float(values[0]), SMALLEST)]
-    directions = solve_triangular(L, basis, lower=True, trans="T")
-    means = (basis.T @ A) / np.maximum(np.linalg.norm(A, axis=0), SMALLEST)
-    return Prototypes(center, directions, means, 1.0)

@@ -33,21 +33,21 @@ from shorthash.learners.posteriors.logistic import (
     LogLinear,
     descend,
     is_one_hot,
-    shrunk,
-    whitening,
 )
-from shorthash.learners.posteriors.models import N_ANCHORS, KernelRidge, KernelSystem, combined, feature_sums, fit_ridge
+from shorthash.learners.posteriors.models import combined
+from shorthash.learners.posteriors.prototypes import shrunk, whitening
+from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, KernelSystem, feature_sums, fit_ridge
 from shorthash.learners.sums import GroupStatistics
 
 HELD_OUT = 16_384  # rows of the sample that are held out
 PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
 SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
-FEWEST = 4  # rows of every label set in the sample, if it has that many
+FEWEST = 4  # rows of a label set in the sample, if there are so many
 MOST_PASSES = 40
 MOST_KERNEL_SETS = 128  # label sets for which a kernel model is tried: with more it costs much and adds little
 TRIAL_ROWS = 10_000  # rows of the sample that it is tried on
 KNOWN_ROWS = 1 << 26  # rows of which label set and length are kept from the first pass on: 12 bytes each
-REFIT = 0.02  # share of held-out rows from which on the final model is learned from them, too
+REFIT = 0.02  # share of the rows held out from which on they are learned from in the end
 
 Progress = Callable[[str, int, int], None]
 
