@@ -7,8 +7,7 @@ from shorthash.errors import InvalidInput
 from shorthash.learners.boosting import STRATEGIES, BitBoost, seeded_clone, select_bits
 from shorthash.learners.lsh import LSH
 from shorthash.learners.pcarr import PCARR
-from shorthash.learners.rslh.estimator import RSLH
-from shorthash.learners.rslh.onepass import solve_one_pass
+from shorthash.learners.rslh.estimator import RSLH, solve_one_pass
 from shorthash.learners.rslh.steps import Problem
 from shorthash.learners.solvers import Ridge
 

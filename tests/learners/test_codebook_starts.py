@@ -32,7 +32,7 @@ def sums_of(X, y):
 @pytest.mark.parametrize("init", STARTS)
 @pytest.mark.parametrize("variant", ["paper", "authors-code"])
 def test_single_label_codewords_stay_where_they_start(blobs, init, variant, monkeypatch):
-    from shorthash.learners.rslh import onepass as rslh_onepass
+    from shorthash.learners.rslh import estimator as rslh_estimator
     from shorthash.learners.rslh import steps as rslh_steps
 
     drawn = []
@@ -42,7 +42,7 @@ def test_single_label_codewords_stay_where_they_start(blobs, init, variant, monk
         drawn.append(C if init != "random" or variant == "paper" else np.where(W.T >= 0, 1, -1))
         return C, W
 
-    monkeypatch.setattr(rslh_onepass, "start", start)
+    monkeypatch.setattr(rslh_estimator, "start", start)
     hasher = RSLH(n_bits=6, init=init, boosting=None, variant=variant, random_state=0).fit(*blobs)
     assert len(drawn) == 1
     assert np.array_equal(hasher.codewords_, drawn[0])

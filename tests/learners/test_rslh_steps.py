@@ -8,9 +8,8 @@ from dense_rslh import dense_objective, dense_reduction, dense_run, dense_simila
 
 from shorthash._labels import group_labels
 from shorthash.data.rows import Rows
-from shorthash.learners.rslh import onepass as rslh_onepass
-from shorthash.learners.rslh.estimator import RSLH
-from shorthash.learners.rslh.onepass import solve_one_pass
+from shorthash.learners.rslh import estimator
+from shorthash.learners.rslh.estimator import RSLH, solve_one_pass
 from shorthash.learners.rslh.steps import Problem, solve_per_sample, start, w_step
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import GroupStatistics
@@ -157,8 +156,8 @@ def test_B_is_orthonormal(data, seed):
         rng = np.random.RandomState(seed)
         C, W = start(problem, rng)
         P = rng.normal(size=(X.shape[1], n_bits)) if n_bits == 4 else np.zeros((X.shape[1], n_bits))
-        sure, free = rslh_onepass._b_step(problem, C, W, P, rng)
-        B = sure if free is None else rslh_onepass._join(problem, sure, free, rslh_onepass._target(problem, C, W, P))
+        sure, free = estimator._b_step(problem, C, W, P, rng)
+        B = sure if free is None else estimator._join(problem, sure, free, estimator._target(problem, C, W, P))
         dense = B.k[groups.ids] + X @ B.x
         reachable = np.linalg.matrix_rank(np.hstack([np.eye(len(groups.rows))[groups.ids], X]))
         if n_bits <= reachable:

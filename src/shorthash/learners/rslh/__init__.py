@@ -1,4 +1,4 @@
-"""RSLH: the estimator, the steps, and the two solvers: sample by sample, and from sums alone."""
+"""RSLH: the estimator with its solver from sums alone; the steps, with the solver sample by sample."""
 
 from shorthash.learners.rslh.estimator import RSLH
 

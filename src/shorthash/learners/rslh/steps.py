@@ -323,7 +323,7 @@ def _target(problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: 
 def _b_step(
     problem: Problem, Et: Any, group_of: NDArray[np.intp], H: Codes, W: Floats, XP: Floats
 ) -> tuple[Floats, Floats]:
-    """B = sqrt(scale) polar(Q)  (paper, eqs. 19-20), in its determined and its free part (see onepass.py)."""
+    """B = sqrt(scale) polar(Q)  (paper, eqs. 19-20), in its determined and its free part (see ``solve_one_pass``)."""
     Q = _target(problem, Et, group_of, H, W, XP)
     sure, free = polar_parts(Q, POLAR_TOLERANCE)
     root = np.sqrt(problem.scale)
