@@ -25,8 +25,6 @@ PackedCodes = NDArray[np.unsignedinteger[Any]]
 Distances = NDArray[np.uint8]
 """Hamming distances; 64 fits easily."""
 
-Ids = NDArray[np.int64]
-"""Item ids."""
 
 Labels = NDArray[Any]
 """Class labels, (n_samples,), of any sortable type; or an indicator matrix, (n_samples, n_classes)."""
