@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from shorthash._labels import group_labels, label_rows
 from shorthash._progress import with_progress
@@ -21,11 +19,11 @@ from shorthash.codes import ball_size
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import nearest_rows
 from shorthash.data.splits import OfficialTest
-from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput
+from shorthash.errors import InvalidInput
 from shorthash.evaluation.scores import evaluate
 from shorthash.index.buckets import BucketIndex
 from shorthash.lab.figures import plot_scores_by_length
-from shorthash.lab.sharing import SharedSplit, neighbour_judgements
+from shorthash.lab.sharing import SharedSplit, neighbour_judgements, quiet_fits
 from shorthash.lab.spec import RunSpec
 from shorthash.lab.tables import Table, make_table, to_html
 from shorthash.learners.eaph.estimator import EAPH
@@ -175,38 +173,22 @@ def advise(
     groups = group_labels(labels, owner="advise", n_samples=len(values), drop_unlabelled=True)
     if groups.kept is not None:
         values, labels = values[groups.kept], labels[groups.kept]
-    if methods is None:
-        methods = UNLABELLED if y is None else METHODS
-    lengths = sorted({check_n_bits(n, "advise") for n in lengths})
     check_count(n_folds, "n_folds", "advise", low=2, high=len(values) // 2)
-    for name in methods:
-        check_choice(name, "methods", "advise", list(recipes()))
-        if y is None and needs_labels(name):
-            raise InvalidInput(
-                f"The method {name} needs labels; give y, or use methods such as {', '.join(UNLABELLED)}."
-            )
-    if not lengths or not methods:
-        raise InvalidInput("advise needs at least one length and one method to try.")
+    places = _places(lengths, methods, labelled=y is not None)
     items = len(values) if n_items is None else check_count(n_items, "n_items", "advise")
     fold = balanced_folds(groups.ids, n_folds, seed)
-    places = [(name, n_bits) for name in dict.fromkeys(methods) for n_bits in lengths]
     lock, steps = Lock(), count(1)
 
     def report(what: str) -> None:
         with lock:
             progress(what, next(steps), n_folds * len(places))
 
-    with warnings.catch_warnings():
-        for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores
-            warnings.simplefilter("ignore", kind)
-        splits = [
-            SharedSplit(
-                Dataset("given", values, labels, test=fold == k),
-                OfficialTest(seed=seed).to_dict(),
-                labelled=y is not None,
-            )
-            for k in range(n_folds)
-        ]
+    protocol = OfficialTest(seed=seed).to_dict()
+    splits = [
+        SharedSplit(Dataset("given", values, labels, test=fold == k), protocol, labelled=y is not None)
+        for k in range(n_folds)
+    ]
+    with quiet_fits():
         found = _held_out(splits, places, 0 if y is None else len(groups.rows), seed, report)
     parts = [
         _relevant(values[fold == k], None if y is None else labels[fold == k], len(values)) for k in range(n_folds)
@@ -215,15 +197,24 @@ def advise(
         _summarise(*place, [found[k, place] for k in range(n_folds)], parts, radius, items) for place in places
     )
     chosen = _recommend(rows)
-    return Advice(
-        rows,
-        chosen,
-        _sentence(rows, chosen, items),
-        len(values),
-        0 if y is None else len(groups.classes),
-        items,
-        radius,
-    )
+    n_classes = 0 if y is None else len(groups.classes)
+    return Advice(rows, chosen, _sentence(rows, chosen, items), len(values), n_classes, items, radius)
+
+
+def _places(lengths: Sequence[int], methods: Sequence[str] | None, *, labelled: bool) -> list[tuple[str, int]]:
+    """Every method at every length, checked."""
+    if methods is None:
+        methods = METHODS if labelled else UNLABELLED
+    for name in methods:
+        check_choice(name, "methods", "advise", list(recipes()))
+        if not labelled and needs_labels(name):
+            raise InvalidInput(
+                f"The method {name} needs labels; give y, or use methods such as {', '.join(UNLABELLED)}."
+            )
+    chosen = sorted({check_n_bits(n, "advise") for n in lengths})
+    if not chosen or not methods:
+        raise InvalidInput("advise needs at least one length and one method to try.")
+    return [(name, n_bits) for name in dict.fromkeys(methods) for n_bits in chosen]
 
 
 def balanced_folds(ids: NDArray[np.intp], n_folds: int, seed: int) -> NDArray[np.intp]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
@@ -24,13 +22,13 @@ from shorthash._validation import check_choice, check_count, check_finite, check
 from shorthash.codes import pack
 from shorthash.data.datasets import Dataset
 from shorthash.data.splits import Protocol, RandomQueries, Split, given_split
-from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput, ShorthashError, phrase
+from shorthash.errors import InvalidInput, ShorthashError, phrase
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
 from shorthash.lab.advice import needs_labels
 from shorthash.lab.figures import TALL, WIDE, drawing, plot_scores_by_length
 from shorthash.lab.pages import Page, Section, write_page, write_text
-from shorthash.lab.sharing import SharedSplit
+from shorthash.lab.sharing import SharedSplit, quiet_fits
 from shorthash.lab.spec import RunSpec, group_runs
 from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_html, to_json
 from shorthash.methods import recipes
@@ -216,16 +214,8 @@ def compare(
     values, labels, groups, own = _checked_rows(X, y, seed, own)
     n_classes = UNKNOWN_CLASSES if y is None else len(groups.classes)
     chosen = sorted({check_n_bits(n, "compare") for n in lengths or default_lengths(n_classes)})
-    defaults = UNLABELLED if y is None else DEFAULT_METHODS
-    names = list(dict.fromkeys(defaults if methods is None else methods))
-    for name in names:
-        check_choice(name, "methods", "compare", list(recipes()))
-    if not names:
-        raise InvalidInput("compare needs at least one method to try.")
-    unlabelled = [name for name in names if y is None and needs_labels(name)]
-    usable = [name for name in names if name not in unlabelled and (groups.single or recipes()[name].multilabel)]
-    reasons = {name: "needs labels" if name in unlabelled else "needs one label per row" for name in names}
-    skipped = [Skipped(name, None, reasons[name]) for name in names if name not in usable]
+    names, skipped = _checked_methods(methods, labelled=y is not None, single=groups.single)
+    usable = [name for name in names if name not in {each.method for each in skipped}]
     protocol = OWN_SPLIT if own else _protocol(len(values), n_queries, n_train, seed).to_dict()
     parts = SharedSplit(Dataset("given", values, labels), protocol, own, labelled=y is not None)
     scores: dict[tuple[str, int], Scores] = {}
@@ -259,6 +249,23 @@ def compare(
         seconds=time.perf_counter() - start,
         n_neighbours=0 if y is not None else _n_neighbours(parts),
     )
+
+
+def _checked_methods(methods: Sequence[str] | None, *, labelled: bool, single: bool) -> tuple[list[str], list[Skipped]]:
+    """The methods, each once, and those of them that cannot learn from such labels."""
+    defaults = DEFAULT_METHODS if labelled else UNLABELLED
+    names = list(dict.fromkeys(defaults if methods is None else methods))
+    for name in names:
+        check_choice(name, "methods", "compare", list(recipes()))
+    if not names:
+        raise InvalidInput("compare needs at least one method to try.")
+    skipped = []
+    for name in names:
+        if not labelled and needs_labels(name):
+            skipped.append(Skipped(name, None, "needs labels"))
+        elif not single and not recipes()[name].multilabel:
+            skipped.append(Skipped(name, None, "needs one label per row"))
+    return names, skipped
 
 
 def _n_neighbours(split: SharedSplit) -> int:
@@ -387,9 +394,7 @@ def write_comparison(result: MethodComparison, folder: str | Path) -> Path:
 
 def _score(split: SharedSplit, run: RunSpec, radius: int) -> tuple[Scores, MethodScore]:
     """Learn, encode, evaluate."""
-    with warnings.catch_warnings():
-        for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):  # their effect shows in the scores
-            warnings.simplefilter("ignore", kind)
+    with quiet_fits():
         fitted = split.run(run)
     n_items = len(fitted.database)
     relevant: dict[str, Any] = {"query_labels": split.y_query, "database_labels": split.y_database}

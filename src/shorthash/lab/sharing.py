@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 
 from shorthash._labels import group_labels
@@ -24,7 +26,7 @@ from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows, nearest_rows
 from shorthash.data.splits import Split, protocol_from_dict
-from shorthash.errors import CollisionWarning
+from shorthash.errors import AnchorWarning, CollisionWarning
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.lab.spec import RunSpec, canonical
 from shorthash.learners.classifier import ClassifierCode
@@ -213,6 +215,15 @@ def neighbour_judgements(lists: NDArray[np.intp], n_items: int) -> Any:
     m, k = lists.shape
     places = np.arange(m).repeat(k), lists.ravel()
     return sparse.csr_array((np.ones(m * k, dtype=np.int64), places), shape=(m, n_items))
+
+
+@contextmanager
+def quiet_fits() -> Iterator[None]:
+    """Hide warnings of fits whose effect shows in the scores."""
+    with warnings.catch_warnings():
+        for kind in (AnchorWarning, CollisionWarning, ConvergenceWarning):
+            warnings.simplefilter("ignore", kind)
+        yield
 
 
 def make_run_hasher(spec: RunSpec) -> HasherPipeline:
