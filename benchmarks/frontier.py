@@ -80,10 +80,10 @@ def measure() -> Iterator[dict[str, Any]]:
         yield {"kind": "faiss", "name": name, "seconds": cost, "quality": share(ids), "bytes": bytes_}
     for n_bits in LENGTHS:
         hasher = make_hasher("auto", n_bits=n_bits, random_state=0).fit(X[rows.train], y[rows.train])
-        codes, asked = hasher.transform(database), hasher.transform(query)
+        codes, queries = hasher.transform(database), hasher.transform(query)
         table_ = BucketIndex(n_bits).add(codes)
         cost = cpu(lambda h=hasher, t=table_: t.search(h.transform(query), K, ties="any")) / len(query)
-        quality = evaluate(asked, y[rows.query], codes, y[rows.database], k=K).precision_at_k[K]
+        quality = evaluate(queries, y[rows.query], codes, y[rows.database], k=K).precision_at_k[K]
         name = f"{n_bits} bits"
         yield {"kind": "codes", "name": name, "seconds": cost, "quality": quality, "bytes": -(-n_bits // 8)}
 

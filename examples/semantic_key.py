@@ -22,23 +22,23 @@ hasher = make_hasher("auto", n_bits=8, random_state=0).fit(X_train, y_train)
 learner = hasher[-1]
 print(f"predicted mAP {learner.expected_map_:.3f}, from the training rows alone")
 
-codes, asked = hasher.transform(X_db), hasher.transform(X_query)
-print(f"measured mAP  {evaluate(asked, y_query, codes, y_db).map:.3f}")
+codes, queries = hasher.transform(X_db), hasher.transform(X_query)
+print(f"measured mAP  {evaluate(queries, y_query, codes, y_db).map:.3f}")
 print(f"keys {pack(codes)[:5].tolist()}: any column of small integers holds them")
 
 # %%
 # the same codes, items at equal distance ordered by posteriors: ten numbers per item instead of sixty-four
 p_db, p_query = learner.predict_proba(X_db), learner.predict_proba(X_query)
-both = evaluate_reranked(asked, y_query, p_query, codes, y_db, p_db, metric="dot")
+both = evaluate_reranked(queries, y_query, p_query, codes, y_db, p_db, metric="dot")
 print(f"with re-ranking by posteriors {both.map:.3f}")
 
 index = BucketIndex(8).add(codes, vectors=p_db.astype(np.float32))
-found = index.search(asked[:1], 5, ties="scores", vectors=p_query[:1].astype(np.float32), metric="dot")
+found = index.search(queries[:1], 5, ties="scores", vectors=p_query[:1].astype(np.float32), metric="dot")
 print(f"a {y_query[0]} finds {y_db[found.ids[0]].tolist()}")
 
 # %%
 # cells in the order of what one may expect to find in them: WHERE code = ANY(...)
-print(f"a {y_query[0]} asks for the codes {learner.probes(X_query[:1], 5)[0].tolist()}")
+print(f"a {y_query[0]} looks up the codes {learner.probes(X_query[:1], 5)[0].tolist()}")
 
 # %%
 # more rows arrive: the posteriors learn, codes that are stored keep their meaning

@@ -55,8 +55,8 @@ print(f"{len(X)} texts, 5 topics, 6 bits: mAP {scores.map:.2f}, from {scores.map
 # %%
 # Search: the bucket of the text and its neighbours, ranked by the embedding.
 index = BucketIndex(n_bits=6).add(codes[train], vectors=X[train])
-asked = embed.transform(["a cold wind and some rain near the sky"])
-nearest = index.rerank(hasher.transform(asked), asked, k=3, radius=1)
+vector = embed.transform(["a cold wind and some rain near the sky"])
+nearest = index.rerank(hasher.transform(vector), vector, k=3, radius=1)
 for i in nearest.ids:
     print(f"{topics[i]}: {texts[i]}")
 

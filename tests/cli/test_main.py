@@ -170,8 +170,8 @@ BAD = {
     "text in a CSV": (
         ["fit", "text.csv", "names.npy", "-o", "m"],
         (
-            "text.csv, line 3, column 2 holds the text 'cat', but every cell must be a number; say what is what "
-            "by --id, --label, --features."
+            "text.csv, line 3, column 2 holds the text 'cat', but every cell must be a number; name the columns "
+            "with --id, --label, --features."
         ),
     ),
     "NaN": (

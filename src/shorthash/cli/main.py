@@ -47,7 +47,7 @@ COMMANDS = {
     "report": "bench",
 }
 
-COLUMNS = "say what is what by --id, --label, --features"
+COLUMNS = "name the columns with --id, --label, --features"
 
 # parameter or phrase in messages of the library -> words of the command line
 WORDS = {
@@ -88,7 +88,7 @@ WORDS = {
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells report it
 RAISED_AGAIN = 0.02  # seconds after which an interrupt that got lost is raised again
-VERBOSITY = ("-q", "--quiet", "-v", "--verbose")  # options of the whole command line that may stand anywhere
+VERBOSITY = ("-q", "--quiet", "-v", "--verbose")  # options of the whole command line that may be given anywhere
 
 # The class of all mistakes in arguments; newer versions of typer bring their own, older ones take it from click.
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
@@ -214,7 +214,7 @@ def _about(
     y or Y (labels) are used, or the only array; FILE.npz:NAME picks another. If a .npz file also holds a scalar named
     "scale" and X is an array of integers, the features are X * scale.
 
-    -q and -v may stand anywhere in a command. Ctrl-C ends a command with status 130 and leaves no half-written file.
+    -q and -v may be given anywhere in a command. Ctrl-C ends a command with status 130 and leaves no half-written file.
 
     \b
     Example:

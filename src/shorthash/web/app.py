@@ -75,7 +75,7 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
 def create_store_app(hasher: Any, opener: Callable[[], Store], settings: Settings | None = None) -> FastAPI:
     """A server over a store: searches, items, health and metrics; no page, and nothing is written.
 
-    It keeps no state, so any number of servers may stand before one database, each with any number of threads.
+    It keeps no state, so any number of servers may use one database, each with any number of threads.
 
     Parameters
     ----------
