@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from shorthash.evaluation import evaluate
-from shorthash.evaluation.counting import order_follows_labels
+from shorthash.evaluation.relevance import order_follows_labels
 
 
 @pytest.mark.parametrize("n_classes", [2, 10, 100])

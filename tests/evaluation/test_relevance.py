@@ -41,7 +41,7 @@ def test_every_row_queries_the_others(problem, ties):
 def test_blocks_change_nothing(problem, monkeypatch):
     queries, Q, codes, Y = problem
     whole = evaluate(queries, None, codes, relevance=Q @ Y.T, ties="stable")
-    monkeypatch.setattr("shorthash.evaluation.counting.BLOCK_QUERIES", 5)
+    monkeypatch.setattr("shorthash.evaluation.relevance.BLOCK_QUERIES", 5)
     assert_same(evaluate(queries, None, codes, relevance=Q @ Y.T, ties="stable"), whole)
 
 

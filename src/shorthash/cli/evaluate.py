@@ -119,7 +119,7 @@ def evaluate(
 
 def _judgements(file: Path, queries: CodedRows, items: CodedRows) -> Any:
     """Judgements of a file; rows without ids are named by their numbers."""
-    from shorthash.evaluation.counting import read_qrels
+    from shorthash.evaluation.relevance import read_qrels
 
     ids = [range(len(rows.codes)) if rows.ids is None else rows.ids.tolist() for rows in (queries, items)]
     return read_qrels(file, *ids)

@@ -1,4 +1,3 @@
-from .counting import read_qrels as read_qrels
 from .metrics import CONVENTIONS as CONVENTIONS
 from .metrics import Convention as Convention
 from .rankings import CodeHistogram as CodeHistogram
@@ -8,6 +7,7 @@ from .rankings import evaluate_distances as evaluate_distances
 from .rankings import evaluate_histogram as evaluate_histogram
 from .rankings import evaluate_neighbours as evaluate_neighbours
 from .rankings import evaluate_reranked as evaluate_reranked
+from .relevance import read_qrels as read_qrels
 from .scores import Scores as Scores
 from .scores import evaluate as evaluate
 from .scores import evaluate_hasher as evaluate_hasher

@@ -22,8 +22,8 @@ from shorthash.codes.levels import distinct_queries, expected_average_precision,
 from shorthash.codes.signs import as_packed, code_length
 from shorthash.data.rows import METRICS, nearest_rows
 from shorthash.errors import InvalidInput
-from shorthash.evaluation.counting import CodedItems, count_by_codes, count_by_distances, gains_of, label_groups
 from shorthash.evaluation.metrics import Convention, convention_rules
+from shorthash.evaluation.relevance import CodedItems, count_by_codes, count_by_distances, gains_of, label_groups
 from shorthash.evaluation.scores import Scores, score_queries
 
 SHARES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # of the database, for recall

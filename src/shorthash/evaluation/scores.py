@@ -19,16 +19,6 @@ from shorthash._validation import check_choice, check_count, require_extra
 from shorthash.codes.levels import distinct_queries, leave_one_out_map
 from shorthash.codes.signs import as_codes, as_packed, code_length
 from shorthash.errors import InvalidInput
-from shorthash.evaluation.counting import (
-    CodedItems,
-    CountedQueries,
-    as_judgements,
-    check_labels_or_judgements,
-    count_by_codes,
-    count_by_judgements,
-    gains_of,
-    label_groups,
-)
 from shorthash.evaluation.metrics import (
     Convention,
     PRCurve,
@@ -44,6 +34,16 @@ from shorthash.evaluation.metrics import (
     rank_by_levels,
     rank_items,
     recall,
+)
+from shorthash.evaluation.relevance import (
+    CodedItems,
+    CountedQueries,
+    as_judgements,
+    check_labels_or_judgements,
+    count_by_codes,
+    count_by_judgements,
+    gains_of,
+    label_groups,
 )
 
 if TYPE_CHECKING:

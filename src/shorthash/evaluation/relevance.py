@@ -1,4 +1,4 @@
-"""From codes or distances, and labels, to level counts: how many items lie at each distance, block by block.
+"""What is relevant to queries, by labels or judgements, counted at every distance: level counts, block by block.
 
 An item is relevant to a query if they share a label; class labels are the case of one label each. The number of shared
 labels is the *grade* of an item, which only nDCG uses. Judgements can take the place of labels: which items are
