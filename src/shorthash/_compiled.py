@@ -1,8 +1,9 @@
 """numba's ``njit``, for machines where compiled code can be kept and for those where nothing can be written.
 
 Compiling takes most of the time of a first use. In compiled functions, ``np.int64(0)`` in the place of 0 as the first
-value of an argument keeps numba from compiling the callee once more for the literal, and loops in the place of
-``a[:] = b`` keep it from compiling the messages of broadcasting.
+value of an argument keeps numba from compiling the callee once more for the literal; loops in the place of ``a[:] = b``
+keep it from compiling the messages of broadcasting; conditions in the place of ``min`` and ``max``, and arrays that the
+caller allocates, save functions of numba; small functions of one caller have ``inline="always"``.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import numba
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def njit(*, inner: bool = False, **options: Any) -> Callable[[F], F]:
+def njit(*, inner: bool = False, allocates: bool = True, **options: Any) -> Callable[[F], F]:
     """``numba.njit`` that does not keep compiled code on disk where it cannot: read-only folders, a full disk.
 
     Parameters
     ----------
     inner : whether only compiled functions call this one; a part that takes arguments from Python is not compiled then
-    **options : of ``numba.njit``
+    allocates : whether arrays are made in the function; where none are, references to them are not counted
+    **options : of ``numba.njit``; a division by zero is infinite or NaN, as in NumPy, if they say nothing else
     """
-    options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner, **options}  # nothing here is called from C
+    usual = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner, "error_model": "numpy"}  # nothing is called from C
+    options = {**usual, **({} if allocates else {"_nrt": False}), **options}
 
     def compiled(function: F) -> F:
         try:

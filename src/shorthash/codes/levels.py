@@ -351,18 +351,18 @@ popcount: Any = intrinsic(_population_count)
 """Set bits of a 64-bit integer, inside compiled functions."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, allocates=False)
 def _count(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Counts) -> None:
     """Add the level counts of ``items`` to ``out``, one row per query."""
     for start in range(0, items.size, ITEM_BLOCK):
-        stop = min(items.size, start + ITEM_BLOCK)
+        stop = start + ITEM_BLOCK if start + ITEM_BLOCK < items.size else items.size
         for i in range(queries.size):
-            query, levels = queries[i], out[i]
+            query = queries[i]
             for j in range(start, stop):
-                levels[popcount(query ^ items[j])] += 1
+                out[i, popcount(query ^ items[j])] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, allocates=False)
 def _count_weighted(queries: NDArray[np.uint64], items: NDArray[np.uint64], weights: Counts, out: Counts) -> None:
     """The same for items that count several times."""
     for i in range(queries.size):
@@ -396,7 +396,7 @@ def _count_pairs(queries: NDArray[np.uint64], items: NDArray[np.uint64], out: Co
                     table[t * n_levels + u] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, allocates=False)
 def _transform(F: Counts) -> None:
     """The level transform in place; levels go downwards, so that level t - 1 is still that of the bits before."""
     size, n_bits = F.shape[0], F.shape[1] - 1
@@ -410,7 +410,7 @@ def _transform(F: Counts) -> None:
                     F[x + step, t] += below
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always", cache=True, nogil=True, allocates=False)
 def harmonic_gap(start: int, count: int) -> float:
     """The harmonic number of start + count less that of start, without cancellation and without a table."""
     stop = start + count
@@ -426,7 +426,7 @@ def harmonic_gap(start: int, count: int) -> float:
     return gap + (b2 * b2 - a2 * a2) / 120.0 - (b2 * b2 * b2 - a2 * a2 * a2) / 252.0
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always", cache=True, nogil=True, allocates=False)
 def level_precision_sum(before: Any, relevant_before: Any, total: int, relevant: int, shown: int) -> float:
     """Expected sum of the precisions at the relevant ones among the first ``shown`` items of a level.
 
@@ -440,17 +440,21 @@ def level_precision_sum(before: Any, relevant_before: Any, total: int, relevant:
     return float(relevant / total * (rho * shown + (relevant_before + 1.0 - rho * (before + 1.0)) * gap))
 
 
-@njit(cache=True, nogil=True)
 def precision_sums(total: Counts, relevant: Counts, cuts: Counts) -> Floats:
     """Expected sum of the precisions at relevant items among the first ``cuts`` of every ranking, (m,)."""
     sums = np.zeros(len(total))
+    _add_precisions(total, relevant, cuts, sums)
+    return sums
+
+
+@njit(cache=True, nogil=True, allocates=False)
+def _add_precisions(total: Counts, relevant: Counts, cuts: Counts, sums: Floats) -> None:
     for i in range(len(total)):
         before, relevant_before = np.int64(0), np.int64(0)
         for t in range(total.shape[1]):
             if before >= cuts[i]:
                 break
-            shown = min(total[i, t], cuts[i] - before)
+            shown = total[i, t] if total[i, t] < cuts[i] - before else cuts[i] - before
             sums[i] += level_precision_sum(before, relevant_before, total[i, t], relevant[i, t], shown)
             before += total[i, t]
             relevant_before += relevant[i, t]
-    return sums

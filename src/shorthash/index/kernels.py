@@ -58,7 +58,7 @@ def counting_sort(codes: Array, bounds: Array, order: Array) -> None:
 # finding buckets ------------------------------------------------------------------------------------------------------
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def _bucket_of(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
     """Range of the bucket of a code; empty if the code does not occur."""
     if direct:  # unsigned subscripts need no check for negative ones
@@ -75,7 +75,7 @@ def _bucket_of(code: Any, direct: bool, keys: Array, bounds: Array) -> Any:
     return np.int64(0), np.int64(0)
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
     """Items of a bucket that may be found."""
     if len(alive) == 0:
@@ -86,7 +86,7 @@ def n_alive(start: Any, stop: Any, order: Array, alive: Array) -> Any:
     return n
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def _size_ring(query: Any, masks: Array, table: Any, alive: Array) -> Any:
     """Occupied buckets and items under some masks."""
     direct, keys, bounds, order = table
@@ -105,7 +105,7 @@ def _size_ring(query: Any, masks: Array, table: Any, alive: Array) -> Any:
     return slices, items
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, allocates=False)
 def size_probed(
     queries: Array, masks: Array, rings: Array, table: Any, alive: Array, k: int, n_slices: Array, n_items: Array
 ) -> None:
@@ -121,7 +121,7 @@ def size_probed(
                 break
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def _fill_ring(query: Any, masks: Array, table: Any, at: Any, starts: Array, stops: Array) -> Any:
     """Write the occupied buckets under some masks from slot ``at`` on; the next free slot."""
     direct, keys, bounds, _ = table
@@ -143,7 +143,7 @@ def _fill_ring(query: Any, masks: Array, table: Any, at: Any, starts: Array, sto
     return at
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, allocates=False)
 def fill_probed(queries: Array, masks: Array, rings: Array, table: Any, slices: Any) -> None:
     """Write the ``offsets[q + 1] - offsets[q]`` nearest occupied buckets of every query, by distance."""
     offsets, starts, stops, distances = slices
@@ -157,7 +157,7 @@ def fill_probed(queries: Array, masks: Array, rings: Array, table: Any, slices: 
             t += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, allocates=False)
 def list_probed(
     queries: Array, masks: Array, rings: Array, bounds: Array, n_slices: Array, buckets: Array, distances: Array
 ) -> None:
@@ -178,7 +178,7 @@ def list_probed(
 # copying items --------------------------------------------------------------------------------------------------------
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: Array, at: Any) -> Any:
     """Copy the items of one bucket to ``positions`` from slot ``at`` on; the next free slot."""
     if len(alive) == 0:
@@ -220,7 +220,7 @@ def copy_items(slices: Any, order: Array, alive: Array, items: Any, scratch: Arr
             _copy_run(distances, top, targets[j], at - top)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, allocates=False)
 def _copy_run(values: Array, start: Any, target: Any, count: Any) -> None:
     """Copy values of an array to another place in it."""
     source, to = values[start : start + count], values[target : target + count]
@@ -287,7 +287,7 @@ def gather_probed(
     return positions, distances, offsets
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, allocates=False)
 def size_cells(
     cells: Array, shares: Array, offsets: Array, enough: float, table: Any, pending: Array, alive: Array, sizes: Any
 ) -> None:
@@ -317,7 +317,7 @@ def size_cells(
             n_items[q] += n
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, allocates=False)
 def copy_cells(
     cells: Array, offsets: Array, table: Any, pending: Array, alive: Array, sizes: Any, positions: Array, places: Array
 ) -> None:
@@ -379,7 +379,7 @@ def take_probed(
     return len(queries)
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def _merge_ring(starts: Array, stops: Array, order: Array, alive: Array, heap: Array, positions: Array, at: Any) -> Any:
     """Fill ``positions`` from slot ``at`` with the smallest positions of some buckets; the next free slot.
 
@@ -411,7 +411,7 @@ def _merge_ring(starts: Array, stops: Array, order: Array, alive: Array, heap: A
     return at
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def _advance(cursor: int, stop: int, order: Array, alive: Array) -> int:
     """The next item of a bucket that may be found."""
     if len(alive):
@@ -420,7 +420,7 @@ def _advance(cursor: int, stop: int, order: Array, alive: Array) -> int:
     return cursor
 
 
-@njit(inner=True, nogil=True, cache=True)
+@njit(inner=True, nogil=True, cache=True, allocates=False)
 def _sift_down(heap: Array, parent: Any, size: Any, order: Array, cursors: Array) -> None:
     """Restore the heap, of slices by their next position, under a place that has changed."""
     moving = heap[parent]

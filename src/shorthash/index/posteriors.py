@@ -92,11 +92,13 @@ def entry_bytes(n_sets: int) -> int:
     return 2 if n_sets <= ONE_BYTE else 3
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, allocates=False)
 def _score(rows: Any, wanted: Any, width: int, values: Any, scores: Any) -> None:
     n, n_bytes = rows.shape
     u = len(wanted)
-    everything = wanted.sum()
+    everything = 0.0
+    for i in range(u):
+        everything += wanted[i]
     for i in range(n):
         score = 0.0
         mass = 0.0

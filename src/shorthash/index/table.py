@@ -177,6 +177,8 @@ class BucketTable:
     def counts(self, queries: Words, radius: int, alive: Mask = ALL_ALIVE) -> Counts:
         """Items within ``radius`` of every query."""
         if self.direct and not len(alive):
+            if radius == 0:
+                return np.asarray(self.bounds[queries + np.uint64(1)] - self.bounds[queries], dtype=np.int64)
             everywhere = self.n_bits * (radius + 1) << self.n_bits  # steps that count around every code at once
             if radius in self._ball_counts or len(queries) * ball_size(self.n_bits, radius) > everywhere:
                 return self.ball_counts(radius)[queries]

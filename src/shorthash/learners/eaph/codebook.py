@@ -77,7 +77,8 @@ def anneal_codebook(
     start = rng.permutation(n_cells)[:G] if n_cells >= G else rng.permutation(np.resize(rng.permutation(n_cells), G))
     distance = np.array([cell.bit_count() for cell in range(n_cells)], dtype=np.int64)
     seed = int(rng.randint(np.iinfo(np.int32).max))
-    found, value = _anneal(start[filled].astype(np.int64), distance, masses, n_bits, n_proposals, heat, swap, seed)
+    found = start[filled].astype(np.int64)
+    value = _anneal(found.copy(), found, distance, masses, *_sums(masses, n_bits), n_proposals, heat, swap, seed)
     z = start.astype(np.int64)
     z[filled] = found
     free = np.setdiff1d(np.arange(n_cells), found)
@@ -143,69 +144,87 @@ def _masses(M: Floats, S: Floats | None, relevant_mass: Floats, item: float) -> 
     )
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+def _sums(masses: Masses, n_bits: int) -> tuple[Floats, Floats, Floats, Floats, Ints, Ints]:
+    """Space for what moves are judged by: ``within``, ``F``, ``parts``, ``tried``, ``low`` and ``high``.
+
+    ``tried`` are the parts that a move would give; ``low`` and ``high``, (G,), the first and the last distance at which
+    it changes parts of a group.
+    """
+    G, T = len(masses.mass), n_bits + 1
+    within, parts, tried = np.zeros((G, T)), np.zeros((G, T)), np.zeros((G, T))
+    return within, np.zeros(len(masses.sets) * T), parts, tried, np.zeros(G, np.int64), np.zeros(G, np.int64)
+
+
+@njit(cache=True, nogil=True, fastmath=True, allocates=False)
 def _anneal(
-    z: Ints, distance: Ints, masses: Masses, n_bits: int, n_proposals: int, heat: float, swap: float, seed: int
-) -> tuple[Ints, float]:
-    """Metropolis steps with geometric cooling; keeps the best state seen."""
+    z: Ints,
+    best_z: Ints,
+    distance: Ints,
+    masses: Masses,
+    within: Floats,
+    F: Floats,
+    parts: Floats,
+    tried: Floats,
+    low: Ints,
+    high: Ints,
+    n_proposals: int,
+    heat: float,
+    swap: float,
+    seed: int,
+) -> float:
+    """Metropolis steps with geometric cooling; keeps the best state seen in ``best_z``, and returns its value."""
     np.random.seed(seed)
-    G, T = len(z), n_bits + 1
-    within, F, parts = np.zeros((G, T)), np.zeros(len(masses.sets) * T), np.zeros((G, T))
-    value = _build(z, distance, masses, within, F, parts)
-    tried = parts.copy()
-    low, high = np.empty(G, dtype=np.int64), np.empty(G, dtype=np.int64)
-    best, best_z, accepted = value, z.copy(), 0
+    G, T = within.shape
+    n_bits = T - 1
+    value, best, accepted, stale = 0.0, -1.0, 0, True
     for proposal in range(n_proposals):
+        if stale:
+            value, stale = _build(z, distance, masses, within, F, parts, tried, low, high), False
+            best = value if best < 0 else best
         g = np.random.randint(G)
         old, new = z[g], _propose(z, g, masses, n_bits)
         if new == old:
             continue
         other = _tenant(z, new) if np.random.random() < swap else -1
-        low[:], high[:] = T, -1
-        _move(z, g, new, distance, masses, within, F, low, high)
-        if other >= 0:
-            _move(z, other, old, distance, masses, within, F, low, high)
+        for j in range(G):
+            low[j], high[j] = T, -1
+        _exchange(z, g, new, other, old, distance, masses, within, F, low, high)
         change = 0.0
         for j in range(G):
             change += _levels(j, low[j], high[j], masses, within, F, tried)
         temperature = heat * COOLING ** (proposal / n_proposals)
         if change >= 0 or np.random.random() < math.exp(change / temperature):
             value, accepted = value + change, accepted + 1
+            stale = accepted % REBUILD == 0
             _copy(tried, parts, low, high)
             if value > best:
                 best = value
                 for j in range(G):
                     best_z[j] = z[j]
-            if accepted % REBUILD == 0:
-                value = _build(z, distance, masses, within, F, parts)
-                low[:], high[:] = 0, n_bits
-                _copy(parts, tried, low, high)
         else:
             _copy(parts, tried, low, high)
-            if other >= 0:
-                _move(z, other, new, distance, masses, within, F, low, high)
-            _move(z, g, old, distance, masses, within, F, low, high)
-    return best_z, best
+            _exchange(z, other, new, g, old, distance, masses, within, F, low, high)
+    return best
 
 
-@njit(inner=True, cache=True, nogil=True)
+@njit(inline="always", cache=True, nogil=True)
 def _propose(z: Ints, g: int, masses: Masses, n_bits: int) -> int:
     """Another cell for group g: one bit away, anywhere, or at or beside a group that shares a label set with it."""
     kind = np.random.random()
     if kind < FLIP:
-        return int(z[g] ^ (1 << np.random.randint(n_bits)))
+        return z[g] ^ (1 << np.random.randint(n_bits))  # type: ignore[no-any-return]
     if kind < ANYWHERE:
         return np.random.randint(1 << n_bits)
     s = masses.sets[_draw(masses.weight_sums, masses.starts[g], masses.starts[g + 1])]
     first, last = masses.holder_starts[s], masses.holder_starts[s + 1]
     near = masses.holders[_draw(masses.holder_sums, first, last)] if last > first else np.random.randint(len(z))
-    cell = int(z[near])
+    cell: int = z[near]
     if np.random.random() < BESIDE:
         cell ^= 1 << np.random.randint(n_bits)
     return cell
 
 
-@njit(inner=True, cache=True, nogil=True)
+@njit(inline="always", cache=True, nogil=True)
 def _draw(sums: Floats, first: int, last: int) -> int:
     """One of the numbers first ... last - 1, with the chances whose running sums are given."""
     before = sums[first - 1] if first > 0 else 0.0
@@ -219,7 +238,7 @@ def _draw(sums: Floats, first: int, last: int) -> int:
     return first
 
 
-@njit(inner=True, cache=True, nogil=True)
+@njit(inline="always", cache=True, nogil=True)
 def _tenant(z: Ints, cell: int) -> int:
     """A group in the cell, each with equal chance; -1 if there is none."""
     found, chosen = 0, -1
@@ -231,7 +250,7 @@ def _tenant(z: Ints, cell: int) -> int:
     return chosen
 
 
-@njit(inner=True, cache=True, nogil=True)
+@njit(inline="always", cache=True, nogil=True)
 def _copy(source: Floats, target: Floats, low: Ints, high: Ints) -> None:
     """The levels that a move has touched."""
     for j in range(len(low)):
@@ -239,27 +258,43 @@ def _copy(source: Floats, target: Floats, low: Ints, high: Ints) -> None:
             target[j, t] = source[j, t]
 
 
-@njit(inner=True, cache=True, nogil=True, fastmath=True)
-def _build(z: Ints, distance: Ints, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
+@njit(inline="always", cache=True, nogil=True, fastmath=True)
+def _build(
+    z: Ints,
+    distance: Ints,
+    masses: Masses,
+    within: Floats,
+    F: Floats,
+    parts: Floats,
+    tried: Floats,
+    low: Ints,
+    high: Ints,
+) -> float:
     """All sums from nothing; returns the expected mAP."""
-    parts[:] = 0.0
-    value = 0.0
+    T, value = within.shape[1], 0.0
+    for g in range(len(z)):
+        for t in range(T):
+            parts[g, t] = 0.0
     for g in range(len(z)):
         _surroundings(z, g, distance, masses, within, F)
-        value += _levels(g, np.int64(0), within.shape[1] - 1, masses, within, F, parts)
+        value += _levels(g, np.int64(0), T - 1, masses, within, F, parts)
+        low[g], high[g] = 0, T - 1
+    _copy(parts, tried, low, high)
     return value
 
 
-@njit(inner=True, cache=True, nogil=True, fastmath=True)
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
 def _surroundings(z: Ints, g: int, distance: Ints, masses: Masses, within: Floats, F: Floats) -> None:
     """All and relevant mass up to every distance from group g."""
     T, first, n = within.shape[1], masses.starts[g], masses.starts[g + 1] - masses.starts[g]
-    within[g] = 0.0
+    for t in range(T):
+        within[g, t] = 0.0
     for j in range(len(z)):
         within[g, distance[z[g] ^ z[j]]] += masses.mass[j]
     for t in range(1, T):
         within[g, t] += within[g, t - 1]
-    F[first * T : (first + n) * T] = 0.0
+    for i in range(first * T, (first + n) * T):
+        F[i] = 0.0
     for i in range(n):
         s = masses.sets[first + i]
         for h in range(masses.holder_starts[s], masses.holder_starts[s + 1]):
@@ -268,11 +303,34 @@ def _surroundings(z: Ints, g: int, distance: Ints, masses: Masses, within: Float
         F[first * T + i] += F[first * T + i - n]
 
 
-@njit(inner=True, cache=True, nogil=True, fastmath=True)
+@njit(inline="always", cache=True, nogil=True, fastmath=True)
+def _exchange(
+    z: Ints,
+    first: int,
+    its_cell: int,
+    second: int,
+    other_cell: int,
+    distance: Ints,
+    masses: Masses,
+    within: Floats,
+    F: Floats,
+    low: Ints,
+    high: Ints,
+) -> None:
+    """Two groups go to other cells, one after the other; -1 stands for no group."""
+    for turn in range(2):
+        g = first if turn == 0 else second
+        if g >= 0:
+            cell = its_cell if turn == 0 else other_cell
+            _move(z, g, cell, distance, masses, within, F, low, high)
+            _surroundings(z, g, distance, masses, within, F)
+
+
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
 def _move(
     z: Ints, g: int, new: int, distance: Ints, masses: Masses, within: Floats, F: Floats, low: Ints, high: Ints
 ) -> None:
-    """Group g goes to another cell: its mass changes level for everyone, and everyone's for it.
+    """Group g goes to another cell: its mass changes level for everyone else.
 
     ``low`` and ``high`` are widened to the levels whose part changes.
     """
@@ -282,13 +340,15 @@ def _move(
         if before == after or j == g:
             continue
         sign = -1.0 if before < after else 1.0
-        nearer, farther = min(before, after), max(before, after)
+        nearer, farther = (before, after) if before < after else (after, before)
         for t in range(nearer, farther):
             within[j, t] += sign * masses.mass[g]
-        low[j], high[j] = min(low[j], nearer), max(high[j], farther)
+        low[j] = nearer if nearer < low[j] else low[j]
+        high[j] = farther if farther > high[j] else high[j]
     for i in range(masses.own_starts[g], masses.own_starts[g + 1]):
         s = masses.own_sets[i]
-        for e in masses.set_entries[masses.set_starts[s] : masses.set_starts[s + 1]]:
+        for k in range(masses.set_starts[s], masses.set_starts[s + 1]):
+            e = masses.set_entries[k]
             j = masses.groups[e]
             if j == g:
                 continue
@@ -296,14 +356,14 @@ def _move(
             n = masses.starts[j + 1] - masses.starts[j]
             place = masses.starts[j] * (T - 1) + e
             change = -masses.own_masses[i] if before < after else masses.own_masses[i]
-            for t in range(min(before, after), max(before, after)):
+            nearer, farther = (before, after) if before < after else (after, before)
+            for t in range(nearer, farther):
                 F[place + t * n] += change
     z[g] = new
-    _surroundings(z, g, distance, masses, within, F)
     low[g], high[g] = 0, T - 1
 
 
-@njit(inner=True, cache=True, nogil=True, fastmath=True)
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
 def _levels(g: int, low: Any, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
     """Recompute the parts of group g at some distances; returns by how much their sum changes.
 

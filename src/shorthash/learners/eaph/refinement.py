@@ -220,15 +220,18 @@ def masses_of(P: Any, group: Any, n_groups: int) -> Any:
     return np.asarray(M / M.sum())
 
 
-@njit(cache=True, nogil=True)
 def sums_of_groups(P: Posteriors, group: NDArray[np.integer], n_groups: int) -> Floats:
     """Sums of the rows of every group, in their order, float64."""
-    n, u = P.shape
-    sums = np.zeros((n_groups, u))
-    for i in range(n):
-        for s in range(u):
-            sums[group[i], s] += P[i, s]
+    sums = np.zeros((n_groups, P.shape[1]))
+    _add_rows(P, group, sums)
     return sums
+
+
+@njit(cache=True, nogil=True, allocates=False)
+def _add_rows(P: Posteriors, group: NDArray[np.integer], sums: Floats) -> None:
+    for i in range(P.shape[0]):
+        for s in range(P.shape[1]):
+            sums[group[i], s] += P[i, s]
 
 
 def _masses_by_arrays(P: Any, group: Any, n_groups: int) -> Any:

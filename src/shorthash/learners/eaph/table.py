@@ -70,7 +70,9 @@ def ap_table(h: Any, background: Floats, rel: Floats | None = None) -> ApTable:
     def terms(start: int) -> tuple[Floats, Floats]:
         part = slice(start, min(start + block, u))
         f, gn, gN = _levels(seen[:, part], n_bits, np.float32), np.zeros_like(n), np.zeros_like(n)
-        A[:, part] = _class_terms(f, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN)
+        here, space = np.zeros(f.shape[1:], dtype=np.float32), np.zeros((n_bits + 3, f.shape[2]))
+        _class_terms(f, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN, here, space)
+        A[:, part] = here
         _lower_levels(f.reshape(n_bits + 1, -1), n_bits)
         own[:, part] = f[0]
         return gn, gN
@@ -90,31 +92,27 @@ def _levels(masses: NDArray[Any], n_bits: int, dtype: Any) -> NDArray[Any]:
     return f
 
 
-@njit(cache=True, nogil=True, fastmath=True)
 def _raise_levels(f: NDArray[Any], n_bits: int) -> None:
     """Bit by bit, add what lies across the bit one level up; in place. Cells across a bit are ``run`` places apart."""
     for bit in range(n_bits):
         run = f.shape[1] >> n_bits << bit
+        halves = f.reshape(n_bits + 1, -1, 2, run)
         for t in range(bit + 1, 0, -1):  # from the top: level t - 1 is still the old one
-            for start in range(0, f.shape[1], 2 * run):
-                for i in range(start, start + run):
-                    f[t, i] += f[t - 1, i + run]
-                    f[t, i + run] += f[t - 1, i]
+            halves[t, :, 0] += halves[t - 1, :, 1]
+            halves[t, :, 1] += halves[t - 1, :, 0]
 
 
-@njit(cache=True, nogil=True, fastmath=True)
 def _lower_levels(a: NDArray[Any], n_bits: int) -> None:
     """The adjoint of ``_raise_levels``, in place; the answer is a[0]."""
     for bit in range(n_bits - 1, -1, -1):
         run = a.shape[1] >> n_bits << bit
+        halves = a.reshape(n_bits + 1, -1, 2, run)
         for t in range(bit + 1):
-            for start in range(0, a.shape[1], 2 * run):
-                for i in range(start, start + run):
-                    a[t, i] += a[t + 1, i + run]
-                    a[t, i + run] += a[t + 1, i]
+            halves[t, :, 0] += halves[t + 1, :, 1]
+            halves[t, :, 1] += halves[t + 1, :, 0]
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@njit(cache=True, nogil=True, fastmath=True, allocates=False)
 def _class_terms(
     f: NDArray[Any],
     n: Floats,
@@ -124,8 +122,10 @@ def _class_terms(
     inverse: Floats,
     gn: Floats,
     gN: Floats,
-) -> NDArray[np.float32]:
-    """A of some label sets; f becomes gf_t + sum_{s>t} gR_s, and gn, gN gain what these sets add.
+    A: NDArray[np.float32],
+    space: Floats,
+) -> None:
+    """A (zeros) of some label sets; f becomes gf_t + sum_{s>t} gR_s, and gn, gN gain what these sets add.
 
     With w = h / R and e = rho (R_t - rho N_t)::
 
@@ -133,10 +133,10 @@ def _class_terms(
         gR = w rho l                                 gN = w (-rho^2 l + e (1 / (N_t + n) - 1 / N_t)), 0 at t = 0
     """
     T, Z, b = f.shape
-    A = np.zeros((Z, b), dtype=np.float32)
-    R, above, before = np.zeros(b), np.zeros(b), np.zeros((T, b))
+    R, above, before = space[0], space[1], space[2:]
     for z in range(Z):
-        R[:] = 0.0
+        for k in range(b):
+            R[k], above[k] = 0.0, 0.0
         for t in range(T):
             inv, joint = 1.0 / n[t, z], 1.0 / (N[t, z] + n[t, z])
             fall = joint - 1.0 / N[t, z] if t > 0 else 0.0
@@ -153,7 +153,6 @@ def _class_terms(
             gn[t, z] += sum_n
             if t > 0:
                 gN[t, z] += sum_N
-        above[:] = 0.0
         for t in range(T - 1, -1, -1):
             inv = 1.0 / n[t, z]
             for k in range(b):
@@ -161,7 +160,6 @@ def _class_terms(
                 w = h[z, k] * inverse[k]
                 f[t, z, k] = w * (2 * rho + log[t, z] * (before[t, k] - 2 * rho * N[t, z]) * inv) + above[k]
                 above[k] += w * rho * log[t, z]
-    return A
 
 
 def _table_by_arrays(h: Any, background: Floats, rel: Floats | None) -> ApTable:
