@@ -171,7 +171,7 @@ def test_several_labels_in_a_cell(run, files, frame):
         (["--label", "none"], "has no column 'none'; it has sku, emb_0, emb_1"),
         (["--label", "kind", "--features", "x*"], "has no column 'x*'"),
         (["--label", "kind", "--features", "emb_3:emb_0"], "emb_3 comes after emb_0"),
-        (["--label", "kind"], "line 2, column 1 holds the text 's0', but every cell must be a number; say what is"),
+        (["--label", "kind"], "line 2, column 1 holds the text 's0', but every cell must be a number; name the"),
         (["names.npy", "--label", "kind"], "give a file LABELS or a column --label, not both"),
         (["--label", "kind", "--label", "price", "--separator", ";"], "it belongs to one column --label"),
     ],
