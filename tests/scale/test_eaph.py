@@ -168,14 +168,15 @@ def test_rare_classes_are_in_the_sample(rows):
     assert (np.diff(sample.numbers) > 0).all()
 
 
-def test_passes_minimise_the_loss_of_rows_in_memory(rows):
+@pytest.mark.parametrize("scales", [None, 2.0 ** np.arange(-4, 4)], ids=["plain", "scaled"])
+def test_passes_minimise_the_loss_of_rows_in_memory(rows, scales):
     X, y = rows
     stream = ArrayStream(X, y)
     seen = stream.total(BlockSums("test"), GroupStatistics.join)
     labelling = streamed.Labelling("test", seen.classes, seen.rows)
     held = np.arange(0, 1200, 6)
     left = np.setdiff1d(np.arange(1200), held)
-    space = streamed._space(seen, seen.rows)
+    space = streamed._space(seen, seen.rows, scales)
     passes = streamed.Passes(stream, labelling, held, space)
     target, n = passes.target()
     assert n == len(left)
@@ -186,6 +187,14 @@ def test_passes_minimise_the_loss_of_rows_in_memory(rows):
     model, expected = passes.minimised(target, target, 1e-9), minimise(Z, y[left], target, target, 1e-9)
     largest = np.abs(expected.scores(Z)).max()
     np.testing.assert_allclose(model.scores(Z), expected.scores(Z), atol=0.01 * largest)
+
+
+def test_columns_of_other_units(rows, whole):
+    X, y = rows
+    units = (X * 10.0 ** np.array([-3, 3, 0, 0, 4, -2, 0, 2])).astype(np.float32)
+    fitted = hasher().fit(units, y)
+    assert fitted.score(units, y) > whole.score(X, y) - 0.03
+    assert fitted[-1].posterior_loss_ == pytest.approx(whole[-1].posterior_loss_, abs=0.05)
 
 
 @pytest.mark.parametrize(

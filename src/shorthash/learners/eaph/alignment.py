@@ -15,8 +15,8 @@ from shorthash._types import Labels
 from shorthash.errors import InvalidInput
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Posteriors, draw_folds
 from shorthash.learners.posteriors.models import POSTERIORS, fit_posteriors
+from shorthash.learners.posteriors.ridge import kernel_tried
 from shorthash.learners.posteriors.soft import fit_soft
-from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS
 
 
 def posteriors_of_labels(
@@ -47,7 +47,7 @@ def posteriors_of_labels(
             f"{len(np.unique(ids[used]))}; give more rows, or fit a hasher of its own."
         )
     rows = X if groups.kept is None else X[groups.kept]
-    auto = "combo" if len(X) <= FOLDED_ROWS and len(label_sets) <= MOST_KERNEL_SETS else "logistic"
+    auto = "combo" if len(X) <= FOLDED_ROWS and kernel_tried(len(label_sets), X.shape[1]) else "logistic"
     kind = posterior if isinstance(posterior, str) and posterior in POSTERIORS else auto
     [(_, fitted), *_] = fit_posteriors(kind, rows[used], ids[used], label_sets, draw_folds(ids[used], rng))
     return fitted, len(X) - len(used)

@@ -38,16 +38,11 @@ from shorthash.learners.eaph.pairs import RelevantPairs, fit_pairs
 from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
-from shorthash.learners.posteriors.folds import (
-    FOLDED_ROWS,
-    Fitted,
-    Folds,
-    draw_folds,
-    with_lone_rows,
-)
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
 from shorthash.learners.posteriors.models import MOST_REMEMBERED, POSTERIORS, fit_posteriors, fit_remembered
 from shorthash.learners.posteriors.prefit import PRECOMPUTED, fit_prefit, is_prefit
-from shorthash.learners.posteriors.streamed import MOST_KERNEL_SETS, Labelling, draw_sample, fit_streamed
+from shorthash.learners.posteriors.ridge import kernel_tried
+from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed
 from shorthash.learners.samples import KeptRows
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
@@ -91,7 +86,8 @@ class EAPH(TableHasher):
         a longer code is never worse than its prefix there.
     posterior : {"auto", "combo", "logistic", "ridge", "prototypes", "precomputed"} or classifier, default="auto"
         - "auto": "logistic", "ridge" or the product of both, by the out-of-fold mAP of their codes; "logistic" with
-          more than 20 000 rows or 128 label sets; "prototypes" where new classes are expected;
+          more than 128 label sets, unless there are more than four per column, and with more than 20 000 rows, where a
+          kernel is added if it pays; "prototypes" where new classes are expected;
         - "logistic": log-linear model over label sets, learned towards their means;
         - "ridge": kernel ridge regression on 1 000 anchors;
         - "combo": the product of both, with powers, where the second takes away 1 % of the log-loss;
@@ -500,7 +496,7 @@ class EAPH(TableHasher):
 
     def _candidates(self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""
-        kind = self._posterior(len(X), len(groups.rows))
+        kind = self._posterior(len(X), X.shape[1], len(groups.rows))
         remember = self._remembers(len(X))
         weaker = 0 if remember else WEAKER[self.database]
         if is_prefit(kind):
@@ -537,13 +533,13 @@ class EAPH(TableHasher):
             "n_iter": self.n_iter,
         }
 
-    def _posterior(self, n_rows: int, n_sets: int) -> str | BaseEstimator:
+    def _posterior(self, n_rows: int, n_columns: int, n_sets: int) -> str | BaseEstimator:
         """The model that "auto" stands for."""
         if not isinstance(self.posterior, str) or self.posterior != "auto":
             return self.posterior
         if self.expect_new_classes:
             return "prototypes"
-        return "auto" if n_rows <= FOLDED_ROWS and n_sets <= MOST_KERNEL_SETS else "logistic"
+        return "auto" if n_rows <= FOLDED_ROWS and kernel_tried(n_sets, n_columns) else "logistic"
 
     def _table_bits(self, n_rows: int, u: int, size: int) -> int:
         affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))

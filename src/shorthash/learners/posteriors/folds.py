@@ -26,7 +26,7 @@ Posteriors = NDArray[np.float32]
 N_FOLDS = 5
 FOLDED_ROWS = 20_000  # with more rows one sample is held out, which is enough to choose by and to design codes with
 HELD_OUT = 16_384  # rows of that sample
-TEMPERATURES = (0.01, 100.0)
+TEMPERATURES, HOTTEST = (0.01, 100.0), 1e6  # the range searched, and how far it is moved up where its end is best
 LONE_SHARE = 0.5  # posterior of its own label set for every row, where no set has a second row
 SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
@@ -154,6 +154,9 @@ def calibrate(S: NDArray[np.float32], ids: NDArray[np.intp]) -> tuple[float, flo
 
     low, high = np.log(TEMPERATURES)
     found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 0.01})
+    while found.x > high - 0.1 and high < np.log(HOTTEST):  # many label sets that are close together
+        low, high = high - 1, high + np.log(TEMPERATURES[1])
+        found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 0.01})
     return float(np.exp(found.x)), float(found.fun)
 
 

@@ -39,12 +39,14 @@ from shorthash.learners.posteriors.folds import (
     softmax,
 )
 from shorthash.learners.posteriors.prototypes import class_means, whitening, within_covariance
+from shorthash.learners.posteriors.scales import LEAST_GAIN, uneven_scales
 
-PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # tried in this order until the OOF log-loss rises
+PENALTIES = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6)  # in this order until the OOF loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
 MOST_ITERATIONS = 60  # of L-BFGS
 TOLERANCE, PATH_TOLERANCE = 1e-5, 1e-4  # relative gain below which it stops, and where penalties are compared
 BLOCK_ROWS = 4096  # rows whose logits are held at once
+TRIAL_ROWS, TRIAL_HELD_OUT, TRIAL_PENALTY = 4000, 1000, 0.03  # with which scales of columns are tried
 LARGE = 5e8  # rows times features times label sets from which on one fold chooses the penalty
 
 
@@ -59,7 +61,7 @@ class LogLinear(PosteriorModel):
     label_rows: NDArray[np.uint8]  # (u, c)
     temperature: float
     penalty: float
-    whitening: Floats | None = None  # (d, d) V; None in models of version 0.1
+    whitening: Floats | None = None  # (d, d) V, scales of columns included; None in models of version 0.1
 
     @property
     def n_sets(self) -> int:
@@ -111,9 +113,10 @@ def fit_logistic(
     Where fits are large the penalty is chosen on the first fold, and the others are learned with it alone.
     """
     large = X.size * len(Yg) > LARGE
+    scales = column_scales(X, ids, Yg, folds)
     steps: list[Step] = []
     best = 0
-    for step in logistic_path(X, ids, Yg, folds.first() if large else folds):
+    for step in logistic_path(X, ids, Yg, folds.first() if large else folds, scales=scales):
         steps.append(step)
         if step.loss < steps[best].loss:
             best = len(steps) - 1
@@ -121,9 +124,29 @@ def fit_logistic(
             break
     if large:
         chosen = steps[best]
-        steps = list(logistic_path(X, ids, Yg, folds, (chosen.penalty,), tolerance=TOLERANCE, start=chosen.models[0]))
+        options: Any = {"scales": scales, "tolerance": TOLERANCE, "start": chosen.models[0]}
+        steps = list(logistic_path(X, ids, Yg, folds, (chosen.penalty,), **options))
         best = 0
     return [step.finished(X, ids, Yg) for step in steps[best : best + 1 + weaker]]
+
+
+def column_scales(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Floats | None:
+    """Scales of the columns, (d,), where some rows of the first fold are predicted better with them; else None."""
+    scales = uneven_scales(X)
+    if scales is None:
+        return None
+    seen, held, _ = next(iter(folds))
+    seen, held = _some(seen, TRIAL_ROWS), _some(held, TRIAL_HELD_OUT)
+    rows = np.concatenate([seen, held])
+    trial = Folds(np.repeat([-1, 0], [len(seen), len(held)]), np.arange(len(seen), len(rows)))
+    paths = [logistic_path(X[rows], ids[rows], Yg, trial, (TRIAL_PENALTY,), scales=each) for each in (None, scales)]
+    [plain], [tried] = paths
+    return scales if tried.loss < (1 - LEAST_GAIN) * plain.loss else None
+
+
+def _some(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+    """At most so many of the rows, evenly spread over them."""
+    return rows[:: -(-len(rows) // most)]
 
 
 @dataclass(frozen=True)
@@ -136,10 +159,11 @@ class Step:
     oof: Posteriors
     loss: float
     models: list[LogLinear]  # of every fold
+    scales: Floats | None  # of the columns
 
     def finished(self, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
         """The model of this penalty, learned from all rows."""
-        target = _target(X, ids, Yg)
+        target = _target(X, ids, Yg, self.scales)
         target = replace(target, weights=self.pull * target.weights, penalty=self.penalty)
         weights, bias = (np.mean([getattr(m, name) for m in self.models], axis=0) for name in ("weights", "bias"))
         start = replace(target, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
@@ -154,6 +178,7 @@ def logistic_path(
     folds: Folds,
     penalties: tuple[float, ...] | None = None,
     *,
+    scales: Floats | None = None,
     tolerance: float | None = None,
     start: LogLinear | None = None,
 ) -> Iterator[Step]:
@@ -164,6 +189,7 @@ def logistic_path(
     X, ids, Yg : rows, their label sets, and the label rows of those
     folds : which rows are held out together
     penalties : ``PENALTIES`` if not given
+    scales : (d,) what columns are multiplied by before anything else; None for columns as they are
     tolerance : relative gain below which L-BFGS stops; larger by default where there are many steps to start from
     start : the model that the first fold starts from, which must not have seen its rows; the others start from the one
         that the penalty draws towards
@@ -171,7 +197,7 @@ def logistic_path(
 
     def prepared(part: Any) -> tuple[LogLinear, Any, Any]:
         seen, held, _ = part
-        target = _target(X[seen], ids[seen], Yg)
+        target = _target(X[seen], ids[seen], Yg, scales)
         return target, target.scaled(X[seen]), target.scaled(X[held])
 
     parts, labels = list(folds), ids[folds.rows]
@@ -196,14 +222,16 @@ def logistic_path(
         for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
             S[places] = model.scores(held)
         temperature, loss = calibrate(S, labels)
-        yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models)
+        yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models, scales)
 
 
-def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> LogLinear:
+def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], scales: Floats | None = None) -> LogLinear:
     """The space of the rows, and the weights and biases that a penalty draws towards."""
     means, counts = class_means(X, ids, len(Yg))
     center = means[counts > 0].mean(axis=0)
-    V = whitening(within_covariance(X, ids, means))
+    V = whitening(within_covariance(X, ids, means, scales))
+    if scales is not None:
+        V *= scales[:, None]
     d, c = X.shape[1], Yg.shape[1]
     model = LogLinear(center, 1.0, np.zeros((d, c)), np.zeros(len(Yg)), Yg, 1.0, 0.0, V)
     if not is_one_hot(Yg):

@@ -72,9 +72,11 @@ def class_means(X: Features, ids: NDArray[np.intp], u: int) -> tuple[Floats, NDA
     return Mu, counts
 
 
-def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats) -> Floats:
-    """Covariance within label sets, shrunk, (d, d)."""
+def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats, scales: Floats | None = None) -> Floats:
+    """Covariance within label sets, shrunk, (d, d); that of scaled columns where there are ``scales``."""
     R = X - means[ids]
+    if scales is not None:
+        R *= scales
     return shrunk(R.T @ R / len(X))
 
 

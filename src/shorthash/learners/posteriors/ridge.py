@@ -5,15 +5,16 @@ Legend: X (n, d), ids (n,) label set of every row, u label sets, S (m, u) scores
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from shorthash._arrays import is_foreign, like, namespace, to_numpy
-from shorthash._rounding import Rounded, Scored, linear
+from shorthash._rounding import Rounded, Scored, as_double, linear
 from shorthash._types import Features, Floats
 from shorthash.data.rows import BATCH_ROWS
 from shorthash.kernels.rbf import AnchorRBF
@@ -27,10 +28,14 @@ from shorthash.learners.posteriors.folds import (
     in_threads,
     softmax,
 )
+from shorthash.learners.posteriors.scales import LEAST_GAIN, scaled, uneven_scales
 
-WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distances between rows
-RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distances between rows; if less is better,
+NARROWEST = 1 / 64  # the narrowest is halved down to this
+RIDGES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 N_ANCHORS = 1000
+MOST_SETS = 128  # label sets for which a kernel is tried in any case: with more it costs much and adds little,
+SETS_PER_COLUMN = 4  # unless there are more than so many for every column, too many for a linear model
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class KernelRidge(PosteriorModel):
     bias: Floats  # (u,)
     temperature: float
     ridge: float
+    scales: Floats | None = None  # (d,) of the columns of rows
 
     @property
     def n_sets(self) -> int:
@@ -50,26 +56,37 @@ class KernelRidge(PosteriorModel):
 
     def logits(self, X: Rounded, *, exact: bool) -> Scored:
         """Scores of the label sets, times the temperature, (n, u)."""
+        if self.scales is not None:
+            values = as_double(X.values)
+            X = Rounded(scaled(values, self.scales), X.error * float(self.scales.max()))
         features = self.kernel.rounded(X, exact=exact)
         return linear(features, self.temperature * self.weights, self.temperature * self.bias, exact=exact)
 
 
-def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
-    """Ridge and temperature by out-of-fold log-loss, the bandwidth by that of the first fold; then all rows."""
-    u, parts, labels = len(Yg), list(folds), ids[folds.rows]
-    distance = float(np.sqrt(2 * X.var(axis=0, dtype=np.float64).sum()))
+def kernel_tried(n_sets: int, n_columns: int) -> bool:
+    """Whether a kernel model is worth trying beside a linear one."""
+    return n_sets <= MOST_SETS or n_sets > SETS_PER_COLUMN * n_columns
 
-    def scores(job: tuple[float, int]) -> dict[float, NDArray[np.float32]]:
-        width, k = job
+
+def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
+    """Ridge and temperature by out-of-fold log-loss, bandwidth and scales by that of the first fold; then all rows."""
+    u, parts, labels = len(Yg), list(folds), ids[folds.rows]
+
+    def scores(job: tuple[Space, int]) -> dict[float, NDArray[np.float32]]:
+        space, k = job
         seen, held, _ = parts[k]
-        system = _kernel_system(X[seen], ids[seen], u, width * distance, k)
-        left = system.kernel.transform(X[held]) @ system.vectors
+        system = _kernel_system(X[seen], ids[seen], u, space, k)
+        left = system.features(X[held]) @ system.vectors
         return {ridge: np.asarray(left @ system.solved(ridge) + system.bias, dtype=np.float32) for ridge in RIDGES}
 
-    first = in_threads(scores, [(width, 0) for width in WIDTHS])
-    losses = [min(calibrate(S, ids[parts[0][1]])[1] for S in found.values()) for found in first]
-    chosen = int(np.argmin(losses))
-    found = [first[chosen], *in_threads(scores, [(WIDTHS[chosen], k) for k in range(1, len(parts))])]
+    def tried(spaces: list[Space]) -> list[Tried]:
+        first = in_threads(scores, [(space, 0) for space in spaces])
+        held = ids[parts[0][1]]
+        losses = [min(calibrate(S, held)[1] for S in by_ridge.values()) for by_ridge in first]
+        return [Tried(*each) for each in zip(losses, spaces, first, strict=True)]
+
+    chosen = _best_space(X, tried)
+    found = [chosen.scores, *in_threads(scores, [(chosen.space, k) for k in range(1, len(parts))])]
     best: tuple[float, float, float, Posteriors] | None = None
     for ridge in RIDGES:
         S = np.empty((len(labels), u), dtype=np.float32)
@@ -80,27 +97,73 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
             best = (loss, ridge, temperature, softmax(temperature * S))
     assert best is not None
     loss, ridge, temperature, oof = best
-    [whole] = in_threads(lambda width: _kernel_system(X, ids, u, width * distance, -1), [WIDTHS[chosen]])
+    [whole] = in_threads(lambda space: _kernel_system(X, ids, u, space, -1), [chosen.space])
     return Fitted(whole.model(ridge, temperature), oof, loss)
+
+
+class Space(NamedTuple):
+    """Where distances are measured: scales of the columns, None for columns as they are; and the bandwidth."""
+
+    scales: Floats | None
+    sigma: float
+
+
+class Tried(NamedTuple):
+    """A space, the log-loss of the first fold in it, and the scores of that fold by every penalty."""
+
+    loss: float
+    space: Space
+    scores: dict[float, NDArray[np.float32]]
+
+
+def _best_space(X: Features, tried: Callable[[list[Space]], list[Tried]]) -> Tried:
+    """The space of least log-loss: a bandwidth, then scales with the same, and other bandwidths with those."""
+
+    def space(scales: Floats | None, width: float) -> Space:
+        variance = X.var(axis=0, dtype=np.float64) * (1.0 if scales is None else scales**2)
+        return Space(scales, width * float(np.sqrt(2 * variance.sum())))
+
+    def best_of(scales: Floats | None, widths: Sequence[float]) -> tuple[float, Tried]:
+        found = tried([space(scales, width) for width in widths])
+        return min(zip(widths, found, strict=True), key=lambda each: each[1].loss)
+
+    scales, uneven = None, uneven_scales(X)
+    width, best = best_of(None, WIDTHS)
+    if uneven is not None and best_of(uneven, [width])[1].loss < (1 - LEAST_GAIN) * best.loss:
+        scales = uneven
+        width, best = best_of(scales, WIDTHS)
+    while NARROWEST < width <= WIDTHS[0]:
+        _, other = best_of(scales, [width / 2])
+        if other.loss >= (1 - LEAST_GAIN) * best.loss:
+            break
+        width, best = width / 2, other
+    return best
 
 
 @dataclass(frozen=True)
 class KernelSystem:
-    """A kernel, eigenvalues and -vectors of the Gram matrix of its features, right side, class shares."""
+    """A kernel, eigenvalues and -vectors of the Gram matrix of its features, right side, class shares, scales."""
 
     kernel: AnchorRBF
     values: Floats
     vectors: Floats
     right: Floats
     bias: Floats
+    scales: Floats | None  # (d,) of the columns of rows
 
     @classmethod
-    def of(cls, kernel: AnchorRBF, gram: Floats, sums: Floats, counts: NDArray[Any]) -> KernelSystem:
+    def of(
+        cls, kernel: AnchorRBF, gram: Floats, sums: Floats, counts: NDArray[Any], scales: Floats | None
+    ) -> KernelSystem:
         """From F'F (m, m), sums of the features F of every label set (m, u), and the numbers of their rows (u,)."""
         bias = counts / counts.sum()
         values, vectors = np.linalg.eigh(gram)
         right = sums - np.outer(sums.sum(axis=1), bias)
-        return cls(kernel, np.maximum(values, 0.0), vectors, vectors.T @ right, bias)
+        return cls(kernel, np.maximum(values, 0.0), vectors, vectors.T @ right, bias, scales)
+
+    def features(self, X: Features) -> Floats:
+        """Kernel features of rows."""
+        return self.kernel.transform(scaled(X, self.scales))
 
     def solved(self, ridge: float) -> Floats:
         """Weights at a penalty, in the basis of the eigenvectors."""
@@ -108,7 +171,7 @@ class KernelSystem:
 
     def best(self, X: Features, ids: NDArray[np.intp]) -> Fitted:
         """The penalty of least log-loss on other rows, and their posteriors."""
-        left, best = self.kernel.transform(X) @ self.vectors, None
+        left, best = self.features(X) @ self.vectors, None
         for ridge in RIDGES:
             S = np.asarray(left @ self.solved(ridge) + self.bias, dtype=np.float32)
             temperature, loss = calibrate(S, ids)
@@ -119,7 +182,8 @@ class KernelSystem:
 
     def model(self, ridge: float, temperature: float) -> KernelRidge:
         """The model of a penalty."""
-        return KernelRidge(self.kernel, self.vectors @ self.solved(ridge), self.bias, temperature, ridge)
+        weights = self.vectors @ self.solved(ridge)
+        return KernelRidge(self.kernel, weights, self.bias, temperature, ridge, self.scales)
 
 
 def feature_sums(kernel: AnchorRBF, X: Any, ids: Any, u: int) -> tuple[Floats, Floats]:
@@ -133,13 +197,14 @@ def feature_sums(kernel: AnchorRBF, X: Any, ids: Any, u: int) -> tuple[Floats, F
     return F.T @ F, (members @ F).T
 
 
-def _kernel_system(X: Features, ids: NDArray[np.intp], u: int, sigma: float, seed: int) -> KernelSystem:
+def _kernel_system(X: Features, ids: NDArray[np.intp], u: int, space: Space, seed: int) -> KernelSystem:
     """The normal equations of the regression, added up over batches; anchors are drawn from the rows given."""
-    kernel: Any = AnchorRBF(min(N_ANCHORS, len(X)), bandwidth=max(sigma, SMALLEST), random_state=seed + 1).fit(X)
+    X, sigma = scaled(X, space.scales), max(space.sigma, SMALLEST)
+    kernel: Any = AnchorRBF(min(N_ANCHORS, len(X)), bandwidth=sigma, random_state=seed + 1).fit(X)
     m = len(kernel.anchors_)
     gram, sums = np.zeros((m, m)), np.zeros((m, u))
     for start in range(0, len(X), BATCH_ROWS):
         part = slice(start, start + BATCH_ROWS)
         for total, more in zip((gram, sums), feature_sums(kernel, X[part], ids[part], u), strict=True):
             total += more
-    return KernelSystem.of(kernel, gram, sums, np.bincount(ids, minlength=u))
+    return KernelSystem.of(kernel, gram, sums, np.bincount(ids, minlength=u), space.scales)

@@ -31,12 +31,21 @@ from shorthash.learners.posteriors.logistic import (
     PENALTIES,
     TOLERANCE,
     LogLinear,
+    column_scales,
     descend,
     is_one_hot,
 )
 from shorthash.learners.posteriors.models import combined
 from shorthash.learners.posteriors.prototypes import shrunk, whitening
-from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, KernelSystem, feature_sums, fit_ridge
+from shorthash.learners.posteriors.ridge import (
+    N_ANCHORS,
+    KernelRidge,
+    KernelSystem,
+    feature_sums,
+    fit_ridge,
+    kernel_tried,
+)
+from shorthash.learners.posteriors.scales import scaled
 from shorthash.learners.sums import GroupStatistics
 
 HELD_OUT = 16_384  # rows of the sample that are held out
@@ -44,7 +53,6 @@ PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
 SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
 FEWEST = 4  # rows of a label set in the sample, if there are so many
 MOST_PASSES = 40
-MOST_KERNEL_SETS = 128  # label sets for which a kernel model is tried: with more it costs much and adds little
 TRIAL_ROWS = 10_000  # rows of the sample that it is tried on
 KNOWN_ROWS = 1 << 26  # rows of which label set and length are kept from the first pass on: 12 bytes each
 REFIT = 0.02  # share of the rows held out from which on they are learned from in the end
@@ -188,7 +196,9 @@ def fit_streamed(
 
     A kernel model is added where it takes away enough of the log-loss, first on the sample.
     """
-    held, space = sample.held, _space(statistics, labelling.rows)
+    held = sample.held
+    scales = column_scales(sample.X, sample.ids, labelling.rows, Folds(np.where(held, 0, -1), np.flatnonzero(held)))
+    space = _space(statistics, labelling.rows, scales)
     Z, ids = space.scaled(sample.X[held]), sample.ids[held]
     path = Passes(_beside(stream, sample), _known_sets, np.flatnonzero(held), space)
     start, pull = _best_penalty(path, Z, ids)
@@ -202,15 +212,16 @@ def fit_streamed(
         everything = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
         whole = everything.fitted(replace(model, penalty=start.penalty), pull, n_before=(~held).sum())
         fitted = replace(fitted, model=replace(whole, temperature=model.temperature))
-    system = _trial(_calibrated(start, Z, ids), sample, labelling.rows)
-    if system is None:
+    worth = _trial(_calibrated(start, Z, ids), sample, labelling.rows)
+    if worth is None:
         return name, fitted
+    kernel, scales = worth
     counts = statistics.counts - np.bincount(ids, minlength=len(statistics.counts))
-    sums = passes.total(_KernelSums(passes, system))
-    second = KernelSystem.of(system, sums.slope, sums.bias, counts).best(sample.X[held], ids)
+    sums = passes.total(_KernelSums(passes, kernel, scales))
+    second = KernelSystem.of(kernel, sums.slope, sums.bias, counts, scales).best(sample.X[held], ids)
     if refit:
-        more = feature_sums(system, sample.X[held], ids, len(counts))
-        every = KernelSystem.of(system, sums.slope + more[0], sums.bias + more[1], statistics.counts)
+        more = feature_sums(kernel, scaled(sample.X[held], scales), ids, len(counts))
+        every = KernelSystem.of(kernel, sums.slope + more[0], sums.bias + more[1], statistics.counts, scales)
         ridge = second.model
         assert isinstance(ridge, KernelRidge)
         second = replace(second, model=every.model(ridge.ridge, ridge.temperature))
@@ -225,9 +236,9 @@ def _calibrated(model: LogLinear, Z: NDArray[np.float32], ids: NDArray[np.intp])
     return Fitted(replace(model, temperature=temperature), softmax(temperature * S), loss)
 
 
-def _trial(first: Fitted, sample: Sample, Yg: NDArray[np.uint8]) -> AnchorRBF | None:
-    """The kernel of a second model that is worth its time, judged on the sample; None where there is none."""
-    if len(Yg) > MOST_KERNEL_SETS:
+def _trial(first: Fitted, sample: Sample, Yg: NDArray[np.uint8]) -> tuple[AnchorRBF, Floats | None] | None:
+    """Kernel and scales of a second model that is worth its time, judged on the sample; None where there is none."""
+    if not kernel_tried(len(Yg), sample.X.shape[1]):
         return None
     seen = np.flatnonzero(~sample.held)[:TRIAL_ROWS]
     held = np.flatnonzero(sample.held)
@@ -239,7 +250,7 @@ def _trial(first: Fitted, sample: Sample, Yg: NDArray[np.uint8]) -> AnchorRBF | 
     if combined(first, second, sample.ids[held]) is None:
         return None
     fresh: AnchorRBF = AnchorRBF(min(N_ANCHORS, len(seen)), bandwidth=ridge.kernel.bandwidth_, random_state=0)
-    return fresh.fit(sample.X[seen])
+    return fresh.fit(scaled(sample.X[seen], ridge.scales)), ridge.scales
 
 
 def _beside(stream: Stream, sample: Sample) -> Stream:
@@ -270,14 +281,15 @@ def _best_penalty(path: Passes, Z: NDArray[np.float32], ids: NDArray[np.intp]) -
     return best, pull
 
 
-def _space(statistics: GroupStatistics, Yg: NDArray[np.uint8]) -> LogLinear:
+def _space(statistics: GroupStatistics, Yg: NDArray[np.uint8], scales: Floats | None = None) -> LogLinear:
     """Centre and whitening of all rows, from their sums; weights and biases still 0."""
     N, n = statistics.counts, statistics.counts.sum()
     means = statistics.sums / N  # (d, u)
     center = means.mean(axis=1)
     moved = statistics.centred(center)
     within = (moved.gram - (moved.sums / N) @ moved.sums.T) / n
-    V = whitening(shrunk((within + within.T) / 2))
+    scales = np.ones(len(center)) if scales is None else scales
+    V = scales[:, None] * whitening(shrunk((within + within.T) / 2 * np.outer(scales, scales)))
     d, (u, c) = len(center), Yg.shape
     bias = np.zeros(u) if is_one_hot(Yg) else np.log((N + 0.5) / n)
     return LogLinear(center, 1.0, np.zeros((d, c)), bias, Yg, 1.0, 0.0, V)
@@ -326,7 +338,7 @@ class Passes:
         def loss(model: LogLinear) -> tuple[float, Floats, Floats]:
             A, b = V @ model.weights, model.bias
             found = self.total(_Slope(self, A.astype(np.float32), b.astype(np.float32)))
-            return found.value / found.n, V @ found.slope / found.n, found.bias / found.n
+            return found.value / found.n, V.T @ found.slope / found.n, found.bias / found.n
 
         return descend(loss, start, target, tolerance, MOST_PASSES)
 
@@ -434,13 +446,13 @@ class _Directions:
         if is_foreign(D):
             E = xp.astype(ids[:, None] == like(np.arange(u), D)[None, :], xp.float64)
             sums = to_numpy(E.T @ xp.astype(D * r[:, None], xp.float64))
-            return Sums(0.0, space.whitening @ sums.T, np.zeros(u), len(D))
+            return Sums(0.0, space.whitening.T @ sums.T, np.zeros(u), len(D))
         order = np.argsort(ids, kind="stable")
         filled = np.unique(ids)
         starts = np.searchsorted(ids[order], filled)
         sums = np.zeros((u, d))
         sums[filled] = np.add.reduceat((D * r[:, None])[order], starts, axis=0, dtype=np.float64)
-        return Sums(0.0, space.whitening @ sums.T, np.zeros(u), len(D))
+        return Sums(0.0, space.whitening.T @ sums.T, np.zeros(u), len(D))
 
 
 @dataclass(frozen=True)
@@ -473,6 +485,7 @@ class _KernelSums:
 
     passes: Passes
     kernel: AnchorRBF
+    scales: Floats | None
 
     def __call__(self, block: Block) -> Sums:
         X, ids = self.passes.kept(block)
@@ -480,7 +493,8 @@ class _KernelSums:
 
         def batch(start: int) -> Sums:
             part = slice(start, start + BATCH_ROWS)
-            return Sums(0.0, *feature_sums(self.kernel, X[part], ids[part], u), len(ids[part]))
+            rows = scaled(X[part], self.scales)
+            return Sums(0.0, *feature_sums(self.kernel, rows, ids[part], u), len(ids[part]))
 
         starts = range(0, len(X), BATCH_ROWS)
         parts = [batch(start) for start in starts] if is_foreign(X) else in_threads(batch, starts)

@@ -1,0 +1,155 @@
+"""Columns of different units, structure finer than the rows are far apart, and classes that are very close."""
+
+import numpy as np
+import pytest
+
+from shorthash import evaluate, load, save
+from shorthash._rounding import Rounded
+from shorthash.learners.eaph.estimator import EAPH
+from shorthash.learners.posteriors import scales as posterior_scales
+from shorthash.learners.posteriors.folds import calibrate, draw_folds, softmax
+from shorthash.learners.posteriors.logistic import column_scales, fit_logistic
+from shorthash.learners.posteriors.ridge import fit_ridge, kernel_tried
+from shorthash.learners.posteriors.scales import scaled, uneven_scales
+
+UNITS = np.array([1e-3, 1.0, 1e4, 1e4])  # the first two say the class, the others nothing
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Four classes: standardised rows, and the same with what tells classes apart in small units."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=600)
+    X = np.hstack([2.5 * rng.normal(size=(4, 2))[y] + rng.normal(size=(600, 2)), rng.normal(size=(600, 2))])
+    return (X / X.std(axis=0)).astype(np.float32), (X * UNITS).astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def hasher(measured):
+    return EAPH(4, random_state=0).fit(measured[1][:400], measured[2][:400])
+
+
+def folded(y, n_classes):
+    return y, np.eye(n_classes, dtype=np.uint8), draw_folds(y, np.random.RandomState(0))
+
+
+def test_scales_are_the_powers_of_two_that_even_columns_out():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 4)) * [1e-6, 0.3, 1.0, 1e5]
+    found = uneven_scales(X.astype(np.float32))
+    assert np.array_equal(np.exp2(np.round(np.log2(found))), found)
+    spread = (X * found).std(axis=0)
+    assert spread.min() > 0.7
+    assert spread.max() < 1.45
+
+
+def test_columns_that_are_alike_have_no_scales():
+    assert uneven_scales(np.random.default_rng(0).normal(size=(500, 3)) * [0.2, 1.0, 2.0]) is None
+
+
+def test_rounding_of_a_constant_column_is_not_blown_up():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=300), 1e6 + 0.01 * rng.normal(size=300), np.full(300, 7.0)]).astype(np.float32)
+    assert uneven_scales(X) is None
+    assert uneven_scales(np.zeros((5, 2), dtype=np.float32)) is None
+
+
+def test_scaled_rows_are_exact(measured):
+    X, scales = measured[1], uneven_scales(measured[1])
+    assert scaled(X, scales).dtype == X.dtype
+    assert np.array_equal(scaled(X, scales).astype(np.float64), X.astype(np.float64) * scales)
+    assert scaled(X, None) is X
+
+
+def test_columns_are_scaled_where_they_were_measured_in_other_units(measured):
+    _, X, y = measured
+    assert column_scales(X, *folded(y, 4)) is not None
+
+
+def test_columns_of_noise_are_left_small():
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=500)
+    X = np.hstack([3 * rng.normal(size=(4, 3))[y] + rng.normal(size=(500, 3)), 0.01 * rng.normal(size=(500, 60))])
+    assert uneven_scales(X) is not None
+    assert column_scales(X.astype(np.float32), *folded(y, 4)) is None
+
+
+@pytest.mark.parametrize("fit", [lambda *rows: fit_logistic(*rows)[0], fit_ridge], ids=["logistic", "ridge"])
+def test_units_do_not_matter_to_a_model(measured, fit):
+    plain, units, y = measured
+    one, two = (fit(X[:400], *folded(y[:400], 4)) for X in (plain, units))
+    assert two.loss == pytest.approx(one.loss, rel=0.1)
+    right = [
+        (model.predict(X[400:]).argmax(axis=1) == y[400:]).mean()
+        for model, X in ((one.model, plain), (two.model, units))
+    ]
+    assert right[1] > right[0] - 0.02
+
+
+def test_units_do_not_matter_to_codes(measured, hasher, monkeypatch):
+    plain, units, y = measured
+
+    def map_of(fitted, X):
+        return evaluate(fitted.transform(X[400:]), y[400:], fitted.transform(X[:400]), y[:400]).map
+
+    expected = map_of(EAPH(4, random_state=0).fit(plain[:400], y[:400]), plain)
+    assert map_of(hasher, units) > expected - 0.04
+    monkeypatch.setattr(posterior_scales, "UNEVEN", np.inf)
+    assert map_of(EAPH(4, random_state=0).fit(units[:400], y[:400]), units) < expected - 0.1
+
+
+def test_a_kernel_of_scaled_rows_is_that_of_the_rows_times_the_scales(measured):
+    _, X, y = measured
+    model = fit_ridge(X, *folded(y, 4)).model
+    assert model.scales is not None
+    features = model.kernel.transform(X[:50].astype(np.float64) * model.scales)
+    slow = model.temperature * (features @ model.weights + model.bias)
+    fast = model.logits(Rounded(X[:50]), exact=False)
+    assert np.allclose(fast.values, slow, rtol=1e-10, atol=1e-10)
+    for row in range(5):
+        exact = model.logits(Rounded(X[row : row + 1]), exact=True).values
+        assert np.all(np.abs(exact - fast.values[row]) <= np.broadcast_to(fast.bound, fast.values.shape)[row])
+
+
+def test_codes_of_scaled_rows_do_not_depend_on_the_batch_and_are_saved(measured, hasher, tmp_path):
+    X = measured[1]
+    codes = hasher.transform(X)
+    assert np.array_equal(np.vstack([hasher.transform(X[i : i + 1]) for i in range(40)]), codes[:40])
+    save(hasher, tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").transform(X), codes)
+
+
+def test_fine_structure_gets_a_narrow_kernel():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(600, 2)).astype(np.float32)
+    y = (np.floor(4 * X).sum(axis=1) % 2).astype(np.intp)  # a chessboard
+    fitted = fit_ridge(X, *folded(y, 2))
+    distance = np.sqrt(2 * X.var(axis=0).sum())
+    assert fitted.model.kernel.bandwidth_ < 0.3 * distance
+    assert (fitted.oof.argmax(axis=1) == y).mean() > 0.8
+
+
+def test_a_kernel_is_tried_with_few_label_sets_or_few_columns():
+    tried = {(128, 256): True, (129, 256): False, (1025, 256): True, (129, 3): True, (597, 192): False}
+    assert {case: kernel_tried(*case) for case in tried} == tried
+
+
+def test_many_classes_in_few_columns(monkeypatch):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr("shorthash.learners.posteriors.ridge.MOST_SETS", 10)
+    y = np.repeat(np.arange(30), 14)
+    X = (rng.uniform(size=(30, 2))[y] + 0.02 * rng.normal(size=(len(y), 2))).astype(np.float32)
+    fitted = EAPH(6, random_state=0).fit(X, y)
+    assert any(line["posteriors"] == "ridge" for line in fitted.report_)
+    assert fitted.disjoint_map_ > 0.7
+
+
+def test_a_temperature_beyond_the_range_is_found():
+    rng = np.random.default_rng(0)
+    y = rng.integers(5, size=400)
+    S = (rng.normal(size=(400, 5)) + 2 * np.eye(5)[y]).astype(np.float32)
+    expected = calibrate(S, y)
+    temperature, loss = calibrate(S / 1000, y)
+    assert temperature == pytest.approx(1000 * expected[0], rel=0.05)
+    assert loss == pytest.approx(expected[1], rel=1e-3)
+    assert softmax(temperature * S / 1000).max() > 0.9
