@@ -5,7 +5,7 @@ the expected mAP at the masses of the cells, and c their means. For Hamming dist
 rises in steps, each of which begins where the last one ended; for probes (``search="probes"``), which need no order
 among codes, it is so large that this is k-means, and a cell of few rows splits one that is a bit away. Which weight is
 taken is decided by how neighbours of rows that were held out are found; for rings, neither the near nor the wider ones
-may be found worse than without means.
+may be found much worse than without means.
 
 Legend::
 
@@ -35,7 +35,7 @@ SEARCHES = ("rings", "probes")
 WEIGHTS = (1.0, 3.0, 10.0, 100.0)  # of distances; at 1 they vary as much among codes as gains do
 LARGEST = 1000.0  # the weight for probes
 HAMMING_SCORES = ("near_map", "wide_map")
-NOISE = 0.005  # share of a score that another weight may lose
+MOST_LOST = 0.05  # share of a score that another weight may lose
 TURNS = {"rings": 5, "probes": 12}  # at every weight
 MOVED = 0.5  # share of the rows that move in a turn for rings; all at once would oscillate
 FEW_ROWS = 4  # a cell with no more is moved into one that has over twice as many
@@ -106,9 +106,9 @@ class Filling:
         return replace(self._kept(taken, chance), scores=taken.scores, report=report)
 
     def _loses(self, one: _Tried, plain: _Tried) -> bool:
-        """Whether Hamming distance finds near or wider neighbours worse than without means; probes do not use it."""
+        """Whether Hamming distance finds near or wider neighbours much worse than without means; not for probes."""
         return self.search == "rings" and any(
-            one.scores[name] < (1 - NOISE) * plain.scores[name] for name in HAMMING_SCORES
+            one.scores[name] < (1 - MOST_LOST) * plain.scores[name] for name in HAMMING_SCORES
         )
 
     def _path(self) -> Iterator[_Cells]:

@@ -4,16 +4,16 @@ The relevance of two clusters is the chance that a row of one is among the neare
 estimated from the lists of neighbours of a sample, by maximum likelihood of :math:`\Pr(x' \text{ near } x) = p(x)' R\,
 p(x')`.
 
-The wider neighbours count too, each a third of a near one: they cost the near ones little, and make the order of the
-farther cells mean something. What is chosen (``groups.py``) is chosen by the neighbours of training rows that were held
-out.
+The wider neighbours count too, each a third of a near one, and so do the far ones, together as much as the wider: they
+cost the near ones little, and make the order of the farther cells mean something. What is chosen (``groups.py``) is
+chosen by the neighbours of training rows that were held out.
 
 Legend::
 
     X       (n, d)    rows, of unit length for the cosine
     P       (n, K)    memberships
     R       (K, K)    relevance between clusters
-    near, wide        how many of the nearest rows count fully, and how many at all
+    near, wide, far   how many rows are near, near or wider, and any of the three
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ from shorthash.learners.posteriors.folds import Posteriors
 
 LISTS = 3_000  # rows whose neighbours are looked up
 NEAR_SHARE, WIDE_SHARE = 20, 5  # near are at most 1/20 of the rows, wide 1/5
+FAR_SHARE = 10  # far are 1/10, where wide are fewer
 WIDER = 10  # wide over near
+FAR_WEIGHT = 1 / 3  # of the far ones in what is chosen
 WIDE_WEIGHT = 3  # one of so many wider neighbours is taken, and counts as a near one
 
 
@@ -54,10 +56,10 @@ class Sample:
     ----------
     rows : (m, d) the database that codes are designed for
     listed : (s,) which of them have lists, in ``lists``
-    lists : (s, wide) their neighbours among ``rows``
+    lists : (s, far) their neighbours among ``rows``
     held : (h, d) rows held out
-    held_lists : (h, wide) their neighbours among ``rows``
-    near : how many of a list are near
+    held_lists : (h, far) their neighbours among ``rows``
+    near, wide : how many of a list are near, and how many near or wider
     """
 
     rows: NDArray[np.float32]
@@ -66,24 +68,30 @@ class Sample:
     held: NDArray[np.float32]
     held_lists: NDArray[np.intp]
     near: int
+    wide: int
 
     def relevance(self, model: Memberships, P: Posteriors) -> tuple[Floats, Floats]:  # noqa: ARG002
-        """By near neighbours alone, and by near and wider ones."""
-        near = np.arange(self.near)
-        both = np.concatenate([near, np.arange(self.near, self.lists.shape[1], WIDE_WEIGHT)])
-        one, two = (estimate_relevance(P, self.listed, self.lists[:, some]) for some in (near, both))
+        """By near neighbours alone, and by all."""
+        near, wider = np.arange(self.near), np.arange(self.near, self.wide, WIDE_WEIGHT)
+        n_far = min(len(wider), self.lists.shape[1] - self.wide)
+        far = np.linspace(self.wide, self.lists.shape[1] - 1, n_far).astype(np.intp)
+        every = np.concatenate([near, wider, far])
+        one, two = (estimate_relevance(P, self.listed, self.lists[:, some]) for some in (near, every))
         return one, two
 
     def scores(self, held: PackedCodes, items: PackedCodes, n_bits: int) -> dict[str, float]:
-        """Tie-aware mAP of the near and of all listed neighbours of the rows that were held out."""
+        """Tie-aware mAP of the near, of the near and wider, and of all listed neighbours of the rows held out."""
         total = level_counts(held, items, n_bits)
-        lists = {"near_map": self.held_lists[:, : self.near], "wide_map": self.held_lists}
+        counts = {"near_map": self.near, "wide_map": self.wide, "far_map": self.held_lists.shape[1]}
+        if counts["far_map"] == self.wide:
+            del counts["far_map"]
+        lists = {name: self.held_lists[:, :count] for name, count in counts.items()}
         found = {name: list_levels(held, items, some, n_bits) for name, some in lists.items()}
         return {name: float(expected_average_precision(total, some).mean()) for name, some in found.items()}
 
     def value(self, scores: dict[str, float]) -> float:
-        """Both count, whatever their size."""
-        return float(np.sqrt(scores["near_map"] * scores["wide_map"]))
+        """All count, whatever their size, the far ones less."""
+        return float(scores["near_map"] * scores["wide_map"] * scores.get("far_map", 1.0) ** FAR_WEIGHT)
 
 
 @shown("learning codes of neighbours")
@@ -148,8 +156,9 @@ def draw_sample(
     n = len(rows)
     near = int(np.clip(round(n_neighbors * n / n_rows), 1, max(1, n // NEAR_SHARE)))
     wide = int(min(WIDER * near, max(near, n // WIDE_SHARE), n - 1))
+    far = max(wide, n // FAR_SHARE)
     listed = np.sort(rng.permutation(n)[:LISTS])
-    lists = nearest_rows(rows[listed], rows, wide, metric, own=listed)
+    lists = nearest_rows(rows[listed], rows, far, metric, own=listed)
     if not len(held):  # too few rows to do without any
-        return Sample(rows, listed, lists, rows[listed], lists, near)
-    return Sample(rows, listed, lists, X[held], nearest_rows(X[held], rows, wide, metric), near)
+        return Sample(rows, listed, lists, rows[listed], lists, near, wide)
+    return Sample(rows, listed, lists, X[held], nearest_rows(X[held], rows, far, metric), near, wide)
