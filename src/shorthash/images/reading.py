@@ -20,9 +20,8 @@ from shorthash.images.results import BitExplanation, Bucket, Found, Item, Label,
 from shorthash.images.storage import THUMBNAILS, ItemState, ItemStore, ItemTable, read_thumbnail
 from shorthash.images.workers import Workers
 from shorthash.index.items import AnyIds, as_ids
-from shorthash.retrieval import RERANKS, Searcher
+from shorthash.retrieval import RERANK_RADIUS, RERANKS, Searcher
 
-RERANK_RADIUS = 2  # of the ball that is re-ranked if no radius is given
 EXPLAINED = 5000  # items that explain_bits examines
 
 

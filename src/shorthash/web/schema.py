@@ -360,7 +360,7 @@ def broken_rule(errors: Sequence[Mapping[str, Any]]) -> str:
         rules = "must be a JSON object"
     else:  # of a union, every member has an error
         rules = " or ".join(dict.fromkeys(_rule(error) for error in errors if _field(error) == field))
-    return f"{field} {rules}. Got {_short(first['input'])}."
+    return f"{field} {rules}. Got {shortened(first['input'])}."
 
 
 def _field(error: Mapping[str, Any]) -> str:
@@ -374,7 +374,7 @@ def _rule(error: Mapping[str, Any]) -> str:
     return re.sub(r"^\w+ should ", "must ", rule)
 
 
-def _short(value: Any) -> str:
+def shortened(value: Any) -> str:
     """A value, shortened to fit a sentence."""
     if isinstance(value, list | dict):
         return f"a list of {len(value)}" if isinstance(value, list) else "an object"

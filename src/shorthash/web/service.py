@@ -20,15 +20,15 @@ from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images import AddReport, Collection, Found, Item
 from shorthash.images.collection import THUMBNAIL
 from shorthash.images.decoding import Extracted, extract, memory_for
-from shorthash.images.reading import RERANK_RADIUS
 from shorthash.images.workers import SECONDS, Workers, shared_workers
 from shorthash.index.items import AnyIds
+from shorthash.retrieval import RERANK_RADIUS
 from shorthash.web.limits import Metrics, Settings
+from shorthash.web.schema import shortened
 
 # Up to 16 bits a search looks at no more than 65 536 buckets, which takes less time than starting a thread.
 QUICK_BITS = 16
 LARGEST_BATCH = 64  # vectors encoded together
-LONGEST_ID = 60  # characters of an id that an error repeats
 FOLLOW_SECONDS = 1.0  # that a request waits until the changes of another process are read
 
 T = TypeVar("T")
@@ -392,13 +392,8 @@ def parse_id(text: str, ids: AnyIds) -> int | str:
         if str(number) == text and -(1 << 63) <= number < 1 << 63:  # only one text for every id
             return number
     example = ids[len(ids) // 2] if len(ids) else "one after adding items"
-    raise InvalidInput(f"There is no item {_short(text)}: ids are integers here; try {example}.")
+    raise InvalidInput(f"There is no item {shortened(text)}: ids are integers here; try {example}.")
 
 
 def _unknown(item: int | str) -> HTTPException:
-    return HTTPException(404, f"There is no item {_short(item)}; check the id.")
-
-
-def _short(item: int | str) -> str:
-    text = repr(item)
-    return text if len(text) <= LONGEST_ID else f"{text[: LONGEST_ID - 3]}..."
+    return HTTPException(404, f"There is no item {shortened(item)}; check the id.")
