@@ -65,3 +65,18 @@ def test_many_rows_are_not_remembered(noisy, monkeypatch):
     monkeypatch.setattr(estimator, "MOST_REMEMBERED", 299)
     report = EAPH(4, random_state=0, n_iter=1).fit(X[:300], y[:300]).report_
     assert not any("remembered" in line["posteriors"] for line in report)
+
+
+def test_equal_rows_that_contradict_each_other_are_trusted_as_far_as_they_agree():
+    rng = np.random.default_rng(0)
+    X = rng.integers(40, size=(500, 1)).astype(np.float32)
+    y = np.where(rng.random(500) < 0.5, rng.integers(3, size=500), (X[:, 0] // 4).astype(int) % 3)
+    folds, eye = draw_folds(y, np.random.RandomState(0)), np.eye(3, dtype=np.uint8)
+    [(_, base)] = fit_posteriors("ridge", X, y, eye, folds)
+    made = fit_remembered(base, X, y, 3, folds)
+    assert 0 < made.model.powers[1] < 0.2
+    assert made.loss <= base.loss * 1.001
+    P = made.model.predict(X)
+    assert P.max(axis=1).mean() == pytest.approx((P.argmax(axis=1) == y).mean(), abs=0.1)
+    agreed = fit_remembered(base, X, (X[:, 0] // 4).astype(int) % 3, 3, folds)
+    assert agreed.model.powers[1] == 1

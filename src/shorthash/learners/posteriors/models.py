@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
@@ -40,6 +40,7 @@ LEAST_GAIN = 0.01  # share of the log-loss that a second model must take away
 MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
 NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
 GAIN = 20.0  # what a remembered row adds to the logit of its own label set
+LEAST_POWER = 1e-4  # of this gain, where equal rows contradict each other
 SOME_ROWS = 500  # that this median is taken of
 
 
@@ -175,7 +176,7 @@ def fit_remembered(fitted: Fitted, X: Features, ids: NDArray[np.intp], u: int, f
     with :math:`q` the model and :math:`\sigma` a tenth of the median distance of a row to its nearest other row. At a
     row that was learned its own label set prevails; half that distance away, less than 0.0001 is added to a logit. So
     training rows that are searched are found by their labels, which are known, and rows that were never seen are coded
-    as without it.
+    as without it. Equal rows of different label sets lower :math:`g`.
     """
     width, parts = NARROW * nearest_distance(X), list(folds)
 
@@ -187,9 +188,27 @@ def fit_remembered(fitted: Fitted, X: Features, ids: NDArray[np.intp], u: int, f
     S = np.zeros((len(folds.rows), u), dtype=np.float32)
     for (_, _, places), more in zip(parts, in_threads(added, parts), strict=True):
         S[places] = more
-    oof, labels = softmax(log(fitted.oof) + S), ids[folds.rows]
-    loss = -float(np.mean(log(oof[np.arange(len(labels)), labels]), dtype=np.float64))
-    return Fitted(Combination(fitted.model, _memory(X, ids, u, width), np.ones(2)), oof, loss)
+    oof, power, loss = _trusted(log(fitted.oof), S, ids[folds.rows])
+    return Fitted(Combination(fitted.model, _memory(X, ids, u, width), np.array([1.0, power])), oof, loss)
+
+
+def _trusted(
+    logs: NDArray[np.float32], S: NDArray[np.float32], labels: NDArray[np.intp]
+) -> tuple[Posteriors, float, float]:
+    """Out-of-fold posteriors with memory, its power, and their log-loss.
+
+    The power is 1 unless equal rows contradict each other so often that memory harms: then that of least log-loss.
+    """
+    rows = np.arange(len(labels))
+
+    def loss(power: float) -> float:
+        return -float(np.mean(log(softmax(logs + power * S)[rows, labels]), dtype=np.float64))
+
+    power = 1.0
+    if loss(power) > (1 + LEAST_GAIN) * loss(0.0):
+        found = minimize_scalar(lambda log_p: loss(np.exp(log_p)), bounds=(np.log(LEAST_POWER), 0.0), method="bounded")
+        power = float(np.exp(found.x))
+    return softmax(logs + power * S), power, loss(power)
 
 
 def nearest_distance(X: Features) -> float:
