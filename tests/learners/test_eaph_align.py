@@ -8,8 +8,7 @@ from sklearn.metrics import log_loss
 from shorthash import EAPH, RelevantPairs, evaluate, load, make_hasher, save
 from shorthash.errors import InvalidInput
 from shorthash.learners.posteriors.folds import draw_folds
-from shorthash.learners.posteriors.logistic import LogLinear
-from shorthash.learners.posteriors.soft import cross_entropy, fit_soft, soft_loss
+from shorthash.learners.posteriors.logistic import LogLinear, cross_entropy, fit_soft, soft_loss
 
 
 @pytest.fixture(scope="module")

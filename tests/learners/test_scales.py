@@ -6,11 +6,10 @@ import pytest
 from shorthash import evaluate, load, save
 from shorthash._rounding import Rounded
 from shorthash.learners.eaph.estimator import EAPH
-from shorthash.learners.posteriors import scales as posterior_scales
-from shorthash.learners.posteriors.folds import calibrate, draw_folds, softmax
+from shorthash.learners.posteriors import folds
+from shorthash.learners.posteriors.folds import calibrate, draw_folds, scaled, softmax, uneven_scales
 from shorthash.learners.posteriors.logistic import column_scales, fit_logistic
 from shorthash.learners.posteriors.ridge import fit_ridge, kernel_tried
-from shorthash.learners.posteriors.scales import scaled, uneven_scales
 
 UNITS = np.array([1e-3, 1.0, 1e4, 1e4])  # the first two say the class, the others nothing
 
@@ -94,7 +93,7 @@ def test_units_do_not_matter_to_codes(measured, hasher, monkeypatch):
 
     expected = map_of(EAPH(4, random_state=0).fit(plain[:400], y[:400]), plain)
     assert map_of(hasher, units) > expected - 0.04
-    monkeypatch.setattr(posterior_scales, "UNEVEN", np.inf)
+    monkeypatch.setattr(folds, "UNEVEN", np.inf)
     assert map_of(EAPH(4, random_state=0).fit(units[:400], y[:400]), units) < expected - 0.1
 
 

@@ -70,8 +70,8 @@ DATACLASSES = {
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.encoders:LogPosterior",
     "Memberships": "shorthash.learners.eaph.groups:Memberships",
-    "OnnxModel": "shorthash.learners.posteriors.prefit:OnnxModel",
-    "Prefit": "shorthash.learners.posteriors.prefit:Prefit",
+    "OnnxModel": "shorthash.learners.posteriors.models:OnnxModel",
+    "Prefit": "shorthash.learners.posteriors.models:Prefit",
     "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
     "RidgeScores": "shorthash.learners.encoders:RidgeScores",
 }

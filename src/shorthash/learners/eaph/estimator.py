@@ -39,8 +39,15 @@ from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
-from shorthash.learners.posteriors.models import MOST_REMEMBERED, POSTERIORS, fit_posteriors, fit_remembered
-from shorthash.learners.posteriors.prefit import PRECOMPUTED, fit_prefit, is_prefit
+from shorthash.learners.posteriors.models import (
+    MOST_REMEMBERED,
+    POSTERIORS,
+    PRECOMPUTED,
+    fit_posteriors,
+    fit_prefit,
+    fit_remembered,
+    is_prefit,
+)
 from shorthash.learners.posteriors.ridge import kernel_tried
 from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed
 from shorthash.learners.samples import KeptRows

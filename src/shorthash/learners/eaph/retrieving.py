@@ -1,4 +1,9 @@
-"""What a fitted EAPH answers: codes, posteriors, the relevance of cells, codes to probe."""
+"""What a fitted EAPH answers: codes, posteriors, the relevance of cells, codes to probe; and a second feature space.
+
+One code for two feature spaces: posteriors of the second are learned, the table is that of the first. With labels they
+are over the same label sets. With rows of both spaces that show the same things, and no labels, the posteriors (or
+memberships) of the first are the targets.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +18,21 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import is_foreign, like, to_numpy
-from shorthash._labels import label_rows, shared_label
+from shorthash._labels import group_labels, label_rows, shared_label
 from shorthash._rounding import BLOCK, Rounded, Scored, best_table_word, best_word, on_grid, softmax, table_gains
-from shorthash._types import Codes, Floats, PackedCodes
+from shorthash._types import Codes, Floats, Labels, PackedCodes
 from shorthash._validation import check_count, check_finite, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput, phrase
 from shorthash.learners.base import SupervisedHasher
-from shorthash.learners.eaph.alignment import posteriors_of_labels, posteriors_of_rows
 from shorthash.learners.eaph.encoding import CellCenters, extend, likeliest_words, lookup_of, profiles, wide_lookup_of
 from shorthash.learners.eaph.groups import Memberships
 from shorthash.learners.eaph.refinement import Design, best_rows
-from shorthash.learners.posteriors.folds import PosteriorModel
-from shorthash.learners.posteriors.models import Classified
-from shorthash.learners.posteriors.prefit import Prefit
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, PosteriorModel, Posteriors, draw_folds
+from shorthash.learners.posteriors.logistic import fit_soft
+from shorthash.learners.posteriors.models import POSTERIORS, Classified, Prefit, fit_posteriors
+from shorthash.learners.posteriors.ridge import kernel_tried
 
 SHARED = (  # attributes that hashers of two feature spaces have in common
     *("classes_", "label_sets_", "relevance_", "cells_", "table_", "codewords_", "profiles_", "n_features_out_"),
@@ -244,3 +249,49 @@ class TableHasher(SupervisedHasher):
     @property
     def _n_features_out(self) -> int:
         return int(self.n_features_out_)
+
+
+def posteriors_of_labels(
+    X: NDArray[np.float32],
+    y: ArrayLike | None,
+    classes: Labels,
+    label_sets: NDArray[np.uint8],
+    posterior: str | BaseEstimator,
+    rng: np.random.RandomState,
+) -> tuple[Fitted, int]:
+    """Posteriors over known label sets, and how many rows were left out because theirs is missing or unknown.
+
+    Parameters
+    ----------
+    X, y : rows of the second space, and their labels
+    classes, label_sets : (c,), (u, c) those of the first
+    posterior : the model of the first; one that is not learned from rows and label sets is replaced by that of "auto"
+    rng : draws folds
+    """
+    groups = group_labels(y, owner="EAPH", n_samples=len(X), classes=classes, drop_unlabelled=True)
+    known = {row.tobytes(): number for number, row in enumerate(label_sets)}
+    place = np.array([known.get(row.tobytes(), -1) for row in groups.rows.astype(label_sets.dtype)])
+    ids = place[groups.ids]
+    used = np.flatnonzero(ids >= 0)
+    if len(np.unique(ids[used])) < 2:
+        raise InvalidInput(
+            "y of align must have two or more of the classes or sets of labels that the hasher knows. Got "
+            f"{len(np.unique(ids[used]))}; give more rows, or fit a hasher of its own."
+        )
+    rows = X if groups.kept is None else X[groups.kept]
+    auto = "combo" if len(X) <= FOLDED_ROWS and kernel_tried(len(label_sets), X.shape[1]) else "logistic"
+    kind = posterior if isinstance(posterior, str) and posterior in POSTERIORS else auto
+    [(_, fitted), *_] = fit_posteriors(kind, rows[used], ids[used], label_sets, draw_folds(ids[used], rng))
+    return fitted, len(X) - len(used)
+
+
+def posteriors_of_rows(X: NDArray[np.float32], targets: Posteriors, rng: np.random.RandomState) -> Fitted:
+    """Posteriors of rows of the second space that come near those of the same things in the first.
+
+    Parameters
+    ----------
+    X : rows of the second space
+    targets : (n, u) posteriors of the same things in the first
+    rng : draws folds
+    """
+    return fit_soft(X, targets, draw_folds(targets.argmax(axis=1), rng))

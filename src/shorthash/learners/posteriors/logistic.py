@@ -8,8 +8,11 @@ with :math:`\Sigma` the covariance within label sets, shrunk. Weights minimise t
 class means (``prototypes.py``), so that few rows give little more than prototypes, and many rows logistic regression.
 Label sets share the weights of the labels they have in common.
 
+``fit_soft`` learns from posteriors T of another feature space in the place of labels: every label set is a class, rows
+are whitened by their own covariance, shrunk, and weights are drawn towards 0.
+
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets, Z (n, d) rows in the space of
-:math:`\phi`, S (n, u) logits.
+:math:`\phi`, S (n, u) logits, T (n, u) targets.
 
 Written by hand although scikit-learn has multinomial logistic regression: it has no log-linear model over label sets,
 no start to be drawn towards, and no warm starts along the penalties.
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +33,7 @@ from shorthash._arrays import namespace
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, linear, normalised, shifted_product
 from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import (
+    SCALE_GAIN,
     SMALLEST,
     Fitted,
     Folds,
@@ -36,10 +41,11 @@ from shorthash.learners.posteriors.folds import (
     Posteriors,
     calibrate,
     in_threads,
+    log,
     softmax,
+    uneven_scales,
 )
-from shorthash.learners.posteriors.prototypes import class_means, whitening, within_covariance
-from shorthash.learners.posteriors.scales import LEAST_GAIN, uneven_scales
+from shorthash.learners.posteriors.prototypes import class_means, shrunk, whitening, within_covariance
 
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6)  # in this order until the OOF loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
@@ -141,7 +147,7 @@ def column_scales(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], fol
     trial = Folds(np.repeat([-1, 0], [len(seen), len(held)]), np.arange(len(seen), len(rows)))
     paths = [logistic_path(X[rows], ids[rows], Yg, trial, (TRIAL_PENALTY,), scales=each) for each in (None, scales)]
     [plain], [tried] = paths
-    return scales if tried.loss < (1 - LEAST_GAIN) * plain.loss else None
+    return scales if tried.loss < (1 - SCALE_GAIN) * plain.loss else None
 
 
 def _some(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
@@ -321,3 +327,78 @@ def descend(
     options: Any = {"maxiter": most_steps, "maxfun": 2 * most_steps, "maxcor": 10, "gtol": 1e-6, "ftol": tolerance}
     first = np.concatenate([start.weights.ravel(), start.bias])
     return model_of(minimize(penalised, first, jac=True, method="L-BFGS-B", options=options).x)
+
+
+# soft targets ---------------------------------------------------------------------------------------------------------
+
+
+def fit_soft(X: Features, T: Posteriors, folds: Folds) -> Fitted:
+    """The penalty of least cross-entropy out of fold, then a fit on all rows.
+
+    Parameters
+    ----------
+    X : (n, d) rows
+    T : (n, u) their targets, rows that sum to 1
+    folds : which rows are held out together
+    """
+    parts = list(folds)
+    prepared = in_threads(lambda part: _prepared(X[part[0]], T[part[0]]), parts)
+    models = [start for start, _ in prepared]
+    oof = np.empty((len(folds.rows), T.shape[1]), dtype=np.float32)
+    best: tuple[float, float, Posteriors] | None = None
+    for penalty in PENALTIES:
+
+        def learned(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
+            (start, Z), seen = prepared[k], parts[k][0]
+            return _minimised(Z, T[seen], models[k], replace(start, penalty=penalty), PATH_TOLERANCE)
+
+        models = in_threads(learned, range(len(parts)))
+        for (_, held, places), model in zip(parts, models, strict=True):
+            oof[places] = softmax(model.scores(model.scaled(X[held])))
+        loss = cross_entropy(oof, T[folds.rows])
+        if best is not None and loss >= best[0]:
+            break
+        best = loss, penalty, oof.copy()
+    assert best is not None
+    loss, penalty, oof = best
+    start, Z = _prepared(X, T)
+    start = replace(start, penalty=penalty)
+    [model] = in_threads(lambda _: _minimised(Z, T, start, start, TOLERANCE), [None])
+    return Fitted(model, oof, loss)
+
+
+def cross_entropy(P: Posteriors, T: Posteriors) -> float:
+    """Mean of ``-T log P`` over rows."""
+    return -float(np.einsum("ij,ij->", T, log(P), dtype=np.float64)) / len(P)
+
+
+def _prepared(X: Features, T: Posteriors) -> tuple[LogLinear, NDArray[np.float32]]:
+    """A model without weights whose biases are the mean targets, and rows in its space."""
+    center = X.mean(axis=0, dtype=np.float64)
+    moved = X - center
+    V = whitening(shrunk(moved.T @ moved / len(X)))
+    d, u = X.shape[1], T.shape[1]
+    bias = log(T.mean(axis=0, dtype=np.float64)).astype(np.float64)
+    model = LogLinear(center, 1.0, np.zeros((d, u)), bias, np.eye(u, dtype=np.uint8), 1.0, 0.0, V)
+    return model, model.scaled(X)
+
+
+def soft_loss(Z: NDArray[np.float32], T: Posteriors, model: LogLinear) -> tuple[float, Floats, Floats]:
+    """Mean cross-entropy of a model, and its slopes by weights and biases."""
+    value, away = soft_gap(model.scores(Z), T)
+    return value, (Z.T @ away).astype(np.float64) / len(Z), away.mean(axis=0, dtype=np.float64)
+
+
+def soft_gap(S: NDArray[Any], T: Posteriors) -> tuple[float, NDArray[Any]]:
+    """Mean cross-entropy of the softmax of logits S, and how far that softmax is from the targets, (n, u)."""
+    S = S - S.max(axis=1, keepdims=True)
+    total = np.log(np.exp(S).sum(axis=1, keepdims=True))
+    value = float((total.sum(dtype=np.float64) - np.einsum("ij,ij->", T, S, dtype=np.float64)) / len(S))
+    return value, np.exp(S - total) - T
+
+
+def _minimised(
+    Z: NDArray[np.float32], T: Posteriors, first: LogLinear, target: LogLinear, tolerance: float
+) -> LogLinear:
+    """The model of least cross-entropy, drawn towards ``target``."""
+    return descend(partial(soft_loss, Z, T), first, target, tolerance, MOST_ITERATIONS)

@@ -19,6 +19,7 @@ from shorthash._types import Features, Floats
 from shorthash.data.rows import BATCH_ROWS
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
+    SCALE_GAIN,
     SMALLEST,
     Fitted,
     Folds,
@@ -26,9 +27,10 @@ from shorthash.learners.posteriors.folds import (
     Posteriors,
     calibrate,
     in_threads,
+    scaled,
     softmax,
+    uneven_scales,
 )
-from shorthash.learners.posteriors.scales import LEAST_GAIN, scaled, uneven_scales
 
 WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distances between rows; if less is better,
 NARROWEST = 1 / 64  # the narrowest is halved down to this
@@ -129,12 +131,12 @@ def _best_space(X: Features, tried: Callable[[list[Space]], list[Tried]]) -> Tri
 
     scales, uneven = None, uneven_scales(X)
     width, best = best_of(None, WIDTHS)
-    if uneven is not None and best_of(uneven, [width])[1].loss < (1 - LEAST_GAIN) * best.loss:
+    if uneven is not None and best_of(uneven, [width])[1].loss < (1 - SCALE_GAIN) * best.loss:
         scales = uneven
         width, best = best_of(scales, WIDTHS)
     while NARROWEST < width <= WIDTHS[0]:
         _, other = best_of(scales, [width / 2])
-        if other.loss >= (1 - LEAST_GAIN) * best.loss:
+        if other.loss >= (1 - SCALE_GAIN) * best.loss:
             break
         width, best = width / 2, other
     return best

@@ -25,7 +25,7 @@ from shorthash._types import Floats, Labels
 from shorthash.data.rows import BATCH_ROWS, Rows
 from shorthash.data.streams import ArrayStream, Block, Stream
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, calibrate, in_threads, softmax
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, calibrate, in_threads, scaled, softmax
 from shorthash.learners.posteriors.logistic import (
     PATH_TOLERANCE,
     PENALTIES,
@@ -45,13 +45,12 @@ from shorthash.learners.posteriors.ridge import (
     fit_ridge,
     kernel_tried,
 )
-from shorthash.learners.posteriors.scales import scaled
 from shorthash.learners.sums import GroupStatistics
 
 HELD_OUT = 16_384  # rows of the sample that are held out
 PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
 SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
-FEWEST = 4  # rows of a label set in the sample, if there are so many
+FEWEST = 4  # rows of every label set in the sample, if it has that many
 MOST_PASSES = 40
 TRIAL_ROWS = 10_000  # rows of the sample that it is tried on
 KNOWN_ROWS = 1 << 26  # rows of which label set and length are kept from the first pass on: 12 bytes each
