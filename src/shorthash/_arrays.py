@@ -1,4 +1,4 @@
-"""Arrays of torch and CuPy: everything that differs from NumPy is here.
+"""Types of arrays, and arrays of torch and CuPy: everything that differs from NumPy is here.
 
 Row-wise computations (kernel map, sums, scores, codes) are written once, with the functions of the array API standard,
 and run on the device of the rows. Fitted attributes are always NumPy arrays.
@@ -14,6 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import MissingExtra
+
+Features = NDArray[np.floating[Any]]
+"""Feature rows, (n_samples, n_features), float32 or float64."""
+
+Floats = NDArray[np.float64]
+"""Anything the solvers compute with."""
+
+Codes = NDArray[np.int8]
+"""Codes as signs, (n_samples, n_bits), -1 or +1."""
+
+Counts = NDArray[np.int64]
+"""How many items: by distance, by class, by code."""
+
+PackedCodes = NDArray[np.unsignedinteger[Any]]
+"""Codes as integers, (n_samples,), the smallest unsigned type that holds n_bits."""
+
+Distances = NDArray[np.uint8]
+"""Hamming distances; 64 fits easily."""
+
+Labels = NDArray[Any]
+"""Class labels, (n_samples,), of any sortable type; or an indicator matrix, (n_samples, n_classes)."""
 
 FOREIGN = ("torch", "cupy")  # packages whose arrays stay on their device
 

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from shorthash._arrays import is_foreign, namespace, to_numpy
-from shorthash._types import Labels
+from shorthash._arrays import Labels, is_foreign, namespace, to_numpy
 from shorthash._validation import check_same_length
 from shorthash.errors import InvalidInput, phrase
 

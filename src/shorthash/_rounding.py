@@ -35,8 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from shorthash._arrays import is_foreign, like, namespace, to_numpy
-from shorthash._types import Codes, Floats
+from shorthash._arrays import Codes, Floats, is_foreign, like, namespace, to_numpy
 
 UNIT = 2.0**-53  # relative rounding error of one float64 operation
 SURE = 3  # a score larger than this many bounds has the sign of the exact score, in either step

@@ -13,11 +13,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import is_foreign, namespace, returned, to_numpy
+from shorthash._arrays import Codes, Floats, is_foreign, namespace, returned, to_numpy
 from shorthash._labels import group_labels, label_rows
 from shorthash._progress import reporting
 from shorthash._rounding import UNIT, Rounded, Scored, by_itself, norms, product, settled
-from shorthash._types import Codes, Floats
 from shorthash._validation import check_finite, check_same_length
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import BATCH_ROWS, Rows, validated

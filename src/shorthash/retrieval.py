@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import Codes, Floats, PackedCodes
+from shorthash._arrays import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count
 from shorthash.codes import as_packed, ball_size
 from shorthash.errors import InvalidInput

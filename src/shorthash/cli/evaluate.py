@@ -25,7 +25,7 @@ from shorthash.cli.options import (
 from shorthash.cli.search import CodedRows, check_bits, load_model, read_rows
 
 if TYPE_CHECKING:
-    from shorthash._types import Labels
+    from shorthash._arrays import Labels
     from shorthash.evaluation.scores import Scores
     from shorthash.lab.advice import Advice
     from shorthash.lab.tables import Table

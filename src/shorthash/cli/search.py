@@ -27,8 +27,8 @@ from shorthash.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from shorthash._arrays import Codes, Labels
     from shorthash._progress import Progress
-    from shorthash._types import Codes, Labels
     from shorthash.data.tables import Columns
 
 CHUNK_ROWS = 65_536  # rows between two updates of the progress bar; a multiple of the batches the library reads

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._arrays import Counts, Floats, Labels, PackedCodes
 from shorthash._labels import group_labels
-from shorthash._types import Counts, Floats, Labels, PackedCodes
 from shorthash.codes.signs import as_codes, as_packed, code_length, pack
 from shorthash.errors import InvalidInput
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._arrays import is_foreign, namespace
-from shorthash._types import Codes, Distances, PackedCodes
+from shorthash._arrays import Codes, Distances, PackedCodes, is_foreign, namespace
 from shorthash._validation import MAX_BITS, check_count, check_n_bits
 from shorthash.errors import InvalidInput
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Features
 from shorthash._labels import label_rows
-from shorthash._types import Features
 from shorthash._validation import require_extra
 from shorthash.data.streams import Block, Stream
 from shorthash.errors import InvalidInput

@@ -22,9 +22,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Features, Labels
 from shorthash._progress import Progress as AnyProgress
 from shorthash._progress import reporting
-from shorthash._types import Features, Labels
 from shorthash._validation import check_choice
 from shorthash.data.files import ENDINGS, npz_array, read_features, read_labels
 from shorthash.data.splits import PerClassQueries, Protocol, RandomQueries

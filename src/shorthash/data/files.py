@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from shorthash._arrays import Codes, Labels
 from shorthash._labels import label_rows
-from shorthash._types import Codes, Labels
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_codes, pack, unpack
 from shorthash.errors import DataFileError, InvalidInput, phrase

@@ -13,9 +13,8 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from shorthash._arrays import as_floats, is_foreign, like, to_numpy
+from shorthash._arrays import Features, Floats, as_floats, is_foreign, like, to_numpy
 from shorthash._progress import reporting
-from shorthash._types import Features, Floats
 from shorthash._validation import check_finite
 from shorthash.errors import InvalidInput
 

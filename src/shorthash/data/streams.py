@@ -28,9 +28,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._arrays import is_foreign, namespace
+from shorthash._arrays import Features, Labels, is_foreign, namespace
 from shorthash._labels import label_rows
-from shorthash._types import Features, Labels
 from shorthash._validation import require_extra
 from shorthash.data.files import arrow_values, read_features, read_labels, table_errors
 from shorthash.data.rows import Rows

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Labels
 from shorthash._labels import label_rows
-from shorthash._types import Labels
 from shorthash.data.files import (
     as_matrix,
     csv_lines,

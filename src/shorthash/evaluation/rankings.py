@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._arrays import Counts, Floats, Labels, PackedCodes
 from shorthash._labels import LabelGroups, group_label_pair, group_labels, label_rows
-from shorthash._types import Counts, Floats, Labels, PackedCodes
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes.levels import distinct_queries, expected_average_precision, level_counts, list_levels
 from shorthash.codes.signs import as_packed, code_length

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from shorthash._arrays import Counts, Floats, PackedCodes
 from shorthash._labels import LabelGroups, group_label_pair, label_rows
-from shorthash._types import Counts, Floats, PackedCodes
 from shorthash._validation import check_choice
 from shorthash.codes.levels import ENGINES, Queries, grades_of, level_blocks, level_counts
 from shorthash.errors import DataFileError, InvalidInput, ShorthashWarning, TieOrderWarning

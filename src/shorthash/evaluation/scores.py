@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._arrays import Codes, Counts, Floats
 from shorthash._display import SMALL, axes_in_style, html_table, line_style
 from shorthash._labels import group_labels
 from shorthash._progress import reporting
-from shorthash._types import Codes, Counts, Floats
 from shorthash._validation import check_choice, check_count, require_extra
 from shorthash.codes.levels import distinct_queries, leave_one_out_map
 from shorthash.codes.signs import as_codes, as_packed, code_length

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.errors import InvalidInput
 from shorthash.evaluation.scores import BY_QUERY, Scores

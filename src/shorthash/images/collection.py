@@ -14,8 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._arrays import PackedCodes
 from shorthash._progress import shown, with_progress
-from shorthash._types import PackedCodes
 from shorthash.codes import as_packed
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
 from shorthash.images.decoding import MAX_PIXELS, Extracted, Source, extract

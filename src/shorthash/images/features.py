@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash._validation import check_count, require_extra
 from shorthash.errors import DamagedFile, DataFileError, InvalidInput
 

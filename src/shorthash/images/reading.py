@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import Codes, PackedCodes
+from shorthash._arrays import Codes, PackedCodes
 from shorthash._validation import check_choice, check_count
 from shorthash.codes import as_packed, hamming_distances
 from shorthash.errors import InvalidInput, UnreadableImage

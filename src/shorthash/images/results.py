@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Distances, Floats, PackedCodes
+from shorthash._arrays import Distances, Floats, PackedCodes
 from shorthash.data.files import replacing
 from shorthash.index.items import AnyIds
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash import __version__
-from shorthash._types import Distances, PackedCodes
+from shorthash._arrays import Distances, PackedCodes
 from shorthash.codes import CodeQuality, code_quality, unpack
 from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
 from shorthash.images.results import Bucket, Label, split_label

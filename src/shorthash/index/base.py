@@ -10,8 +10,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._arrays import Distances, PackedCodes
 from shorthash._progress import reporting
-from shorthash._types import Distances, PackedCodes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, named, phrase, setting

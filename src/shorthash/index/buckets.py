@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import Distances, PackedCodes
+from shorthash._arrays import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.index.items import (
     AnyIds,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from shorthash._types import Distances, PackedCodes
+from shorthash._arrays import Distances, PackedCodes
 from shorthash.errors import InvalidInput, named
 
 AnyIds = NDArray[Any]

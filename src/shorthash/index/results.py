@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Distances, PackedCodes
 from shorthash._display import html_table
-from shorthash._types import Distances, PackedCodes
 
 SHOWN_QUERIES, SHOWN_NEIGHBOURS = 10, 10
 

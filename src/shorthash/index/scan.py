@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Distances, PackedCodes
+from shorthash._arrays import Distances, PackedCodes
 from shorthash._validation import require_extra
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.errors import InvalidInput

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Distances, PackedCodes
+from shorthash._arrays import Distances, PackedCodes
 from shorthash.codes import ball_size, packed_dtype, ring_masks
 from shorthash.errors import InvalidInput
 from shorthash.index import kernels, parts

@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import DeviceCopies
+from shorthash._arrays import DeviceCopies, Floats
 from shorthash._rounding import SURE, Scored
-from shorthash._types import Floats
 
 ROWS, ANCHORS, COLUMNS, WARPS, STAGES = 128, 128, 32, 8, 3  # tiles of 96 kB: fast on an H200, and fit older GPUs
 CAPABILITY = 8  # least compute capability of a GPU

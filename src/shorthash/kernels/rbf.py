@@ -15,9 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shorthash._arrays import DeviceCopies, capped_exp, is_foreign, like, namespace, to_numpy
+from shorthash._arrays import DeviceCopies, Features, Floats, capped_exp, is_foreign, like, namespace, to_numpy
 from shorthash._rounding import FEW, UNIT, Rounded, norms
-from shorthash._types import Features, Floats
 from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import AnchorWarning, InvalidInput

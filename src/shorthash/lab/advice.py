@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shorthash._arrays import Codes
 from shorthash._labels import group_labels, label_rows
 from shorthash._progress import with_progress
-from shorthash._types import Codes
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import ball_size
 from shorthash.data.datasets import Dataset

@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 import shorthash
+from shorthash._arrays import Codes
 from shorthash._progress import with_progress
-from shorthash._types import Codes
 from shorthash._validation import check_count
 from shorthash.codes import CodeQuality, code_quality
 from shorthash.data.datasets import Dataset

@@ -20,8 +20,8 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 
+from shorthash._arrays import Codes, Floats, Labels
 from shorthash._labels import group_labels
-from shorthash._types import Codes, Floats, Labels
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows, nearest_rows

@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash import __version__
+from shorthash._arrays import Codes, Floats, Labels
 from shorthash._labels import group_labels
-from shorthash._types import Codes, Floats, Labels
 from shorthash.codes import pack
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset

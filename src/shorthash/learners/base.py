@@ -16,10 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import namespace, returned
+from shorthash._arrays import Codes, Floats, Labels, namespace, returned
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._rounding import Rounded, Scored, linear, settled
-from shorthash._types import Codes, Floats, Labels
 from shorthash._validation import MAX_BITS, check_choice, check_count, check_n_bits, check_weight
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign

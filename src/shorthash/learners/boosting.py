@@ -19,7 +19,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from shorthash._types import Codes, Floats
+from shorthash._arrays import Codes, Floats
 from shorthash._validation import check_choice
 from shorthash.data.rows import Rows
 from shorthash.learners.base import BaseHasher, MetaHasher

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 from sklearn.utils import check_random_state
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash._validation import MAX_BITS
 from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.itq import learn_rotation

@@ -17,9 +17,8 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_random_state
 
-from shorthash._arrays import to_numpy
+from shorthash._arrays import Codes, Floats, to_numpy
 from shorthash._rounding import SURE, Rounded, Scored, by_itself, linear, softmax
-from shorthash._types import Codes, Floats
 from shorthash._validation import check_choice, check_finite
 from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput

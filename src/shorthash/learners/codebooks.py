@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 from sklearn.utils.random import sample_without_replacement
 
+from shorthash._arrays import Codes, Floats
 from shorthash._labels import shared_label
-from shorthash._types import Codes, Floats
 from shorthash.codes.signs import from_bool, sign, unpack
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.solvers import polar_parts, similar_sums

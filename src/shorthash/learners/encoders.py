@@ -26,6 +26,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from shorthash._arrays import Codes, Features, Floats
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._rounding import (
     FEW,
@@ -41,7 +42,6 @@ from shorthash._rounding import (
     softmax,
     table_gains,
 )
-from shorthash._types import Codes, Features, Floats
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import pack, sign, unpack
 from shorthash.data.rows import Rows

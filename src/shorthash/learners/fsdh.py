@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash.learners.samples import LabelCodeHasher
 from shorthash.learners.solvers import LabelGram
 from shorthash.learners.sums import GroupStatistics

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from shorthash._types import Codes, Floats
+from shorthash._arrays import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import LabelGram, Ridge, similar_sums

@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Codes, Floats
 from shorthash._labels import LabelGroups
-from shorthash._types import Codes, Floats
 from shorthash.codes.signs import from_bool
 from shorthash.data.rows import Rows
 from shorthash.learners.solvers import Ridge

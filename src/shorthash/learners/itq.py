@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from shorthash._types import Codes, Floats
+from shorthash._arrays import Codes, Floats
 from shorthash._validation import MAX_BITS
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from shorthash._arrays import Codes, Floats
 from shorthash._rounding import Rounded, Scored, best_word, linear
-from shorthash._types import Codes, Floats
 from shorthash._validation import MAX_BITS, check_count
 from shorthash.codes.signs import unpack
 from shorthash.data.rows import Rows

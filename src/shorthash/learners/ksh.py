@@ -15,8 +15,8 @@ from scipy import linalg, sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
+from shorthash._arrays import Floats
 from shorthash._labels import LabelGroups
-from shorthash._types import Floats
 from shorthash._validation import check_count
 from shorthash.codes.signs import sign
 from shorthash.learners.base import SupervisedHasher

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.utils.random import sample_without_replacement
 
+from shorthash._arrays import Floats
 from shorthash._labels import shared_label
-from shorthash._types import Floats
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import Outcome, SampleHasher, Samples
 from shorthash.learners.solvers import Ridge

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 from shorthash.learners.solvers import Ridge, scatter

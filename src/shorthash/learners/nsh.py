@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash.learners.samples import LabelCodeHasher
 from shorthash.learners.solvers import polar
 from shorthash.learners.sums import GroupStatistics

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from shorthash._types import Floats
+from shorthash._arrays import Floats
 from shorthash._validation import MAX_BITS
 from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher

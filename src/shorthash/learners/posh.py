@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg, sparse
 from sklearn.utils.random import sample_without_replacement
 
-from shorthash._types import Codes, Floats
+from shorthash._arrays import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import LabelGram, Ridge

@@ -27,9 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from shorthash._arrays import Codes, Floats
 from shorthash._labels import LabelGroups
 from shorthash._progress import reporting
-from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Codes, Floats
+from shorthash._arrays import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import Ridge

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shorthash._types import Codes, Floats
+from shorthash._arrays import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.learners.samples import AlternatingHasher, Samples
 from shorthash.learners.solvers import MAX_SWEEPS, Ridge, dcc

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Floats
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, linear, product
-from shorthash._types import Floats
 from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 from shorthash.learners.solvers import principal_directions

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 
+from shorthash._arrays import Codes, Floats
 from shorthash._labels import shared_label
-from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 

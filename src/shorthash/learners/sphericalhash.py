@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shorthash._arrays import Floats
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, as_double, linear, norms
-from shorthash._types import Floats
 from shorthash.data.rows import Rows
 from shorthash.learners.base import UnsupervisedHasher
 

@@ -14,10 +14,10 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Codes, Floats
 from shorthash._compiled import njit
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, best_table_word, linear
-from shorthash._types import Codes, Floats
 from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows
 from shorthash.learners.codebooks import CODEBOOKS, annealed_codebook, expected_confusion, score_weights

@@ -17,9 +17,8 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from shorthash._arrays import is_foreign, like, namespace, to_numpy
+from shorthash._arrays import Codes, Floats, Labels, is_foreign, like, namespace, to_numpy
 from shorthash._labels import LabelGroups, group_labels
-from shorthash._types import Codes, Floats, Labels
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import Block, Stream, known_stream
 from shorthash.errors import CodesChangedWarning, InvalidInput

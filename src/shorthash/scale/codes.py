@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shorthash._arrays import to_numpy
+from shorthash._arrays import Codes, PackedCodes, to_numpy
 from shorthash._progress import with_progress
-from shorthash._types import Codes, PackedCodes
 from shorthash._validation import check_n_bits, require_extra
 from shorthash.codes import as_packed, pack, packed_dtype
 from shorthash.codes.signs import code_length

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._types import PackedCodes
+from shorthash._arrays import PackedCodes
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, phrase
 from shorthash.index.base import HammingIndex, Scored

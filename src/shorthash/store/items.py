@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import PackedCodes
+from shorthash._arrays import PackedCodes
 from shorthash._validation import require_extra
 from shorthash.codes import packed_dtype, ring_masks
 from shorthash.errors import DamagedFile, InvalidInput, named

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import PackedCodes
+from shorthash._arrays import PackedCodes
 from shorthash._validation import check_count
 from shorthash.errors import InvalidInput
 from shorthash.index.base import Scored

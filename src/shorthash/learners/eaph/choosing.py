@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Floats
 from shorthash._labels import LabelGroups
 from shorthash._progress import shown
-from shorthash._types import Floats
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map, level_blocks
 from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
 from shorthash.learners.posteriors.folds import Fitted, Posteriors

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from shorthash._arrays import Floats
 from shorthash._compiled import njit
-from shorthash._types import Floats
 
 Ints = NDArray[np.int64]
 

@@ -21,10 +21,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from shorthash._arrays import is_foreign, to_numpy
+from shorthash._arrays import Labels, is_foreign, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
-from shorthash._types import Labels
 from shorthash._validation import check_choice, check_finite, check_same_length
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._types import Counts, Floats
+from shorthash._arrays import Counts, Floats
 from shorthash.codes.levels import expected_average_precision
 from shorthash.codes.signs import packed_dtype
 from shorthash.learners.eaph.encoding import CellCenters

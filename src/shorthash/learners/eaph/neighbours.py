@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Floats, PackedCodes
 from shorthash._progress import shown
-from shorthash._types import Floats, PackedCodes
 from shorthash.codes.levels import expected_average_precision, level_counts, list_levels
 from shorthash.data.rows import nearest_rows
 from shorthash.learners.eaph.filling import Filling

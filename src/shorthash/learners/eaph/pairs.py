@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
+from shorthash._arrays import Floats, PackedCodes
 from shorthash._progress import shown
-from shorthash._types import Floats, PackedCodes
 from shorthash.codes.levels import level_counts
 from shorthash.errors import InvalidInput, phrase
 from shorthash.learners.eaph.groups import (

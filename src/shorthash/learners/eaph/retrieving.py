@@ -17,10 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from shorthash._arrays import is_foreign, like, to_numpy
+from shorthash._arrays import Codes, Floats, Labels, PackedCodes, is_foreign, like, to_numpy
 from shorthash._labels import group_labels, label_rows, shared_label
 from shorthash._rounding import BLOCK, Rounded, Scored, best_table_word, best_word, on_grid, softmax, table_gains
-from shorthash._types import Codes, Floats, Labels, PackedCodes
 from shorthash._validation import check_count, check_finite, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from shorthash._arrays import is_foreign
+from shorthash._arrays import Floats, is_foreign
 from shorthash._labels import label_rows, missing_labels
-from shorthash._types import Floats
 from shorthash.data.rows import nearest_rows
 from shorthash.learners.posteriors.folds import draw_folds
 from shorthash.learners.posteriors.models import fit_posteriors

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from shorthash import _rounding
-from shorthash._arrays import like, namespace
+from shorthash._arrays import Features, Floats, like, namespace
 from shorthash._rounding import Rounded, Scored, thread_pools
-from shorthash._types import Features, Floats
 from shorthash.data.rows import BATCH_ROWS
 
 Posteriors = NDArray[np.float32]

@@ -29,9 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from shorthash._arrays import namespace
+from shorthash._arrays import Features, Floats, namespace
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, linear, normalised, shifted_product
-from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import (
     SCALE_GAIN,
     SMALLEST,

@@ -22,11 +22,10 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
-from shorthash._arrays import to_numpy
+from shorthash._arrays import Features, Floats, to_numpy
 from shorthash._labels import LabelGroups
 from shorthash._progress import shown
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, by_itself, norms
-from shorthash._types import Features, Floats
 from shorthash._validation import require_extra
 from shorthash.errors import InvalidInput
 from shorthash.kernels.rbf import AnchorRBF

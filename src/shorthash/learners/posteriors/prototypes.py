@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from shorthash._arrays import Features, Floats
 from shorthash._rounding import Rounded, Scored, linear, normalised, shifted_product
-from shorthash._types import Features, Floats
 from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, PosteriorModel, calibrate, in_threads, softmax
 
 SHRINKAGE = 0.5  # of the covariance within label sets

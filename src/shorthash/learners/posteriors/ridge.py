@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from shorthash._arrays import is_foreign, like, namespace, to_numpy
+from shorthash._arrays import Features, Floats, is_foreign, like, namespace, to_numpy
 from shorthash._rounding import Rounded, Scored, as_double, linear
-from shorthash._types import Features, Floats
 from shorthash.data.rows import BATCH_ROWS
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (

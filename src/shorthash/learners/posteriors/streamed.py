@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import is_foreign, like, namespace, to_numpy
+from shorthash._arrays import Floats, Labels, is_foreign, like, namespace, to_numpy
 from shorthash._labels import group_labels
-from shorthash._types import Floats, Labels
 from shorthash.data.rows import BATCH_ROWS, Rows
 from shorthash.data.streams import ArrayStream, Block, Stream
 from shorthash.kernels.rbf import AnchorRBF

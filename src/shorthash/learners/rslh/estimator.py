@@ -15,8 +15,8 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._arrays import Codes, Floats
 from shorthash._labels import LabelGroups
-from shorthash._types import Codes, Floats
 from shorthash.codes.signs import sign
 from shorthash.data.rows import Rows
 from shorthash.errors import GuardWarning, InvalidInput
