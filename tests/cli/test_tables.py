@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -151,7 +152,13 @@ def test_empty_cells_are_unlabelled_rows(run, files, frame):
     outcome = run(*fit)
     assert "20 of 60 samples of RSLH have no label (first: 0; labels missing)" in outcome.err
     assert "--set drop_unlabelled=true" in outcome.err
-    assert json.loads(run(*fit, "--set", "drop_unlabelled=true", "--json").out)["n_classes"] == 2
+    shown = json.loads(run(*fit, "--set", "drop_unlabelled=true", "--json").out)
+    assert (shown["n_classes"], shown["n_unlabelled"], shown["n_dropped"]) == (2, 20, 20)
+    assert re.search(r"unlabelled +20 rows, left out\n", run(*fit, "--set", "drop_unlabelled=true").out)
+    assert json.loads(run(*fit[: -len(FIT)], "--bits", 4, "--json").out)["n_unlabelled"] == 20
+    listed = run("search", "model", "bare.csv", "bare.csv", *COLUMNS, "--label", "kind", "-k", 60, "--show", 60).out
+    assert ":None" not in listed
+    assert ":bee" in listed
     bare["kind"] = bare["kind"].map({"bee": 1, "cow": 2}).fillna(-1).astype(int)
     bare.to_csv(files / "bare.csv", index=False)
     assert json.loads(run(*fit, "--json").out)["n_classes"] == 3

@@ -282,6 +282,11 @@ def show_fit(
     if hasattr(learner, "classes_"):
         data["n_classes"] = len(learner.classes_)
     facts = output.facts_of(data)
+    used, dropped = (int(getattr(learner, name, 0)) for name in ("n_unlabelled_", "n_dropped_"))
+    if used or dropped:
+        data["n_unlabelled"], data["n_dropped"] = used + dropped, dropped
+        fate = "learned from, too" if not dropped else "left out" if not used else f"{dropped} left out"
+        facts["unlabelled"] = f"{used + dropped} rows, {fate}"
     if hasattr(learner, "near_map_"):
         data["near_map"], data["wide_map"] = float(learner.near_map_), float(learner.wide_map_)
         facts["labels"] = "none: rows that are near each other get codes alike"

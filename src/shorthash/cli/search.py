@@ -403,7 +403,7 @@ def show_neighbours(
 
 def _listed(hits: list[dict[str, Any]]) -> str:
     """The first ids, with their labels if they have some, and how many more there are."""
-    named = [f"{hit['id']}:{hit['label']}" if "label" in hit else str(hit["id"]) for hit in hits[:NAMED]]
+    named = [str(hit["id"]) if hit.get("label") is None else f"{hit['id']}:{hit['label']}" for hit in hits[:NAMED]]
     return ", ".join(named) + (f", ... {len(hits) - NAMED} more" if len(hits) > NAMED else "")
 
 
