@@ -156,6 +156,9 @@ def test_empty_cells_are_unlabelled_rows(run, files, frame):
     assert (shown["n_classes"], shown["n_unlabelled"], shown["n_dropped"]) == (2, 20, 20)
     assert re.search(r"unlabelled +20 rows, left out\n", run(*fit, "--set", "drop_unlabelled=true").out)
     assert json.loads(run(*fit[: -len(FIT)], "--bits", 4, "--json").out)["n_unlabelled"] == 20
+    asked = ["evaluate", "--model", "model", "--query", "bare.csv", *COLUMNS, "--label", "kind"]
+    assert json.loads(run(*asked, "--json").out)["n_unlabelled"] == 20
+    assert re.search(r"unlabelled +20 rows of the database, relevant to no query\n", run(*asked).out)
     listed = run("search", "model", "bare.csv", "bare.csv", *COLUMNS, "--label", "kind", "-k", 60, "--show", 60).out
     assert ":None" not in listed
     assert ":bee" in listed

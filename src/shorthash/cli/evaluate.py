@@ -65,9 +65,9 @@ def evaluate(
 
     With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
     distance (--ties expected); --bounds shows the lowest and the highest score that an order can give. Labels are
-    files, or the column --label of tables. With --relevance, items are relevant that the file says, with grades for
-    nDCG; it names queries and items by the ids of tables (--id) or of encoded files, else by row numbers from 0, and
-    --label only says which columns are not features.
+    files, or the column --label of tables; a row without a label is relevant to no query. With --relevance, items are
+    relevant that the file says, with grades for nDCG; it names queries and items by the ids of tables (--id) or of
+    encoded files, else by row numbers from 0, and --label only says which columns are not features.
 
     \b
     Examples:
@@ -114,7 +114,21 @@ def evaluate(
         classes = {name: scores.by_class(labels, name) for name in BY_CLASS}
         data["by_class"] = {str(label): {name: classes[name][label] for name in BY_CLASS} for label in classes["map"]}
         tables.append(_scores_by_class(classes, scores, bounds))
-    output.show(data, _score_facts(scores, bounds), tables, as_json=as_json)
+    facts = _score_facts(scores, bounds)
+    if unlabelled := _n_unlabelled(labels if items is None else known):
+        data["n_unlabelled"] = unlabelled
+        facts["unlabelled"] = f"{unlabelled} rows of the database, relevant to no query"
+    output.show(data, facts, tables, as_json=as_json)
+
+
+def _n_unlabelled(labels: Labels | None) -> int:
+    """Rows without a label, where labels are given."""
+    from shorthash._labels import missing_labels
+
+    if labels is None:
+        return 0
+    missing = missing_labels(labels) if labels.ndim == 1 else ~(labels > 0).any(axis=1)
+    return int(missing.sum())
 
 
 def _judgements(file: Path, queries: CodedRows, items: CodedRows) -> Any:
