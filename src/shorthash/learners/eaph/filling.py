@@ -31,7 +31,6 @@ from shorthash.learners.eaph.refinement import Design, background_of, best_rows,
 from shorthash.learners.eaph.table import ap_table
 from shorthash.learners.posteriors.folds import Posteriors, softmax
 
-SEARCHES = ("rings", "probes")
 WEIGHTS = (1.0, 3.0, 10.0, 100.0)  # of distances; at 1 they vary as much among codes as gains do
 LARGEST = 1000.0  # the weight for probes
 HAMMING_SCORES = ("near_map", "wide_map")
