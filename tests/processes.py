@@ -5,6 +5,7 @@ processes cannot be forked, they are those of ``subprocess``.
 """
 
 import importlib.util
+import contextlib
 import multiprocessing
 import os
 import runpy
@@ -86,7 +87,8 @@ class Forked:
 
     def send_signal(self, number):
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended since
+                os.kill(self.pid, number)
 
     def kill(self):
         self.send_signal(signal.SIGKILL)
