@@ -5,7 +5,6 @@ processes cannot be forked, they are those of ``subprocess``.
 """
 
 import importlib.util
-import contextlib
 import multiprocessing
 import os
 import runpy
@@ -87,7 +86,7 @@ class Forked:
 
     def send_signal(self, number):
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended since
+            with suppress(ProcessLookupError):  # it may have ended since
                 os.kill(self.pid, number)
 
     def kill(self):
