@@ -103,6 +103,15 @@ def test_tensors(rows, whole):
     assert np.allclose(found.project(torch.asarray(X[:50].copy())), found.project(X[:50]))
 
 
+def test_labels_go_where_the_rows_are(rows):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    X, y = rows
+    labelling = streamed.Labelling("EAPH", np.unique(y), np.eye(len(np.unique(y)), dtype=np.uint8))
+    _, ids, _ = labelling(streams.Block(0, torch.asarray(X.copy()), y))
+    assert isinstance(ids, torch.Tensor)
+    assert np.array_equal(ids.numpy(), np.unique(y, return_inverse=True)[1])
+
+
 def test_the_table_is_refined_where_the_rows_are(rows, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     X, y = rows

@@ -94,7 +94,7 @@ class Labelling:
         else:
             known = {row.tobytes(): number for number, row in enumerate(self.rows)}
             places = np.array([known[row.tobytes()] for row in groups.rows])
-        ids = like(places, groups.ids)[groups.ids]
+        ids = like(like(places, groups.ids)[groups.ids], block.X)  # labels may lie elsewhere than the rows
         numbers = block.first + np.arange(len(block.X))
         if groups.kept is None:
             return block.X, ids, numbers
