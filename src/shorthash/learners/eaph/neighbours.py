@@ -82,9 +82,9 @@ class Sample:
     def scores(self, held: PackedCodes, items: PackedCodes, n_bits: int) -> dict[str, float]:
         """Tie-aware mAP of the near, of the near and wider, and of all listed neighbours of the rows held out."""
         total = level_counts(held, items, n_bits)
-        counts = {"near_map": self.near, "wide_map": self.wide, "far_map": self.held_lists.shape[1]}
-        if counts["far_map"] == self.wide:
-            del counts["far_map"]
+        counts, far = {"near_map": self.near, "wide_map": self.wide}, self.held_lists.shape[1]
+        if far > self.wide:
+            counts["far_map"] = far
         lists = {name: self.held_lists[:, :count] for name, count in counts.items()}
         found = {name: list_levels(held, items, some, n_bits) for name, some in lists.items()}
         return {name: float(expected_average_precision(total, some).mean()) for name, some in found.items()}
