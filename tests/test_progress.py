@@ -11,7 +11,6 @@ from pictures import write_folder
 from shorthash import (
     BucketIndex,
     Collection,
-    _config,
     config_context,
     evaluate,
     fit_images,
@@ -71,7 +70,7 @@ def test_one_switch(capsys, monkeypatch):
         work()
     assert capsys.readouterr().err == LOG
     assert get_config() == {"progress": False}
-    _config._config["progress"] = None
+    progress._config["progress"] = None
     monkeypatch.setenv("SHORTHASH_PROGRESS", "1")
     work()
     assert capsys.readouterr().err == LOG

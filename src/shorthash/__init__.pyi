@@ -1,7 +1,7 @@
 # The public names. The package reads this list to import a name on first use; type checkers read it, too.
-from ._config import config_context as config_context
-from ._config import get_config as get_config
-from ._config import set_config as set_config
+from ._progress import config_context as config_context
+from ._progress import get_config as get_config
+from ._progress import set_config as set_config
 from .codes.signs import pack as pack
 from .codes.signs import unpack as unpack
 from .evaluation import Scores as Scores

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from shorthash import __version__
-from shorthash._config import config_context
+from shorthash._progress import config_context
 from shorthash.cli import output
 from shorthash.errors import ShorthashError, worded
 

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from shorthash._config import set_config
-from shorthash._progress import Progress, reporting
+from shorthash._progress import Progress, reporting, set_config
 
 if TYPE_CHECKING:
     from shorthash.lab.tables import Table
