@@ -1,10 +1,10 @@
 import pytest
 
-from shorthash.persistence import values
+from shorthash.persistence import saves
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """The classes of saving.py may be saved during a test."""
-    monkeypatch.setitem(values.ESTIMATORS, "Model", "saving:Model")
-    monkeypatch.setitem(values.DATACLASSES, "Sums", "saving:Sums")
+    monkeypatch.setitem(saves.ESTIMATORS, "Model", "saving:Model")
+    monkeypatch.setitem(saves.DATACLASSES, "Sums", "saving:Sums")

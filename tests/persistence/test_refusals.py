@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from shorthash import BucketIndex, load, save
 from shorthash.errors import DamagedFile, ForeignFile, NewerVersion, PersistenceError
-from shorthash.persistence import describe, values, verify
+from shorthash.persistence import describe, saves, verify
 
 
 def test_nothing_is_pickled(tmp_path, monkeypatch):
@@ -27,7 +27,7 @@ def test_nothing_is_pickled(tmp_path, monkeypatch):
     for file in (tmp_path / "model").iterdir():
         with pytest.raises((pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError)):
             pickle.loads(file.read_bytes())
-    for source in Path(values.__file__).parent.glob("*.py"):
+    for source in Path(saves.__file__).parent.glob("*.py"):
         assert "import pickle" not in source.read_text()
 
 

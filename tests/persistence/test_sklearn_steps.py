@@ -10,7 +10,7 @@ from sklearn.utils.discovery import all_estimators
 
 from shorthash import LSH, RSLH, HasherPipeline, load, save
 from shorthash.errors import PersistenceError
-from shorthash.persistence.values import SKLEARN
+from shorthash.persistence.saves import SKLEARN
 
 rng = np.random.default_rng(0)
 y = np.arange(90) % 3

@@ -26,7 +26,7 @@ from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.sums import BlockSums, GroupStatistics, SumHasher
 from shorthash.methods import RECIPES
 from shorthash.persistence.files import is_save, read_save, write_file
-from shorthash.persistence.values import Decoder, Encoder
+from shorthash.persistence.saves import Decoder, Encoder
 from shorthash.pipeline import HasherPipeline
 
 KIND = "statistics"
