@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from shorthash.evaluation import CONVENTIONS
-from shorthash.lab.records import Records, read_records
 from shorthash.lab.report import collect_grid
+from shorthash.lab.running import Records, read_records
 from shorthash.lab.spec import Part, plan_part, read_experiment
 from shorthash.lab.tables import Cell, Column, ResultGrid, Table, mean_table, to_markdown
 

@@ -28,7 +28,7 @@ SECTIONS = {  # room -> title of its section in the API reference, and what stan
     "images": ("Images", "From a folder of images to a collection that can be searched."),
     "persistence": ("Save and load", "Files without pickle, and exports to other programs."),
     "web": ("Serve", "The ASGI application."),
-    "_config": ("Settings", "What holds for the whole process: whether progress is shown."),
+    "_progress": ("Settings", "What holds for the whole process: whether progress is shown."),
     "errors": ("Errors and warnings", "Every error derives from :class:`~shorthash.errors.ShorthashError`."),
 }
 ROOMS = {"pipeline": "methods"}  # rooms that share a section
@@ -39,8 +39,7 @@ MORE = {  # public names of modules without __all__
     "lab.compare": ["MethodComparison", "MethodScore", "write_comparison"],
     "lab.maps": ["draw_bucket_map", "draw_code_map"],
     "lab.spec": ["read_experiment"],
-    "lab.running": ["run_experiments"],
-    "lab.records": ["read_records"],
+    "lab.running": ["read_records", "run_experiments"],
     "data.datasets": ["Dataset", "dataset_facts", "fetch", "read_dataset"],
     "data.files": ["read_codes", "read_features", "read_labels", "write_codes"],
     "data.splits": ["FewRows", "OfficialTest", "PerClassQueries", "RandomQueries", "Split", "UnseenClasses"],

@@ -31,7 +31,7 @@ from claims import (
 )
 
 from shorthash._display import MARKERS, PALETTE, SERIES
-from shorthash.lab.pages import Page, Section, write_page, write_text
+from shorthash.lab.figures import Page, Section, write_page, write_text
 from shorthash.lab.report import Results, build_report, collect, collect_curves, collect_grid, collect_maps, provenance
 from shorthash.lab.spec import Part, unique_runs
 from shorthash.lab.tables import Cell, Column, ResultGrid, Table, grid_latex, mean_table, metric_table, to_markdown

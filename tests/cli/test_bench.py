@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shorthash.lab.records import append_record
+from shorthash.lab.running import append_record
 from shorthash.lab.spec import plan_part, read_experiment
 
 SPEC = """

@@ -7,7 +7,7 @@ import pytest
 
 from shorthash.errors import InvalidInput
 from shorthash.lab.demo import demo_page, demo_table, run_demo, write_demo
-from shorthash.lab.pages import page_html
+from shorthash.lab.figures import page_html
 
 STEPS = []
 

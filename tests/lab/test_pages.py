@@ -10,8 +10,7 @@ from jinja2 import UndefinedError
 
 from shorthash._display import PALETTE
 from shorthash.errors import MissingExtra
-from shorthash.lab.figures import draw_tie_bounds
-from shorthash.lab.pages import Page, Section, image_uri, page_html, render, write_page, write_text
+from shorthash.lab.figures import Page, Section, draw_tie_bounds, image_uri, page_html, render, write_page, write_text
 from shorthash.lab.tables import Column, Table
 
 TABLE = Table((Column("bits"), Column("mAP", 2, "high")), ((4, 0.5), (6, 0.7)))

@@ -25,7 +25,7 @@ from claims import (
 from made_records import planned, write_experiments, write_records
 
 from shorthash.errors import DataFileError
-from shorthash.lab.pages import write_page
+from shorthash.lab.figures import write_page
 from shorthash.lab.spec import read_experiment
 from shorthash.lab.tables import Cell, ResultGrid, grid_latex, to_markdown
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shorthash.errors import DataFileError, PersistenceError
-from shorthash.lab.records import append_record, compact, read_records, remove, side_folder, writing
+from shorthash.lab.running import append_record, compact, read_records, remove, side_folder, writing
 from shorthash.lab.spec import run_name
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"

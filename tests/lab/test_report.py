@@ -9,7 +9,7 @@ import pytest
 from made_records import METHODS, made_record, planned, write_experiments, write_records
 
 from shorthash.errors import DataFileError
-from shorthash.lab.pages import page_html, write_page
+from shorthash.lab.figures import page_html, write_page
 from shorthash.lab.report import build_report, build_section, collect, collect_curves, collect_grid, collect_maps
 from shorthash.lab.spec import find_experiments, plan_part, read_experiment
 

@@ -17,9 +17,8 @@ from shorthash.data.datasets import Dataset, read_dataset
 from shorthash.data.splits import RandomQueries
 from shorthash.errors import DataFileError, InvalidInput
 from shorthash.evaluation import CONVENTIONS
-from shorthash.lab.records import append_record, read_records
 from shorthash.lab.report import collect
-from shorthash.lab.running import do_group, run_experiments
+from shorthash.lab.running import append_record, do_group, read_records, run_experiments
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec, group_runs, read_experiment, unique_runs
 from shorthash.lab.tasks import make_record, measure, unpack_sample

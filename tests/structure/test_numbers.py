@@ -17,7 +17,7 @@ import pytest
 from shorthash import RSLH, BucketIndex, Searcher
 from shorthash.codes import ball_size, packed_dtype
 from shorthash.images import workers
-from shorthash.lab.records import read_records
+from shorthash.lab.running import read_records
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
 from shorthash.retrieval import LEAST_SHARE

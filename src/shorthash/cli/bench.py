@@ -82,7 +82,7 @@ def list_parts(specs: Specs, results: Results = None, as_json: AsJson = False) -
     Example:
       shorthash bench list experiments/table1.toml
     """
-    from shorthash.lab.records import read_records
+    from shorthash.lab.running import read_records
     from shorthash.lab.spec import plan_part
 
     folder = _results_folder(results, specs)
@@ -147,7 +147,7 @@ def report(
       shorthash report
       shorthash report mine.toml -o report
     """
-    from shorthash.lab.pages import write_page
+    from shorthash.lab.figures import write_page
     from shorthash.lab.report import build_report, collect
 
     check_report("shorthash report", out)

@@ -26,8 +26,7 @@ from shorthash.errors import InvalidInput, ShorthashError, phrase
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
 from shorthash.lab.advice import needs_labels
-from shorthash.lab.figures import TALL, WIDE, drawing, plot_scores_by_length
-from shorthash.lab.pages import Page, Section, write_page, write_text
+from shorthash.lab.figures import TALL, WIDE, Page, Section, drawing, plot_scores_by_length, write_page, write_text
 from shorthash.lab.sharing import SharedSplit, quiet_fits
 from shorthash.lab.spec import RunSpec, group_runs
 from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_html, to_json

@@ -26,9 +26,17 @@ from shorthash.data.datasets import Dataset
 from shorthash.data.splits import PerClassQueries
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.index.buckets import BucketIndex
-from shorthash.lab.figures import draw_pr_curve, draw_precision_at_k, draw_tie_bounds
+from shorthash.lab.figures import (
+    Page,
+    Section,
+    draw_pr_curve,
+    draw_precision_at_k,
+    draw_tie_bounds,
+    image_uri,
+    render,
+    write_page,
+)
 from shorthash.lab.maps import draw_bucket_map
-from shorthash.lab.pages import Page, Section, image_uri, render, write_page
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec
 from shorthash.lab.tables import Column, Table, attribute_table

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shorthash
-from shorthash.lab.figures import draw_convergence, draw_heat_map, draw_scores_by_length
+from shorthash.lab.figures import Page, Section, draw_convergence, draw_heat_map, draw_scores_by_length
 from shorthash.lab.maps import draw_code_map
-from shorthash.lab.pages import Page, Section
-from shorthash.lab.records import Records, read_records
+from shorthash.lab.running import Records, read_records
 from shorthash.lab.spec import (
     KINDS,
     Experiment,

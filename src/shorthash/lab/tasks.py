@@ -42,7 +42,6 @@ from shorthash.errors import InvalidInput
 from shorthash.evaluation import CONVENTIONS, evaluate, evaluate_cells, evaluate_neighbours, evaluate_reranked
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.lab.advice import balanced_folds
-from shorthash.lab.records import SCHEMA
 from shorthash.lab.sharing import SharedSplit, make_run_hasher
 from shorthash.lab.spec import RunSpec
 from shorthash.learners.base import BaseHasher
@@ -50,6 +49,7 @@ from shorthash.learners.eaph.pairs import RelevantPairs
 from shorthash.methods import recipes
 from shorthash.pipeline import HasherPipeline
 
+SCHEMA = 1  # of records
 FEW, MANY = 100, 5000  # list lengths; the second is that of the code of the RSLH authors
 DIGITS = 5  # significant ones, of every number in a record
 SAMPLE = 1000  # codes in a record of "embedding", at most
