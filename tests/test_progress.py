@@ -20,7 +20,7 @@ from shorthash import (
 )
 from shorthash import _progress as progress
 from shorthash._progress import Step, reporting
-from shorthash.cli import output
+from shorthash.cli import terminal
 from shorthash.data import datasets
 from shorthash.errors import InvalidInput
 from shorthash.images import find_duplicates
@@ -137,7 +137,7 @@ def test_time_left_counts_down_and_is_never_the_time_so_far(monkeypatch):
 def test_a_bar_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with output.progress() as step:
+    with terminal.progress() as step:
         step("working", 1, 2, 90)
         time.sleep(0.05)
     captured = capsys.readouterr()

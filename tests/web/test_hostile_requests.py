@@ -8,7 +8,7 @@ from images.bombs import many_scans, tiny_gif
 from pictures import encoded, picture
 from served import allowed, client_of
 
-from shorthash.cli.output import printable
+from shorthash.cli.terminal import printable
 from shorthash.images import Collection
 
 

@@ -2,5 +2,5 @@
 
 To add a command, write a function in the file it belongs to (its docstring is the help) and name it in ``COMMANDS`` of
 ``main``; a command of a group only needs the decorator of its group. A command reads files, calls the library, and
-passes the results to ``output.show``, which prints tables or JSON. Shared options are in ``options``.
+passes the results to ``show``, which prints tables or JSON. What commands share, options included, is in ``terminal``.
 """

@@ -13,9 +13,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from shorthash.cli import output
+from shorthash.cli import terminal as cli
 from shorthash.cli.evaluate import check_report
-from shorthash.cli.options import AsJson, DataDir, argument, group, option
 
 if TYPE_CHECKING:
     from shorthash.lab.spec import Experiment
@@ -27,25 +26,28 @@ Example:
   shorthash datasets list
 """
 
-Specs = Annotated[list[Path], argument("SPEC", "Specifications of experiments: .toml files.")]
+Specs = Annotated[list[Path], cli.argument("SPEC", "Specifications of experiments: .toml files.")]
 Results = Annotated[
-    Path | None, option("--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first SPEC")
+    Path | None,
+    cli.option("--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first SPEC"),
 ]
 
-bench = group("bench", __doc__)
-datasets = group("datasets", DATASETS)
+bench = cli.group("bench", __doc__)
+datasets = cli.group("datasets", DATASETS)
 
 
 @bench.command()
 def run(
     specs: Specs,
     results: Results = None,
-    data_dir: DataDir = None,
-    workers: Annotated[int | None, option("--workers -w", "N", "Processes of one thread each.", "one per core")] = None,
+    data_dir: cli.DataDir = None,
+    workers: Annotated[
+        int | None, cli.option("--workers -w", "N", "Processes of one thread each.", "one per core")
+    ] = None,
     again: Annotated[
-        str, option("--again", "NAME,...", "Repeat the runs of these methods and replace their records.")
+        str, cli.option("--again", "NAME,...", "Repeat the runs of these methods and replace their records.")
     ] = "",
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Do the runs of the specifications that have no record.
 
@@ -60,7 +62,7 @@ def run(
     from shorthash.lab.running import run_experiments
 
     folder = _results_folder(results, specs)
-    with output.progress() as step:
+    with cli.progress() as step:
         done = run_experiments(
             _read_experiments(specs),
             folder,
@@ -69,11 +71,11 @@ def run(
             again=[name.strip() for name in again.split(",") if name.strip()],
             progress=step,
         )
-    output.show({**vars(done), "results": str(folder)}, as_json=as_json)
+    cli.show({**vars(done), "results": str(folder)}, as_json=as_json)
 
 
 @bench.command("list")
-def list_parts(specs: Specs, results: Results = None, as_json: AsJson = False) -> None:
+def list_parts(specs: Specs, results: Results = None, as_json: cli.AsJson = False) -> None:
     """List the parts of specifications, and count the runs that are stored.
 
     Points are those of a grid of settings. A run that several parts plan is done once. --json lists every run.
@@ -101,14 +103,14 @@ def list_parts(specs: Specs, results: Results = None, as_json: AsJson = False) -
         counts = (len(part.methods), points, len(part.seeds), len(planned), stored)
         rows.append((part.name, part.task, names, bits, *counts))
     titles = ["part", "task", "data sets", "bits", "methods", "points", "seeds", "runs", "stored"]
-    table = output.table(titles, rows, text=titles[:4])
-    data = {"results": str(folder), "parts": output.records(table), "runs": runs}
+    table = cli.table(titles, rows, text=titles[:4])
+    data = {"results": str(folder), "parts": cli.records(table), "runs": runs}
     notes = ["", f"{len({run['run'] for run in runs})} different runs; records in {folder}"]
-    output.show(data, {}, [table], notes, as_json=as_json)
+    cli.show(data, {}, [table], notes, as_json=as_json)
 
 
 @bench.command()
-def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> None:
+def status(specs: Specs, results: Results = None, as_json: cli.AsJson = False) -> None:
     """Count the runs of experiments that are stored, and those that are missing.
 
     \b
@@ -120,22 +122,24 @@ def status(specs: Specs, results: Results = None, as_json: AsJson = False) -> No
     folder = _results_folder(results, specs)
     parts = collect(specs, folder).status()
     rows = [(at.experiment, at.part, at.n_runs - at.n_missing, at.n_runs, at.n_missing) for at in parts]
-    table = output.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
-    data = {"results": str(folder), "parts": output.records(table)}
-    output.show(data, {"records": str(folder)}, [table], as_json=as_json)
+    table = cli.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
+    data = {"results": str(folder), "parts": cli.records(table)}
+    cli.show(data, {"records": str(folder)}, [table], as_json=as_json)
 
 
 def report(
     experiments: Annotated[
         list[Path] | None,
-        argument("EXPERIMENTS", "Specifications (.toml) or folders of them; default: experiments."),
+        cli.argument("EXPERIMENTS", "Specifications (.toml) or folders of them; default: experiments."),
     ] = None,
     results: Annotated[
         Path | None,
-        option("--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first of EXPERIMENTS"),
+        cli.option(
+            "--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first of EXPERIMENTS"
+        ),
     ] = None,
-    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("report"),
-    as_json: AsJson = False,
+    out: Annotated[Path, cli.option("--out -o", "FOLDER", "Folder for the report.")] = Path("report"),
+    as_json: cli.AsJson = False,
 ) -> None:
     """Draw tables and figures from stored runs.
 
@@ -156,18 +160,18 @@ def report(
     page = write_page(build_report(found), out)
     parts = found.status()
     rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in parts]
-    table = output.table(["part", "runs", "stored", "missing"], rows, text=["part"])
+    table = cli.table(["part", "runs", "stored", "missing"], rows, text=["part"])
     commands = list(dict.fromkeys(part.command for part in parts if part.n_missing))
     notes = ["", *(f"to do the missing runs: {command}" for command in commands), f"page: {page}"]
-    data = {"page": str(page), "parts": output.records(table), "commands": commands}
-    output.show(data, {}, [table], notes, as_json=as_json)
+    data = {"page": str(page), "parts": cli.records(table), "commands": commands}
+    cli.show(data, {}, [table], notes, as_json=as_json)
 
 
 @datasets.command("list")
 def list_datasets(
-    name: Annotated[str | None, argument("NAME", "Data set to show in detail.")] = None,
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
+    name: Annotated[str | None, cli.argument("NAME", "Data set to show in detail.")] = None,
+    data_dir: cli.DataDir = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """List the data sets and where they are, or show one in detail.
 
@@ -182,24 +186,24 @@ def list_datasets(
     facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
     if name is not None:
         check_choice(name, "NAME", "list", list(CATALOGUE))
-        output.show({name: facts[name]} if as_json else facts[name], as_json=as_json)
+        cli.show({name: facts[name]} if as_json else facts[name], as_json=as_json)
         return
     rows = [
         (known, f["title"], f["rows"], f["dims"], f["classes"], Path(f["place"]).name if f["place"] else "no")
         for known, f in facts.items()
     ]
     titles = ["name", "data set", "rows", "features", "classes", "found"]
-    table = output.table(titles, rows, text=["name", "data set", "found"])
+    table = cli.table(titles, rows, text=["name", "data set", "found"])
     folders = ", ".join(str(folder) for folder in data_folders(data_dir))
     notes = ["", f"Looked in: {folders}", "For details: shorthash datasets list NAME"]
-    output.show(facts, {}, [table], notes, as_json=as_json)
+    cli.show(facts, {}, [table], notes, as_json=as_json)
 
 
 @datasets.command()
 def fetch(
-    name: Annotated[str, argument("NAME", "Name of a data set; see shorthash datasets list.")],
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
+    name: Annotated[str, cli.argument("NAME", "Name of a data set; see shorthash datasets list.")],
+    data_dir: cli.DataDir = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Download the original files of a data set.
 
@@ -216,10 +220,10 @@ def fetch(
     from shorthash.data.datasets import fetch as download
 
     check_choice(name, "NAME", "fetch", list(CATALOGUE))
-    with output.progress() as step:
+    with cli.progress() as step:
         files = download(name, data_dir, progress=step)
     facts = {file.name: str(file) for file in files} | {"licence": CATALOGUE[name].licence}
-    output.show({"files": [str(file) for file in files]}, facts, as_json=as_json)
+    cli.show({"files": [str(file) for file in files]}, facts, as_json=as_json)
 
 
 def _read_experiments(specs: list[Path]) -> list[Experiment]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shorthash.cli import output
-from shorthash.cli.options import AsJson, CollectionFolder, argument, flag, option
+from shorthash.cli import terminal as cli
 from shorthash.cli.search import check_found_file
 
 if TYPE_CHECKING:
@@ -19,17 +18,21 @@ if TYPE_CHECKING:
 SHOWN = 20  # groups of duplicates that are printed
 NAMED = 20  # problems that are listed
 SQLITE = b"SQLite format 3"
-NewFolder = Annotated[Path, argument("TARGET", "Folder to write; it must be new or empty.")]
+NewFolder = Annotated[Path, cli.argument("TARGET", "Folder to write; it must be new or empty.")]
 
 
 def duplicates(
-    model: CollectionFolder,
+    model: cli.CollectionFolder,
     out: Annotated[
-        Path | None, option("--out -o", "FILE", "Write all pairs to this file: .csv, .parquet or .jsonl.")
+        Path | None, cli.option("--out -o", "FILE", "Write all pairs to this file: .csv, .parquet or .jsonl.")
     ] = None,
-    html: Annotated[Path | None, option("--html", "FILE", "Write a page with all groups to this .html file.")] = None,
-    threshold: Annotated[float, option("--threshold", "N", "Least similarity of near duplicates, in (0, 1].")] = 0.95,
-    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, cli.option("--html", "FILE", "Write a page with all groups to this .html file.")
+    ] = None,
+    threshold: Annotated[
+        float, cli.option("--threshold", "N", "Least similarity of near duplicates, in (0, 1].")
+    ] = 0.95,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Find files of equal content and near duplicates: resized, compressed again, brighter, cropped a little.
 
@@ -44,10 +47,10 @@ def duplicates(
     from shorthash.images import Collection, find_duplicates
 
     if not 0 < threshold <= 1:
-        raise typer.BadParameter(f"{threshold} is not in (0, 1]", param_hint="--threshold")
+        raise cli.misuse(f"{threshold} is not in (0, 1]", "--threshold")
     check_found_file(out, "--out")
     check_sheet(html)
-    with Collection(model, readonly=True) as collection, output.progress() as step:
+    with Collection(model, readonly=True) as collection, cli.progress() as step:
         found = find_duplicates(collection, threshold=threshold, progress=step)
         if html is not None:
             _write_groups(html, collection, found)
@@ -69,10 +72,10 @@ def duplicates(
         **{name: str(path) for name, path in (("pairs", out), ("page", html)) if path is not None},
     }
     rows = [(n, file.id, file.name) for n, group in enumerate(found.groups[:SHOWN]) for file in group]
-    tables = [output.table(["group", "id", "name"], rows, text=["name"])] if rows and out is None else []
+    tables = [cli.table(["group", "id", "name"], rows, text=["name"])] if rows and out is None else []
     more = len(found.groups) - SHOWN
     notes = [f"{more} more groups; --out or --html writes all"] if tables and more > 0 else []
-    output.show(data, facts, tables, notes, as_json=as_json)
+    cli.show(data, facts, tables, notes, as_json=as_json)
 
 
 def check_sheet(path: Path | None) -> None:
@@ -81,7 +84,7 @@ def check_sheet(path: Path | None) -> None:
 
     if path is not None:
         if path.suffix.lower() not in (".html", ".htm"):
-            raise typer.BadParameter(f"{path} does not end in .html", param_hint="--html")
+            raise cli.misuse(f"{path} does not end in .html", "--html")
         check_place(path)
 
 
@@ -113,13 +116,13 @@ def _write_pairs(path: Path, found: Duplicates) -> None:
 
 
 def export(
-    model: CollectionFolder,
-    out: Annotated[Path, option("--out -o", "FILE", "File of items and codes: .csv, .parquet or .jsonl.")],
+    model: cli.CollectionFolder,
+    out: Annotated[Path, cli.option("--out -o", "FILE", "File of items and codes: .csv, .parquet or .jsonl.")],
     vectors: Annotated[
-        Path | None, option("--vectors", "FILE", "Also write the features to this .npy file, in the same order.")
+        Path | None, cli.option("--vectors", "FILE", "Also write the features to this .npy file, in the same order.")
     ] = None,
-    bits: Annotated[bool, flag("--bits", "Write the code as text of 0 and 1, highest bit first, too.")] = False,
-    as_json: AsJson = False,
+    bits: Annotated[bool, cli.flag("--bits", "Write the code as text of 0 and 1, highest bit first, too.")] = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Write all items: id, code, label, name, and the file that each was read from.
 
@@ -139,7 +142,7 @@ def export(
     check_found_file(out, "--out")
     if vectors is not None:
         if vectors.suffix.lower() != ".npy":
-            raise typer.BadParameter(f"{vectors} does not end in .npy", param_hint="--vectors")
+            raise cli.misuse(f"{vectors} does not end in .npy", "--vectors")
         check_place(vectors)
     with Collection(model, readonly=True) as collection:
         ids, n_bits = collection.ids, collection.n_bits
@@ -158,15 +161,15 @@ def export(
         with replacing(vectors) as temporary:
             np.save(temporary, matrix, allow_pickle=False)
     data = {"model": str(model), "n_items": len(ids), "n_bits": n_bits, "codes": out, "vectors": vectors}
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 def fsck(
-    model: Annotated[Path, argument("MODEL", "A collection, a model, an index, or an SQLite store.")],
+    model: Annotated[Path, cli.argument("MODEL", "A collection, a model, an index, or an SQLite store.")],
     repair: Annotated[
-        bool, flag("--repair", "Remove thumbnails of no item and unfinished files; add posteriors.")
+        bool, cli.flag("--repair", "Remove thumbnails of no item and unfinished files; add posteriors.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Read every byte and compare it with its checksums; the exit status is 1 if something is wrong.
 
@@ -186,20 +189,20 @@ def fsck(
         _report(check_collection(model, repair=repair), as_json)
         return
     if repair:
-        raise typer.BadParameter("only a collection can be repaired", param_hint="--repair")
+        raise cli.misuse("only a collection can be repaired", "--repair")
     if model.is_file() and _starts_with(model, SQLITE):
         from shorthash.store import SQLiteStore
 
         with SQLiteStore(model, readonly=True) as store:
             store.verify()
             n_items = len(store)
-        output.show({"model": str(model), "n_items": n_items, "sound": True}, as_json=as_json)
+        cli.show({"model": str(model), "n_items": n_items, "sound": True}, as_json=as_json)
         return
     verify(model)
-    output.show({"model": str(model), "sound": True}, as_json=as_json)
+    cli.show({"model": str(model), "sound": True}, as_json=as_json)
 
 
-def backup(model: CollectionFolder, target: NewFolder, as_json: AsJson = False) -> None:
+def backup(model: cli.CollectionFolder, target: NewFolder, as_json: cli.AsJson = False) -> None:
     """Copy a collection, also while a server writes to it; the copy is checked and is a collection itself.
 
     \b
@@ -212,9 +215,9 @@ def backup(model: CollectionFolder, target: NewFolder, as_json: AsJson = False) 
 
 
 def restore(
-    source: Annotated[Path, argument("BACKUP", "Folder written by shorthash backup.")],
+    source: Annotated[Path, cli.argument("BACKUP", "Folder written by shorthash backup.")],
     target: NewFolder,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Check a backup and copy it to a new folder; to replace a collection, move it away first.
 
@@ -237,13 +240,13 @@ def _report(found: Checked, as_json: bool, *, copied: bool = False) -> None:
         **({"posteriors": f"{found.n_posteriors} added"} if found.n_posteriors else {}),
         "sound": "yes" if found.sound else "no",
     }
-    output.show(data, facts, as_json=as_json)
+    cli.show(data, facts, as_json=as_json)
     for problem in found.damaged:
-        output.complain("damaged", problem)
+        cli.complain("damaged", problem)
     problems = [("missing", name) for name in found.missing_thumbnails]
     problems += [("superfluous", name) for name in found.orphans] if not found.repaired else []
     for kind, name in problems[:NAMED]:
-        output.complain(kind, name)
+        cli.complain(kind, name)
     if not found.sound and not copied:
         raise typer.Exit(1)
 

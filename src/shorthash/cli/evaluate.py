@@ -6,22 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from shorthash.cli import output
+from shorthash.cli import terminal as cli
 from shorthash.cli.fit import read_training
-from shorthash.cli.options import (
-    AsJson,
-    Features,
-    LabelledOptions,
-    Radius,
-    Seed,
-    argument,
-    flag,
-    option,
-    parse_numbers,
-    with_groups,
-)
 from shorthash.cli.search import CodedRows, check_bits, load_model, read_rows
 
 if TYPE_CHECKING:
@@ -34,32 +20,34 @@ REPORT_MODULES = ("matplotlib", "jinja2")  # what a report needs
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
 
 
-@with_groups
+@cli.with_groups
 def evaluate(
-    query: Annotated[Path, option("--query", "FILE", "Queries.")],
-    query_labels: Annotated[Path | None, option("--query-labels", "FILE", "Labels of the queries.")] = None,
+    query: Annotated[Path, cli.option("--query", "FILE", "Queries.")],
+    query_labels: Annotated[Path | None, cli.option("--query-labels", "FILE", "Labels of the queries.")] = None,
     database: Annotated[
-        Path | None, option("--database", "FILE", "Rows to rank.", "for each query, the other queries")
+        Path | None, cli.option("--database", "FILE", "Rows to rank.", "for each query, the other queries")
     ] = None,
-    database_labels: Annotated[Path | None, option("--database-labels", "FILE", "Labels of the rows to rank.")] = None,
-    model: Annotated[Path | None, option("--model", "MODEL", "Folder written by shorthash fit.")] = None,
-    codes: Annotated[bool, flag("--codes", "The rows are codes, not features; no model is needed.")] = False,
-    bits: Annotated[int | None, option("--bits", "N", "Length of packed codes; with --codes only.")] = None,
-    ties: Annotated[str | None, option("--ties", "NAME", "expected, stable, best or worst.", "expected")] = None,
-    radius: Radius = 2,
-    k: Annotated[str | None, option("--k -k", "N,N,...", "List lengths.", "10,100,1000")] = None,
+    database_labels: Annotated[
+        Path | None, cli.option("--database-labels", "FILE", "Labels of the rows to rank.")
+    ] = None,
+    model: Annotated[Path | None, cli.option("--model", "MODEL", "Folder written by shorthash fit.")] = None,
+    codes: Annotated[bool, cli.flag("--codes", "The rows are codes, not features; no model is needed.")] = False,
+    bits: Annotated[int | None, cli.option("--bits", "N", "Length of packed codes; with --codes only.")] = None,
+    ties: Annotated[str | None, cli.option("--ties", "NAME", "expected, stable, best or worst.", "expected")] = None,
+    radius: cli.Radius = 2,
+    k: Annotated[str | None, cli.option("--k -k", "N,N,...", "List lengths.", "10,100,1000")] = None,
     convention: Annotated[
         str,
-        option("--convention", "NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir."),
+        cli.option("--convention", "NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir."),
     ] = "shorthash",
-    bounds: Annotated[bool, flag("--bounds", "Show the mAP of the worst and the best order of ties.")] = False,
-    by_class: Annotated[bool, flag("--by-class", "Show scores for every class of queries.")] = False,
+    bounds: Annotated[bool, cli.flag("--bounds", "Show the mAP of the worst and the best order of ties.")] = False,
+    by_class: Annotated[bool, cli.flag("--by-class", "Show scores for every class of queries.")] = False,
     relevance: Annotated[
         Path | None,
-        option("--relevance", "FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC)."),
+        cli.option("--relevance", "FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC)."),
     ] = None,
-    table: LabelledOptions = LabelledOptions(),
-    as_json: AsJson = False,
+    table: cli.LabelledOptions = cli.LabelledOptions(),
+    as_json: cli.AsJson = False,
 ) -> None:
     """Compute retrieval scores of codes, with exact treatment of ties.
 
@@ -82,14 +70,14 @@ def evaluate(
 
     columns = table.columns
     if relevance is not None and (query_labels or database_labels or by_class):
-        raise typer.BadParameter("judgements replace labels; leave out --by-class and files of labels")
+        raise cli.misuse("judgements replace labels; leave out --by-class and files of labels")
     if not columns.label and relevance is None and (database is None) != (database_labels is None):
-        raise typer.BadParameter("give --database and --database-labels together", param_hint="--database")
+        raise cli.misuse("give --database and --database-labels together", "--database")
     if codes == (model is not None):
-        raise typer.BadParameter("give --model for features, or --codes for codes", param_hint="--model")
+        raise cli.misuse("give --model for features, or --codes for codes", "--model")
     check_bits(bits, model)
     hasher = None if model is None else load_model(model)
-    with output.progress() as step:
+    with cli.progress() as step:
         queries = read_rows(query, hasher, step, bits, columns)
         items = None if database is None else read_rows(database, hasher, step, bits, columns)
         step("scoring", 0, 0)
@@ -105,7 +93,7 @@ def evaluate(
             convention=convention,
             ties=ties,
             radius=radius,
-            k=parse_numbers(k, "--k"),
+            k=cli.parse_numbers(k, "--k"),
         )
     data = scores.to_dict() | {"headline": scores.headline}
     tables = [_scores_by_k(scores)] if scores.rules.k else []
@@ -118,7 +106,7 @@ def evaluate(
     if unlabelled := _n_unlabelled(labels if items is None else known):
         data["n_unlabelled"] = unlabelled
         facts["unlabelled"] = f"{unlabelled} rows of the database, relevant to no query"
-    output.show(data, facts, tables, as_json=as_json)
+    cli.show(data, facts, tables, as_json=as_json)
 
 
 def _n_unlabelled(labels: Labels | None) -> int:
@@ -146,7 +134,7 @@ def _labels_of(rows: CodedRows, file: Path | None, name: str) -> Labels:
     if file is not None:
         return read_labels(file)
     if rows.labels is None:
-        raise typer.BadParameter(f"labels are missing; give {name}, or the column --label of a table")
+        raise cli.misuse(f"labels are missing; give {name}, or the column --label of a table")
     return rows.labels
 
 
@@ -178,7 +166,7 @@ def _scores_by_k(scores: Scores) -> Table:
     titles = ["precision@k", "recall@k", "mAP@k", "nDCG@k"]
     columns = (scores.precision_at_k, scores.recall_at_k, scores.map_at_k, scores.ndcg_at_k)
     rows = [(k, *(column[k] for column in columns)) for k in scores.rules.k]
-    return output.table(["k", *titles], rows, digits=dict.fromkeys(titles, 4))
+    return cli.table(["k", *titles], rows, digits=dict.fromkeys(titles, 4))
 
 
 def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bounds: bool) -> Table:
@@ -187,32 +175,36 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
     if not bounds:
         del titles["map_worst"], titles["map_best"]
     rows = [(label, *(classes[name][label] for name in titles)) for label in classes["map"]]
-    return output.table(["class", *titles.values()], rows, text=["class"], digits=dict.fromkeys(titles.values(), 4))
+    return cli.table(["class", *titles.values()], rows, text=["class"], digits=dict.fromkeys(titles.values(), 4))
 
 
-@with_groups
+@cli.with_groups
 def advise(
-    features: Features,
+    features: cli.Features,
     labels: Annotated[
-        Path | None, argument("LABELS", "Labels, one per row; without them the nearest rows are relevant.")
+        Path | None, cli.argument("LABELS", "Labels, one per row; without them the nearest rows are relevant.")
     ] = None,
-    bits: Annotated[str | None, option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
+    bits: Annotated[str | None, cli.option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
     methods: Annotated[
         str | None,
-        option(
+        cli.option(
             "--methods",
             "NAME,...",
             "Methods to try; see shorthash methods.",
             "auto,rslh; without labels auto,pcaitq",
         ),
     ] = None,
-    folds: Annotated[int, option("--folds", "N", "Folds of the cross-validation.")] = 3,
-    radius: Radius = 2,
-    items: Annotated[int | None, option("--items", "N", "Size of the database to plan for.", "number of rows")] = None,
-    seed: Seed = 0,
-    figure: Annotated[Path | None, option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")] = None,
-    table: LabelledOptions = LabelledOptions(),
-    as_json: AsJson = False,
+    folds: Annotated[int, cli.option("--folds", "N", "Folds of the cross-validation.")] = 3,
+    radius: cli.Radius = 2,
+    items: Annotated[
+        int | None, cli.option("--items", "N", "Size of the database to plan for.", "number of rows")
+    ] = None,
+    seed: cli.Seed = 0,
+    figure: Annotated[
+        Path | None, cli.option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")
+    ] = None,
+    table: cli.LabelledOptions = cli.LabelledOptions(),
+    as_json: cli.AsJson = False,
 ) -> None:
     """Recommend a code length for the given rows.
 
@@ -234,13 +226,13 @@ def advise(
     if figure is not None:
         require_extra("matplotlib", "report", "--figure")
         if figure.suffix not in (".png", ".svg"):
-            raise typer.BadParameter(f"{figure} does not end in .png or .svg", param_hint="--figure")
+            raise cli.misuse(f"{figure} does not end in .png or .svg", "--figure")
     rows, y = read_training(features, labels, table.columns)
-    with output.progress() as step:
+    with cli.progress() as step:
         advice = lab.advise(
             rows,
             y,
-            lengths=parse_numbers(bits, "--bits") or lab.LENGTHS,
+            lengths=cli.parse_numbers(bits, "--bits") or lab.LENGTHS,
             methods=None if methods is None else [name.strip() for name in methods.split(",")],
             n_folds=folds,
             radius=radius,
@@ -251,7 +243,7 @@ def advise(
     notes = ["", advice.sentence]
     if figure is not None:
         notes.append(f"figure: {_draw_advice(advice, figure)}")
-    output.show(advice.to_dict(), {}, [advice.to_table()], notes, as_json=as_json)
+    cli.show(advice.to_dict(), {}, [advice.to_table()], notes, as_json=as_json)
 
 
 def _draw_advice(advice: Advice, path: Path) -> Path:
@@ -263,20 +255,22 @@ def _draw_advice(advice: Advice, path: Path) -> Path:
     return save_figure(figure, path)
 
 
-@with_groups
+@cli.with_groups
 def compare(
-    features: Features,
+    features: cli.Features,
     labels: Annotated[
         Path | None,
-        argument("LABELS", "Labels, one per row, or an indicator matrix; without them the nearest rows are relevant."),
+        cli.argument(
+            "LABELS", "Labels, one per row, or an indicator matrix; without them the nearest rows are relevant."
+        ),
     ] = None,
     bits: Annotated[
         str | None,
-        option("--bits", "N,N,...", "Code lengths.", "four, by the number of classes"),
+        cli.option("--bits", "N,N,...", "Code lengths.", "four, by the number of classes"),
     ] = None,
     methods: Annotated[
         str | None,
-        option(
+        cli.option(
             "--methods",
             "NAME,...",
             "Methods, or all; see shorthash methods.",
@@ -284,25 +278,26 @@ def compare(
         ),
     ] = None,
     queries: Annotated[
-        int | None, option("--queries", "N", "Number of queries.", "a fifth of the rows, at most 1000")
+        int | None, cli.option("--queries", "N", "Number of queries.", "a fifth of the rows, at most 1000")
     ] = None,
     train: Annotated[
-        int | None, option("--train", "N", "Number of training rows.", "all others, at most 10000")
+        int | None, cli.option("--train", "N", "Number of training rows.", "all others, at most 10000")
     ] = None,
     query_rows: Annotated[
-        Path | None, option("--query-rows", "FILE", "Numbers of the query rows, from 0, in place of a random split.")
+        Path | None,
+        cli.option("--query-rows", "FILE", "Numbers of the query rows, from 0, in place of a random split."),
     ] = None,
     train_rows: Annotated[
-        Path | None, option("--train-rows", "FILE", "Numbers of the training rows.", "those of the database")
+        Path | None, cli.option("--train-rows", "FILE", "Numbers of the training rows.", "those of the database")
     ] = None,
     database_rows: Annotated[
-        Path | None, option("--database-rows", "FILE", "Numbers of the rows to search.", "all but the queries")
+        Path | None, cli.option("--database-rows", "FILE", "Numbers of the rows to search.", "all but the queries")
     ] = None,
-    radius: Radius = 2,
-    seed: Seed = 0,
-    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
-    table: LabelledOptions = LabelledOptions(),
-    as_json: AsJson = False,
+    radius: cli.Radius = 2,
+    seed: cli.Seed = 0,
+    out: Annotated[Path, cli.option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
+    table: cli.LabelledOptions = cli.LabelledOptions(),
+    as_json: cli.AsJson = False,
 ) -> None:
     """Compare methods on the given rows and write a report.
 
@@ -326,11 +321,11 @@ def compare(
     names = None if methods is None else tuple(name.strip() for name in methods.split(","))
     split = _split({"query": query_rows, "train": train_rows, "database": database_rows})
     rows, y = read_training(features, labels, table.columns)
-    with output.progress() as step:
+    with cli.progress() as step:
         result = lab.compare(
             rows,
             y,
-            lengths=parse_numbers(bits, "--bits"),
+            lengths=cli.parse_numbers(bits, "--bits"),
             methods=tuple(recipes()) if names == ("all",) else names,
             n_queries=queries,
             n_train=train,
@@ -342,7 +337,7 @@ def compare(
         page = lab.write_comparison(result, out)
     tables = [lab.comparison_table(result), *([lab.skipped_table(result)] if result.skipped else [])]
     notes = ["", lab.comparison_sentence(result), f"page: {page}"]
-    output.show({**result.to_dict(), "page": str(page)}, {}, tables, notes, as_json=as_json)
+    cli.show({**result.to_dict(), "page": str(page)}, {}, tables, notes, as_json=as_json)
 
 
 def _split(files: dict[str, Path | None]) -> dict[str, Any] | None:
@@ -351,13 +346,13 @@ def _split(files: dict[str, Path | None]) -> dict[str, Any] | None:
 
     given = {name: read_labels(file) for name, file in files.items() if file is not None}
     if given and "query" not in given:
-        raise typer.BadParameter("an own split needs --query-rows", param_hint=f"--{next(iter(given))}-rows")
+        raise cli.misuse("an own split needs --query-rows", f"--{next(iter(given))}-rows")
     return given or None
 
 
 def demo(
-    out: Annotated[Path, option("--out -o", "FOLDER", "Folder for report.html.")] = Path("demo"),
-    as_json: AsJson = False,
+    out: Annotated[Path, cli.option("--out -o", "FOLDER", "Folder for report.html.")] = Path("demo"),
+    as_json: cli.AsJson = False,
 ) -> None:
     """Run a demonstration on handwritten digits and write a report.
 
@@ -376,15 +371,15 @@ def demo(
     if not missing:
         check_report("shorthash demo", out)
     path = None
-    with output.progress() as step:
+    with cli.progress() as step:
         result = run_demo(progress=step)
         if not missing:
             step("writing the report", len(result.runs), len(result.runs) + 1)
             path = write_demo(result, out)
     table = demo_table(result)
-    data = {"report": None if path is None else str(path), "rows": output.records(table)}
+    data = {"report": None if path is None else str(path), "rows": cli.records(table)}
     needs = f"report: not written, it needs {' and '.join(missing)}: {install_command('report')}"
-    output.show(data, {}, [table], [needs if path is None else f"report: {path}"], as_json=as_json)
+    cli.show(data, {}, [table], [needs if path is None else f"report: {path}"], as_json=as_json)
 
 
 def check_report(command: str, folder: Path) -> None:
@@ -394,4 +389,4 @@ def check_report(command: str, folder: Path) -> None:
     for module in REPORT_MODULES:
         require_extra(module, "report", command)
     if folder.exists() and not folder.is_dir():
-        raise typer.BadParameter(f"{folder} is a file; give a folder", param_hint="--out")
+        raise cli.misuse(f"{folder} is a file; give a folder", "--out")

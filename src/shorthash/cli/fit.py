@@ -8,25 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from shorthash.cli import output
-from shorthash.cli.options import (
-    KERNEL,
-    AsJson,
-    Bits,
-    Checkpoint,
-    LabelledOptions,
-    Model,
-    ModelOutput,
-    Preset,
-    Seed,
-    argument,
-    flag,
-    option,
-    parse_settings,
-    with_groups,
-)
+from shorthash.cli import terminal as cli
 
 if TYPE_CHECKING:
     from shorthash.data.tables import Columns
@@ -35,36 +17,42 @@ METHOD = "auto"  # the default method
 STREAM_METHOD = "sumeaph"  # the default among the methods that learn from sums
 
 
-@with_groups
+@cli.with_groups
 def fit(
-    features: Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv, .parquet, or a folder of tables.")],
-    model: ModelOutput,
+    features: Annotated[
+        Path, cli.argument("FEATURES", "Feature rows: .npy, .npz, .csv, .parquet, or a folder of tables.")
+    ],
+    model: cli.ModelOutput,
     labels: Annotated[
-        Path | None, argument("LABELS", "Labels, one per row; without them auto learns from neighbours.")
+        Path | None, cli.argument("LABELS", "Labels, one per row; without them auto learns from neighbours.")
     ] = None,
-    bits: Bits = 8,
+    bits: cli.Bits = 8,
     method: Annotated[
         str | None,
-        option("--method", "NAME", "Method; see shorthash methods.", f"{METHOD}; {STREAM_METHOD} with --checkpoint"),
+        cli.option(
+            "--method", "NAME", "Method; see shorthash methods.", f"{METHOD}; {STREAM_METHOD} with --checkpoint"
+        ),
     ] = None,
-    preset: Preset = "paper",
+    preset: cli.Preset = "paper",
     anchors: Annotated[
         int | None,
-        option("--anchors", "N", "Anchors, for methods with kernel features.", "1000 for most methods"),
+        cli.option("--anchors", "N", "Anchors, for methods with kernel features.", "1000 for most methods"),
     ] = None,
-    seed: Seed = 0,
+    seed: cli.Seed = 0,
     settings: Annotated[
         list[str] | None,
-        option("--set", "NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable."),
+        cli.option("--set", "NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable."),
     ] = None,
-    stream: Annotated[bool, flag("--stream", "Read the rows in blocks; they need not fit in memory.")] = False,
-    table: LabelledOptions = LabelledOptions(),
+    stream: Annotated[bool, cli.flag("--stream", "Read the rows in blocks; they need not fit in memory.")] = False,
+    table: cli.LabelledOptions = cli.LabelledOptions(),
     pairs: Annotated[
         Path | None,
-        option("--pairs", "FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."),
+        cli.option(
+            "--pairs", "FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."
+        ),
     ] = None,
-    checkpoint: Checkpoint = None,
-    as_json: AsJson = False,
+    checkpoint: cli.Checkpoint = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Learn codes from features, with or without labels, and save the model.
 
@@ -102,12 +90,10 @@ def fit(
     streamed_only = features.is_dir() or features.suffix.lower() in (".arrow", ".feather")
     streaming = stream or checkpoint is not None or streamed_only
     name = method or (STREAM_METHOD if checkpoint is not None else METHOD)
-    parameters = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
+    parameters = cli.parse_settings(settings) | ({} if anchors is None else {f"{cli.KERNEL}n_anchors": anchors})
     _check_method(name, parameters, labels=labels is not None or bool(columns.label), pairs=pairs is not None)
     if pairs is not None and (labels is not None or columns.label or streaming):
-        raise typer.BadParameter(
-            "pairs replace labels, and need rows in memory; leave the others out", param_hint="--pairs"
-        )
+        raise cli.misuse("pairs replace labels, and need rows in memory; leave the others out", "--pairs")
     hasher = make_hasher(name, bits, preset=preset, random_state=seed, **parameters)
     check_output(model)
     rows: Any
@@ -115,7 +101,7 @@ def fit(
         rows, y = stream_training(features, labels, columns), None
     else:
         rows, y = read_training(features, labels, columns) if pairs is None else _read_paired(features, columns, pairs)
-    with output.progress() as step:
+    with cli.progress() as step:
         start = time.perf_counter()
         if streaming:
             fit_stream(hasher, rows, checkpoint=checkpoint, progress=step)
@@ -133,22 +119,22 @@ def fit(
         show_fit(model, hasher, name, preset, len(rows), seconds, more, as_json=as_json)
     else:
         kind = "label set" if getattr(y, "ndim", 1) > 1 else "class"
-        more = output.code_facts(quality, "rows", kind)
+        more = cli.code_facts(quality, "rows", kind)
         show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
 
 
-@with_groups
+@cli.with_groups
 def align(
-    first: Model,
-    features: Annotated[Path, argument("FEATURES", "Rows of the second space: .npy, .npz, .csv or .parquet.")],
-    model: ModelOutput,
-    labels: Annotated[Path | None, argument("LABELS", "Labels of these rows, of the classes of MODEL.")] = None,
+    first: cli.Model,
+    features: Annotated[Path, cli.argument("FEATURES", "Rows of the second space: .npy, .npz, .csv or .parquet.")],
+    model: cli.ModelOutput,
+    labels: Annotated[Path | None, cli.argument("LABELS", "Labels of these rows, of the classes of MODEL.")] = None,
     rows: Annotated[
         Path | None,
-        option("--rows", "FILE", "In place of labels: rows of the first space that show the same things."),
+        cli.option("--rows", "FILE", "In place of labels: rows of the first space that show the same things."),
     ] = None,
-    table: LabelledOptions = LabelledOptions(),
-    as_json: AsJson = False,
+    table: cli.LabelledOptions = cli.LabelledOptions(),
+    as_json: cli.AsJson = False,
 ) -> None:
     """Learn a model for a second feature space whose codes can be compared with those of MODEL.
 
@@ -167,11 +153,11 @@ def align(
 
     columns = table.columns
     if (rows is None) == (labels is None and not columns.label):
-        raise typer.BadParameter("give labels, or rows of the first space, and not both", param_hint="--rows")
+        raise cli.misuse("give labels, or rows of the first space, and not both", "--rows")
     check_output(model)
     hasher = load_model(first)
     X, y = read_training(features, labels, columns)
-    with output.progress() as step:
+    with cli.progress() as step:
         start = time.perf_counter()
         step(f"aligning {len(X)} rows", 0, 0)
         second = hasher.align(X, y) if rows is None else hasher.align(X, rows=read_features(rows))
@@ -187,7 +173,7 @@ def align(
         "n_features": int(second.n_features_in_),
         "seconds": round(seconds, 3),
     }
-    output.show(data, output.facts_of(data), as_json=as_json)
+    cli.show(data, cli.facts_of(data), as_json=as_json)
 
 
 def read_training(features: Path, labels: Path | None, columns: Columns) -> tuple[Any, Any]:
@@ -196,12 +182,12 @@ def read_training(features: Path, labels: Path | None, columns: Columns) -> tupl
     from shorthash.data.tables import read_table
 
     if labels is not None and columns.label:
-        raise typer.BadParameter("give a file LABELS or a column --label, not both", param_hint="--label")
+        raise cli.misuse("give a file LABELS or a column --label, not both", "--label")
     given = None if labels is None else read_labels(labels)
     if not columns:
         if labels is None and features.suffix == ".npz" and (held := _labels_inside(features)):
             ways = "to use them, give the file as LABELS, too"
-            output.complain("warning", f"{features} holds labels ({held}), which are not used; {ways}")
+            cli.complain("warning", f"{features} holds labels ({held}), which are not used; {ways}")
         return read_features(features), given
     rows = read_table(features, columns)
     return rows.X, rows.labels if labels is None else given
@@ -240,7 +226,7 @@ def _check_method(name: str, parameters: Iterable[str], *, labels: bool, pairs: 
     from shorthash.methods import method_facts
 
     facts = method_facts(name)
-    kernel = any(parameter.startswith(KERNEL) for parameter in parameters)
+    kernel = any(parameter.startswith(cli.KERNEL) for parameter in parameters)
     if kernel and not any(step.startswith("AnchorRBF") for step in facts["preprocessing"]):
         raise InvalidInput(
             f"The method {name} has no kernel, so --anchors and --set kernel.NAME=VALUE have no effect; leave them "
@@ -281,7 +267,7 @@ def show_fit(
     }
     if hasattr(learner, "classes_"):
         data["n_classes"] = len(learner.classes_)
-    facts = output.facts_of(data)
+    facts = cli.facts_of(data)
     used, dropped = (int(getattr(learner, name, 0)) for name in ("n_unlabelled_", "n_dropped_"))
     if used or dropped:
         data["n_unlabelled"], data["n_dropped"] = used + dropped, dropped
@@ -310,7 +296,7 @@ def show_fit(
     elif hasattr(learner, "n_iter_"):
         data["runs"] = [{"n_iter": int(learner.n_iter_)}]
         facts["iterations"] = str(int(learner.n_iter_))
-    output.show(data, {**facts, **more}, as_json=as_json)
+    cli.show(data, {**facts, **more}, as_json=as_json)
 
 
 def check_output(path: Path) -> None:
@@ -329,8 +315,8 @@ def check_output(path: Path) -> None:
 
 
 def info(
-    folder: Annotated[Path, argument("MODEL", "A saved model, index, file of sums, or collection of images.")],
-    as_json: AsJson = False,
+    folder: Annotated[Path, cli.argument("MODEL", "A saved model, index, file of sums, or collection of images.")],
+    as_json: cli.AsJson = False,
 ) -> None:
     """Show what a saved file or folder contains, without loading it.
 
@@ -363,13 +349,13 @@ def info(
         title = f"{name}: {step['class']}" if "class" in step else name
         rows = [(key, str(value)) for key, value in step.items() if key != "class"]
         if step:
-            tables.append(output.table([title, "value"], rows, text=[title, "value"]))
-    output.show(data, facts, tables, as_json=as_json)
+            tables.append(cli.table([title, "value"], rows, text=[title, "value"]))
+    cli.show(data, facts, tables, as_json=as_json)
 
 
 def methods(
-    name: Annotated[str | None, argument("METHOD", "Show the settings and the reference of this method.")] = None,
-    as_json: AsJson = False,
+    name: Annotated[str | None, cli.argument("METHOD", "Show the settings and the reference of this method.")] = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """List the methods, or show one in detail.
 
@@ -394,8 +380,8 @@ def methods(
         for known, f in facts.items()
     ]
     titles = ["method", "name", "year", "supervised", "several labels", "presets"]
-    table = output.table(titles, rows, text=set(titles) - {"year"})
-    output.show(facts, {}, [table], ["", "For settings and reference: shorthash methods METHOD"], as_json=as_json)
+    table = cli.table(titles, rows, text=set(titles) - {"year"})
+    cli.show(facts, {}, [table], ["", "For settings and reference: shorthash methods METHOD"], as_json=as_json)
 
 
 def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
@@ -413,8 +399,8 @@ def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
         **presets,
     }
     rows = [(key, repr(value)) for key, value in facts["parameters"].items()]
-    tables = [output.table(["setting", "default"], rows, text=["setting", "default"])] if rows else []
-    output.show({name: facts}, lines, tables, as_json=as_json)
+    tables = [cli.table(["setting", "default"], rows, text=["setting", "default"])] if rows else []
+    cli.show({name: facts}, lines, tables, as_json=as_json)
 
 
 def _yes(fact: bool) -> str:

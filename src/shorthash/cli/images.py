@@ -15,22 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shorthash.cli import output
+from shorthash.cli import terminal as cli
 from shorthash.cli.collections import check_sheet, duplicates, export
-from shorthash.cli.options import (
-    AsJson,
-    Bits,
-    CollectionFolder,
-    Probes,
-    Seed,
-    Settings,
-    argument,
-    flag,
-    group,
-    option,
-    parse_ids,
-    parse_settings,
-)
 from shorthash.cli.search import check_found_file, search_policy
 
 if TYPE_CHECKING:
@@ -47,36 +33,38 @@ CORES = os.cpu_count() or 1
 TOKEN = "SHORTHASH_TOKEN"
 SHORT_TOKEN = 16  # characters; fewer can be guessed
 
-LabelTable = Annotated[Path | None, option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
+LabelTable = Annotated[Path | None, cli.option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
 LabelsFrom = Annotated[
     str | None,
-    option("--labels-from", "PLACE", "folder, csv (with --labels) or none.", "--labels; else folders, unless albums"),
+    cli.option(
+        "--labels-from", "PLACE", "folder, csv (with --labels) or none.", "--labels; else folders, unless albums"
+    ),
 ]
-NoLabels = Annotated[bool, flag("--no-labels", "Do without labels, as --labels-from none.")]
-Workers = Annotated[int, option("--workers", "N", "Processes that decode images; 0: none.", "one per core")]
-Cache = Annotated[Path | None, option("--cache", "FILE", "File to cache features in.", "in ~/.cache/shorthash")]
-NoCache = Annotated[bool, flag("--no-cache", "Do not cache features.")]
+NoLabels = Annotated[bool, cli.flag("--no-labels", "Do without labels, as --labels-from none.")]
+Workers = Annotated[int, cli.option("--workers", "N", "Processes that decode images; 0: none.", "one per core")]
+Cache = Annotated[Path | None, cli.option("--cache", "FILE", "File to cache features in.", "in ~/.cache/shorthash")]
+NoCache = Annotated[bool, cli.flag("--no-cache", "Do not cache features.")]
 
-images = group("images", __doc__)
+images = cli.group("images", __doc__)
 
 
 @images.command()
 def fit(
-    folder: Annotated[Path, argument("DIR", "Folder of images; its subfolders may be the classes.")],
-    model: Annotated[Path, option("--output -o", "MODEL", "Folder to write; it must be new or empty.")],
-    bits: Bits = 8,
-    features: Annotated[str, option("--features", "NAME", "gist, cnn, or an .onnx file.")] = "gist",
+    folder: Annotated[Path, cli.argument("DIR", "Folder of images; its subfolders may be the classes.")],
+    model: Annotated[Path, cli.option("--output -o", "MODEL", "Folder to write; it must be new or empty.")],
+    bits: cli.Bits = 8,
+    features: Annotated[str, cli.option("--features", "NAME", "gist, cnn, or an .onnx file.")] = "gist",
     labels: LabelTable = None,
     labels_from: LabelsFrom = None,
     no_labels: NoLabels = False,
-    method: Annotated[str | None, option("--method", "NAME", "Method; see shorthash methods.", "auto")] = None,
-    settings: Settings = None,
-    hold_out: Annotated[float, option("--hold-out", "SHARE", "Share of images held out to measure mAP.")] = 0.2,
-    seed: Seed = 0,
+    method: Annotated[str | None, cli.option("--method", "NAME", "Method; see shorthash methods.", "auto")] = None,
+    settings: cli.Settings = None,
+    hold_out: Annotated[float, cli.option("--hold-out", "SHARE", "Share of images held out to measure mAP.")] = 0.2,
+    seed: cli.Seed = 0,
     workers: Workers = CORES,
     cache: Cache = None,
     no_cache: NoCache = False,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Learn codes of images and make a collection of them.
 
@@ -94,7 +82,7 @@ def fit(
     """
     from shorthash.images import fit_images
 
-    with output.progress() as step:
+    with cli.progress() as step:
         report = fit_images(
             folder,
             model,
@@ -103,7 +91,7 @@ def fit(
             labels=labels,
             labels_from=_labels_from(labels_from, no_labels, labels),
             method=method,
-            settings=parse_settings(settings),
+            settings=cli.parse_settings(settings),
             hold_out=hold_out,
             random_state=seed,
             cache=_cache_file(cache, no_cache),
@@ -120,17 +108,17 @@ def _labels_from(labels_from: str | None, no_labels: bool, table: Path | None, l
 
     hint = "--no-labels" if no_labels else "--labels-from"
     if no_labels and labels_from not in (None, "none"):
-        raise typer.BadParameter("give --labels-from or --no-labels, not both", param_hint=hint)
+        raise cli.misuse("give --labels-from or --no-labels, not both", hint)
     place = "none" if no_labels else labels_from
     if place is None:
         return None
     if place not in LABELS_FROM:
-        raise typer.BadParameter(f"{place!r} is not one of {', '.join(LABELS_FROM)}", param_hint=hint)
+        raise cli.misuse(f"{place!r} is not one of {', '.join(LABELS_FROM)}", hint)
     if place == "csv" and table is None:
-        raise typer.BadParameter("name the CSV file with --labels", param_hint=hint)
+        raise cli.misuse("name the CSV file with --labels", hint)
     if (place != "csv" and table is not None) or label is not None:
         given = "--labels" if label is None else "--label"
-        raise typer.BadParameter(f"give it or {given}, not both", param_hint=hint)
+        raise cli.misuse(f"give it or {given}, not both", hint)
     return place
 
 
@@ -157,7 +145,7 @@ def _show_fit(report: FitReport, as_json: bool) -> None:
         facts["method"] += f" ({report.reason})"
     if report.unmatched:
         facts["labels unused"] = f"{len(report.unmatched)} names of the table belong to no image"
-    output.show(data, {**facts, "seconds": f"{report.seconds:.2f}"}, as_json=as_json)
+    cli.show(data, {**facts, "seconds": f"{report.seconds:.2f}"}, as_json=as_json)
 
 
 def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
@@ -173,27 +161,27 @@ def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
     if measured:
         queries = f"{measured['n_queries']} held-out queries, {measured['n_searched']} images searched"
         facts["mAP"] = f"{measured['map']:.4f} ({queries})"
-    return {**facts, **(output.code_facts(codes, "items") if codes else {})}
+    return {**facts, **(cli.code_facts(codes, "items") if codes else {})}
 
 
 @images.command()
 def search(
-    model: CollectionFolder,
-    query: Annotated[str, argument("IMAGE|ID", "An image file, or the id of an item.")],
-    k: Annotated[int, option("-k", "N", "Number of neighbours.")] = 10,
-    radius: Annotated[int | None, option("--radius", "N", "Largest Hamming distance.")] = None,
+    model: cli.CollectionFolder,
+    query: Annotated[str, cli.argument("IMAGE|ID", "An image file, or the id of an item.")],
+    k: Annotated[int, cli.option("-k", "N", "Number of neighbours.")] = 10,
+    radius: Annotated[int | None, cli.option("--radius", "N", "Largest Hamming distance.")] = None,
     rerank: Annotated[
-        bool, flag("--rerank", "Rank all within --radius (default: 2) by the cosine of their features.")
+        bool, cli.flag("--rerank", "Rank all within --radius (default: 2) by the cosine of their features.")
     ] = False,
     posterior: Annotated[
-        bool, flag("--posterior", "Rank them by the probability of being relevant instead (method auto).")
+        bool, cli.flag("--posterior", "Rank them by the probability of being relevant instead (method auto).")
     ] = False,
-    probes: Probes = None,
+    probes: cli.Probes = None,
     out: Annotated[
-        Path | None, option("--out -o", "FILE", "Write the neighbours to this file: .csv, .parquet or .jsonl.")
+        Path | None, cli.option("--out -o", "FILE", "Write the neighbours to this file: .csv, .parquet or .jsonl.")
     ] = None,
-    html: Annotated[Path | None, option("--html", "FILE", "Write a contact sheet to this .html file.")] = None,
-    as_json: AsJson = False,
+    html: Annotated[Path | None, cli.option("--html", "FILE", "Write a contact sheet to this .html file.")] = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Find the images most similar to an image or an item.
 
@@ -211,7 +199,7 @@ def search(
     from shorthash.images import Collection
 
     if rerank and posterior:
-        raise typer.BadParameter("give --rerank or --posterior, not both", param_hint="--posterior")
+        raise cli.misuse("give --rerank or --posterior, not both", "--posterior")
     policy = search_policy(probes, radius, None)
     check_found_file(out, "--out")
     check_sheet(html)
@@ -231,17 +219,17 @@ def search(
         **({} if found.scores is None else {"score": found.scores.tolist()}),
     }
     rows = list(zip(*columns.values(), strict=True))
-    table = output.table(list(columns), rows, text=["label", "name"], digits={"score": 3})
-    neighbours = [{**hit, "code": code} for hit, code in zip(output.records(table), found.codes.tolist(), strict=True)]
+    table = cli.table(list(columns), rows, text=["label", "name"], digits={"score": 3})
+    neighbours = [{**hit, "code": code} for hit, code in zip(cli.records(table), found.codes.tolist(), strict=True)]
     data = {"code": found.code, "n_bits": found.n_bits, "neighbours": neighbours}
     facts = {
         "query": f"{found.code:0{found.n_bits}b} (code {found.code})",
         **{name: str(path) for name, path in (("neighbours", out), ("sheet", html)) if path is not None},
     }
     if rows:
-        output.show(data, facts, [table], as_json=as_json)
+        cli.show(data, facts, [table], as_json=as_json)
     else:
-        output.show(data, facts, notes=["nothing within the radius"], as_json=as_json)
+        cli.show(data, facts, notes=["nothing within the radius"], as_json=as_json)
 
 
 def _write_found(path: Path, collection: Collection, found: Found) -> None:
@@ -295,16 +283,16 @@ def _query(collection: Collection, text: str) -> dict[str, Any]:
 
 @images.command()
 def add(
-    model: CollectionFolder,
-    paths: Annotated[list[Path], argument("PATH", "Images, and folders of images.")],
-    label: Annotated[str | None, option("--label", "NAME", "Label of all these images.")] = None,
+    model: cli.CollectionFolder,
+    paths: Annotated[list[Path], cli.argument("PATH", "Images, and folders of images.")],
+    label: Annotated[str | None, cli.option("--label", "NAME", "Label of all these images.")] = None,
     labels: LabelTable = None,
     labels_from: LabelsFrom = None,
     no_labels: NoLabels = False,
     workers: Workers = CORES,
     cache: Cache = None,
     no_cache: NoCache = False,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Add images; the model is not changed.
 
@@ -321,10 +309,10 @@ def add(
     from shorthash.images.files import named_images
 
     if label is not None and labels is not None:
-        raise typer.BadParameter("give --label or --labels, not both", param_hint="--label")
+        raise cli.misuse("give --label or --labels, not both", "--label")
     place = _labels_from(labels_from, no_labels, labels, label)
     found = named_images(paths, label, labels, place)
-    with Collection(model) as collection, output.progress() as step:
+    with Collection(model) as collection, cli.progress() as step:
         cache_file = _cache_file(cache, no_cache)
         if place is None and label is None and labels is None and len(collection) and not collection.classes:
             found.labels = [None] * len(found.sources)
@@ -340,11 +328,11 @@ def add(
         **_left_out(report),
         "n_items": n_items,
     }
-    facts = output.facts_of({"model": str(model), "added": report.added})
+    facts = cli.facts_of({"model": str(model), "added": report.added})
     if report.added:
         first, last = report.added[0], report.added[-1]
         facts["added"] += f" (id {first})" if len(report.added) == 1 else f" (ids {first} to {last})"
-    output.show(data, {**facts, **_skipped_fact(report), "items": str(n_items)}, as_json=as_json)
+    cli.show(data, {**facts, **_skipped_fact(report), "items": str(n_items)}, as_json=as_json)
     _name_skipped(report)
     if report.failed:
         raise typer.Exit(1)
@@ -352,9 +340,9 @@ def add(
 
 @images.command()
 def remove(
-    model: CollectionFolder,
-    ids: Annotated[list[str], argument("ID", "Ids of the items to remove.")],
-    as_json: AsJson = False,
+    model: cli.CollectionFolder,
+    ids: Annotated[list[str], cli.argument("ID", "Ids of the items to remove.")],
+    as_json: cli.AsJson = False,
 ) -> None:
     """Remove items with their thumbnails, all or none; an unknown id is an error.
 
@@ -365,13 +353,13 @@ def remove(
     from shorthash.images import Collection
 
     with Collection(model) as collection:
-        collection.remove(parse_ids(ids, collection.ids))
+        collection.remove(cli.parse_ids(ids, collection.ids))
         n_items = len(collection)
-    output.show({"model": str(model), "n_removed": len(ids), "n_items": n_items}, as_json=as_json)
+    cli.show({"model": str(model), "n_removed": len(ids), "n_items": n_items}, as_json=as_json)
 
 
 @images.command()
-def info(model: CollectionFolder, as_json: AsJson = False) -> None:
+def info(model: cli.CollectionFolder, as_json: cli.AsJson = False) -> None:
     """Show what a collection holds, how it was made, and statistics of its codes, as shorthash info does.
 
     \b
@@ -385,8 +373,8 @@ def info(model: CollectionFolder, as_json: AsJson = False) -> None:
         classes = collection.classes
     facts = {"kind": "collection", **_collection_facts(data), "written by": f"shorthash {data['shorthash_version']}"}
     rows = [(str(name), count) for name, count in classes.items()]
-    tables = [output.table(["class", "items"], rows, text=["class"])] if rows else []
-    output.show({"kind": "collection", **data, "classes": classes}, facts, tables, as_json=as_json)
+    tables = [cli.table(["class", "items"], rows, text=["class"])] if rows else []
+    cli.show({"kind": "collection", **data, "classes": classes}, facts, tables, as_json=as_json)
 
 
 images.command()(duplicates)
@@ -398,7 +386,7 @@ def _cache_file(cache: Path | None, no_cache: bool) -> Path | None:
     from shorthash.images.features import default_cache
 
     if cache is not None and no_cache:
-        raise typer.BadParameter("give --cache or --no-cache, not both", param_hint="--cache")
+        raise cli.misuse("give --cache or --no-cache, not both", "--cache")
     return None if no_cache else cache or default_cache()
 
 
@@ -416,16 +404,16 @@ def _skipped_fact(report: AddReport) -> dict[str, str]:
 def _name_skipped(report: AddReport) -> None:
     """Name the files that were not read, on standard error: images with the reason, other files by kind."""
     for name, reason in report.failed[:NAMED]:
-        output.complain("skipped", f"{name}: {reason}")
+        cli.complain("skipped", f"{name}: {reason}")
     if len(report.failed) > NAMED:
-        output.complain("skipped", f"{len(report.failed) - NAMED} more images; --json lists all")
+        cli.complain("skipped", f"{len(report.failed) - NAMED} more images; --json lists all")
     failed = {name for name, _ in report.failed}
     for kind, names in report.skipped.items():
         others = [name for name in names if name not in failed]
         if others:
             more = f" and {len(others) - EXAMPLES} more" if len(others) > EXAMPLES else ""
             advice = {"RAW": "; export them as JPEG", "other format": "; convert them to JPEG"}.get(kind, "")
-            output.complain("skipped", f"{kind}: {', '.join(others[:EXAMPLES])}{more}{advice}")
+            cli.complain("skipped", f"{kind}: {', '.join(others[:EXAMPLES])}{more}{advice}")
 
 
 def _left_out(report: AddReport) -> dict[str, Any]:
@@ -438,25 +426,29 @@ def _left_out(report: AddReport) -> dict[str, Any]:
 
 
 def serve(
-    place: Annotated[str, argument("MODEL|URL", "Folder written by shorthash images fit; or a database.")],
-    model: Annotated[Path | None, option("--model", "MODEL", "Model that encoded the items of the database.")] = None,
-    collection: Annotated[str, option("--collection", "NAME", "Collection of the database.")] = "items",
-    version: Annotated[str | None, option("--version", "NAME", "Version of its codes.", "the current one")] = None,
-    host: Annotated[str, option("--host", "ADDRESS", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("--port", "N", "Port; 0: any free port.")] = 8000,
+    place: Annotated[str, cli.argument("MODEL|URL", "Folder written by shorthash images fit; or a database.")],
+    model: Annotated[
+        Path | None, cli.option("--model", "MODEL", "Model that encoded the items of the database.")
+    ] = None,
+    collection: Annotated[str, cli.option("--collection", "NAME", "Collection of the database.")] = "items",
+    version: Annotated[str | None, cli.option("--version", "NAME", "Version of its codes.", "the current one")] = None,
+    host: Annotated[str, cli.option("--host", "ADDRESS", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, cli.option("--port", "N", "Port; 0: any free port.")] = 8000,
     token: Annotated[
-        str | None, option("--token", "TEXT", "Token that writers must send.", f"${TOKEN}; else no writes")
+        str | None, cli.option("--token", "TEXT", "Token that writers must send.", f"${TOKEN}; else no writes")
     ] = None,
-    readonly: Annotated[bool, flag("--readonly", "Refuse writes, so that another process can write.")] = False,
+    readonly: Annotated[bool, cli.flag("--readonly", "Refuse writes, so that another process can write.")] = False,
     allow_host: Annotated[
-        list[str] | None, option("--allow-host", "NAME", "Also accept requests for this host name; repeatable.")
+        list[str] | None, cli.option("--allow-host", "NAME", "Also accept requests for this host name; repeatable.")
     ] = None,
-    max_body: Annotated[float, option("--max-body", "MIB", "Largest request.")] = 32,
-    max_pixels: Annotated[int, option("--max-pixels", "N", "Largest image, in pixels.")] = 40_000_000,
-    rate: Annotated[float, option("--rate", "N", "Requests per second of a client; 0: no limit.")] = 200,
-    cache_size: Annotated[int, option("--cache-size", "MIB", "Size of the cache of answers.")] = 64,
-    timeout: Annotated[float, option("--timeout", "SECONDS", "Longest time for a request.")] = 30,
-    connections: Annotated[int, option("--connections", "N", "Connections of one client at once; 0: no limit.")] = 100,
+    max_body: Annotated[float, cli.option("--max-body", "MIB", "Largest request.")] = 32,
+    max_pixels: Annotated[int, cli.option("--max-pixels", "N", "Largest image, in pixels.")] = 40_000_000,
+    rate: Annotated[float, cli.option("--rate", "N", "Requests per second of a client; 0: no limit.")] = 200,
+    cache_size: Annotated[int, cli.option("--cache-size", "MIB", "Size of the cache of answers.")] = 64,
+    timeout: Annotated[float, cli.option("--timeout", "SECONDS", "Longest time for a request.")] = 30,
+    connections: Annotated[
+        int, cli.option("--connections", "N", "Connections of one client at once; 0: no limit.")
+    ] = 100,
 ) -> None:
     """Serve a search page and an HTTP API; Ctrl+C stops.
 
@@ -490,7 +482,7 @@ def serve(
     if "://" in place:
         _serve_store(place, model, collection, version, settings, host, port)
     elif model is not None or version is not None:
-        raise typer.BadParameter(f"{place} is a folder; leave out --model and --version", param_hint="--model")
+        raise cli.misuse(f"{place} is a folder; leave out --model and --version", "--model")
     else:
         _serve_collection(Path(place), settings, host, port, readonly=readonly)
 
@@ -502,7 +494,7 @@ def _serve_collection(model: Path, settings: Limits, host: str, port: int, *, re
     writable = settings.writable and not readonly
     with Collection(model, readonly=not writable) as collection, listen(host, port) as socket:
         if settings.token is not None and len(settings.token) < SHORT_TOKEN:
-            output.complain("warning", "the token is short enough to be guessed; use: openssl rand -hex 32")
+            cli.complain("warning", "the token is short enough to be guessed; use: openssl rand -hex 32")
         what = f"{model.name}: {len(collection)} items, {collection.n_bits} bits"
         why = "--readonly was given" if readonly else f"set {TOKEN} or use --token to allow writes"
         how = "writes need the token" if writable else f"read-only: {why}"
@@ -517,7 +509,7 @@ def _serve_store(
     from shorthash.web.app import create_store_app, listen
 
     if model is None:
-        raise typer.BadParameter("a database needs the model that encoded its items", param_hint="--model")
+        raise cli.misuse("a database needs the model that encoded its items", "--model")
     hasher = load_model(model)
     with open_store(url, collection=collection, version=version) as store, listen(host, port) as socket:
         opened = store.version  # so that all connections search the same codes, whatever becomes current later
@@ -533,11 +525,11 @@ def _run(app: FastAPI, settings: Limits, socket: Socket, host: str, lines: tuple
     from shorthash.web.limits import is_loopback
 
     address = f"[{host}]" if ":" in host else host
-    output.say(lines[0])
-    output.say(f"http://{address}:{socket.getsockname()[1]}/  (Ctrl+C stops)")
-    output.say(lines[1])
+    cli.say(lines[0])
+    cli.say(f"http://{address}:{socket.getsockname()[1]}/  (Ctrl+C stops)")
+    cli.say(lines[1])
     if not is_loopback(host):
-        output.complain(
+        cli.complain(
             "warning", f"{address} can be reached by other machines, and nothing is encrypted; see SECURITY.md"
         )
     sys.stdout.flush()

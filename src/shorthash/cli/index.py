@@ -13,25 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from shorthash.cli import output
-from shorthash.cli.options import (
-    AsJson,
-    FeatureColumns,
-    FoundFile,
-    IdColumn,
-    Neighbours,
-    Probes,
-    Show,
-    TableOptions,
-    argument,
-    flag,
-    group,
-    option,
-    parse_ids,
-    with_groups,
-)
+from shorthash.cli import terminal as cli
 from shorthash.cli.search import (
     CodedRows,
     check_bits,
@@ -55,17 +37,18 @@ if TYPE_CHECKING:
 RERANK_RADIUS = 2  # of the ball that --rerank ranks if --radius is not given
 
 Place = Annotated[
-    str, option("--index", "PLACE", "The index: a file, or a database as sqlite:///FILE or postgresql://...")
+    str, cli.option("--index", "PLACE", "The index: a file, or a database as sqlite:///FILE or postgresql://...")
 ]
-Collection = Annotated[str | None, option("--collection", "NAME", "Collection of the database.", "items")]
+Collection = Annotated[str | None, cli.option("--collection", "NAME", "Collection of the database.", "items")]
 RowModel = Annotated[
-    Path | None, option("--model", "MODEL", "Model that encodes the rows; without it the rows are codes.")
+    Path | None, cli.option("--model", "MODEL", "Model that encodes the rows; without it the rows are codes.")
 ]
-RowBits = Annotated[int | None, option("--bits", "N", "Length of packed codes, if their file does not say.")]
-RowIds = Annotated[Path | None, option("--ids", "FILE", "Ids of the rows.", "numbers")]
-RowVectors = Annotated[Path | None, option("--vectors", "FILE", "Vectors of the rows, to rank by.")]
+RowBits = Annotated[int | None, cli.option("--bits", "N", "Length of packed codes, if their file does not say.")]
+RowIds = Annotated[Path | None, cli.option("--ids", "FILE", "Ids of the rows.", "numbers")]
+RowVectors = Annotated[Path | None, cli.option("--vectors", "FILE", "Vectors of the rows, to rank by.")]
 RowLabel = Annotated[
-    list[str] | None, option("--label", "COLUMN", "Column of labels in the table; a database keeps it as the class.")
+    list[str] | None,
+    cli.option("--label", "COLUMN", "Column of labels in the table; a database keeps it as the class."),
 ]
 
 
@@ -76,27 +59,27 @@ class ItemOptions:
     model: RowModel = None
     bits: RowBits = None
     ids: RowIds = None
-    id_column: IdColumn = None
+    id_column: cli.IdColumn = None
     label: RowLabel = None
-    feature_columns: FeatureColumns = None
+    feature_columns: cli.FeatureColumns = None
     vectors: RowVectors = None
 
 
-index = group("index", __doc__)
+index = cli.group("index", __doc__)
 
 
 @index.command()
-@with_groups
+@cli.with_groups
 def build(
-    rows: Annotated[Path, argument("ROWS", "Codes, or features if --model is given.")],
+    rows: Annotated[Path, cli.argument("ROWS", "Codes, or features if --model is given.")],
     index: Place,
     collection: Collection = None,
     given: ItemOptions = ItemOptions(),
     partitions: Annotated[
-        int, option("--partitions", "N", "Tables of a new collection in PostgreSQL, by ranges of the code.")
+        int, cli.option("--partitions", "N", "Tables of a new collection in PostgreSQL, by ranges of the code.")
     ] = 1,
-    replace: Annotated[bool, flag("--replace", "Replace the index if the file exists.")] = False,
-    as_json: AsJson = False,
+    replace: Annotated[bool, cli.flag("--replace", "Replace the index if the file exists.")] = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Make an index of codes, or of feature rows that a model encodes.
 
@@ -112,9 +95,7 @@ def build(
     from shorthash.errors import InvalidInput
 
     if replace and _is_database(index):
-        raise typer.BadParameter(
-            "a collection is not replaced; choose another with --collection", param_hint="--replace"
-        )
+        raise cli.misuse("a collection is not replaced; choose another with --collection", "--replace")
     if not replace and not _is_database(index) and Path(index).exists():
         raise InvalidInput(f"{index} exists; add to it with shorthash index add, or give --replace.")
     codes, about = _read_items(rows, index, given)
@@ -126,17 +107,17 @@ def build(
             )
         items.add(codes, **about)
         data = _facts(index, items, n_added=len(codes))
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 @index.command()
-@with_groups
+@cli.with_groups
 def add(
-    rows: Annotated[Path, argument("ROWS", "Codes, features if --model is given, or another index.")],
+    rows: Annotated[Path, cli.argument("ROWS", "Codes, features if --model is given, or another index.")],
     index: Place,
     collection: Collection = None,
     given: ItemOptions = ItemOptions(),
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Add items, all or none.
 
@@ -154,23 +135,23 @@ def add(
         before = len(items)
         if rows.is_file() and is_save(rows):
             if given != ItemOptions():
-                raise typer.BadParameter("ROWS is an index; leave out all options but --index and --collection")
+                raise cli.misuse("ROWS is an index; leave out all options but --index and --collection")
             items.merge(_load_index(rows))
         else:
             codes, about = _read_items(rows, index, given, items)
             items.add(codes, **about)
         data = _facts(index, items, n_added=len(items) - before)
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 @index.command()
-@with_groups
+@cli.with_groups
 def upsert(
-    rows: Annotated[Path, argument("ROWS", "Codes, or features if --model is given.")],
+    rows: Annotated[Path, cli.argument("ROWS", "Codes, or features if --model is given.")],
     index: Place,
     collection: Collection = None,
     given: ItemOptions = ItemOptions(),
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Add items, and replace those whose ids are in the index, all or none.
 
@@ -183,20 +164,20 @@ def upsert(
         before = len(items)
         codes, about = _read_items(rows, index, given, items)
         if about["ids"] is None:
-            raise typer.BadParameter("replacing needs ids; give them by --ids, or by the column --id of a table")
+            raise cli.misuse("replacing needs ids; give them by --ids, or by the column --id of a table")
         items.upsert(codes, **about)
         n_new = len(items) - before
         data = _facts(index, items, n_added=n_new, n_replaced=len(codes) - n_new)
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 @index.command()
 def remove(
     index: Place,
-    given: Annotated[list[str] | None, argument("ID", "Ids of the items to remove.")] = None,
-    ids: Annotated[Path | None, option("--ids", "FILE", "Or a file of ids.")] = None,
+    given: Annotated[list[str] | None, cli.argument("ID", "Ids of the items to remove.")] = None,
+    ids: Annotated[Path | None, cli.option("--ids", "FILE", "Or a file of ids.")] = None,
     collection: Collection = None,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Remove items, all or none; an unknown id is an error.
 
@@ -211,30 +192,30 @@ def remove(
     if (ids is None) == (not given):
         raise InvalidInput("Give either the ids to remove, or a file of them with --ids.")
     with _open(index, collection, change=True) as items:
-        gone = parse_ids(given or [], items.ids) if ids is None else read_labels(ids)
+        gone = cli.parse_ids(given or [], items.ids) if ids is None else read_labels(ids)
         items.remove(gone)
         data = _facts(index, items, n_removed=len(gone))
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 @index.command()
 def search(
-    queries: Annotated[Path, argument("QUERIES", "Codes, or features if --model is given.")],
+    queries: Annotated[Path, cli.argument("QUERIES", "Codes, or features if --model is given.")],
     index: Place,
     collection: Collection = None,
     model: RowModel = None,
-    k: Neighbours = None,
-    radius: Annotated[int | None, option("--radius", "N", "Find all within this distance.")] = None,
-    probes: Probes = None,
+    k: cli.Neighbours = None,
+    radius: Annotated[int | None, cli.option("--radius", "N", "Find all within this distance.")] = None,
+    probes: cli.Probes = None,
     rerank: Annotated[
-        str | None, option("--rerank", "METRIC", "Rank by cosine, dot, euclidean, asymmetric or posterior.")
+        str | None, cli.option("--rerank", "METRIC", "Rank by cosine, dot, euclidean, asymmetric or posterior.")
     ] = None,
-    vectors: Annotated[Path | None, option("--vectors", "FILE", "Vectors of the queries.")] = None,
-    id_column: IdColumn = None,
-    feature_columns: FeatureColumns = None,
-    found: FoundFile = None,
-    show: Show = 10,
-    as_json: AsJson = False,
+    vectors: Annotated[Path | None, cli.option("--vectors", "FILE", "Vectors of the queries.")] = None,
+    id_column: cli.IdColumn = None,
+    feature_columns: cli.FeatureColumns = None,
+    found: cli.FoundFile = None,
+    show: cli.Show = 10,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Find the nearest items of every query, by Hamming distance or by learned probes.
 
@@ -257,20 +238,20 @@ def search(
 
     policy = _policy(model, probes, radius, rerank, vectors)
     if rerank is None and k is not None and radius is not None:
-        raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
+        raise cli.misuse("give -k or --radius, not both", "--radius")
     if rerank is None and vectors is not None:
-        raise typer.BadParameter("vectors are used with --rerank only", param_hint="--vectors")
+        raise cli.misuse("vectors are used with --rerank only", "--vectors")
     check_found_file(found)
     hasher = None if model is None else load_model(model)
-    columns = TableOptions(id_column, None, feature_columns).columns
-    with _open(index, collection) as items, output.progress() as step:
+    columns = cli.TableOptions(id_column, None, feature_columns).columns
+    with _open(index, collection) as items, cli.progress() as step:
         rows = read_rows(queries, hasher, step, items.n_bits, columns)
         step("searching", 0, 0)
         if policy is not None:
             if rerank == "posterior" and not _is_database(index) and not items.posterior_bytes:
-                raise typer.BadParameter(
+                raise cli.misuse(
                     "the index holds no posteriors; build it from features, with a --model that has them (method auto)",
-                    param_hint="--rerank",
+                    "--rerank",
                 )
             data = find_answers(Searcher(hasher, items), rows, k, policy)
         elif rerank is None:
@@ -295,13 +276,9 @@ def _policy(
     name = "--probes" if probes is not None else "--rerank"
     policy = search_policy(probes, radius, rerank)
     if model is None:
-        raise typer.BadParameter(
-            "needs features of the queries and the model that encodes them: --model", param_hint=name
-        )
+        raise cli.misuse("needs features of the queries and the model that encodes them: --model", name)
     if vectors is not None:
-        raise typer.BadParameter(
-            f"with {name} they are the features of the queries; leave it out", param_hint="--vectors"
-        )
+        raise cli.misuse(f"with {name} they are the features of the queries; leave it out", "--vectors")
     return policy
 
 
@@ -313,7 +290,7 @@ def _query_vectors(metric: str, vectors: Path | None, queries: Path, hasher: Any
     if vectors is not None:
         return read_features(vectors)
     if metric != "asymmetric" or hasher is None:
-        raise typer.BadParameter("give the --vectors of the queries (or --rerank asymmetric and --model)")
+        raise cli.misuse("give the --vectors of the queries (or --rerank asymmetric and --model)")
     return hasher.project(read_table(queries, columns).X if columns else read_features(queries))
 
 
@@ -330,24 +307,24 @@ def _show_ranked(ranked: Any, queries: CodedRows, show: int, found: Path | None,
         for result in results[:show]
         for rank, hit in enumerate(result["neighbours"])
     ]
-    table = output.table(["query", "rank", "score", "id"], rows, text=["id"])
-    output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+    table = cli.table(["query", "rank", "score", "id"], rows, text=["id"])
+    cli.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
 
 
 @index.command()
 def migrate(
     index: Place,
-    model: Annotated[Path, option("--model", "MODEL", "The model whose codes the items get.")],
-    version: Annotated[str, option("--version", "NAME", "Version of its codes; made unless it exists.")],
-    rows: Annotated[Path | None, argument("ROWS", "Features of the items, if the database has no vectors.")] = None,
+    model: Annotated[Path, cli.option("--model", "MODEL", "The model whose codes the items get.")],
+    version: Annotated[str, cli.option("--version", "NAME", "Version of its codes; made unless it exists.")],
+    rows: Annotated[Path | None, cli.argument("ROWS", "Features of the items, if the database has no vectors.")] = None,
     ids: RowIds = None,
-    id_column: IdColumn = None,
-    feature_columns: FeatureColumns = None,
+    id_column: cli.IdColumn = None,
+    feature_columns: cli.FeatureColumns = None,
     collection: Collection = None,
-    batch: Annotated[int, option("--batch", "N", "Items per transaction.", min=1)] = 10_000,
-    switch: Annotated[bool, flag("--switch", "Then open this version by default.")] = False,
-    drop: Annotated[str | None, option("--drop", "NAME", "Last, delete the codes of this version.")] = None,
-    as_json: AsJson = False,
+    batch: Annotated[int, cli.option("--batch", "N", "Items per transaction.", min=1)] = 10_000,
+    switch: Annotated[bool, cli.flag("--switch", "Then open this version by default.")] = False,
+    drop: Annotated[str | None, cli.option("--drop", "NAME", "Last, delete the codes of this version.")] = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Give the items of a database the codes of another model, while servers and writers go on.
 
@@ -366,12 +343,12 @@ def migrate(
     from shorthash.retrieval import Searcher
 
     if not _is_database(index):
-        raise typer.BadParameter("an index in a file has one version; build another file", param_hint="--index")
+        raise cli.misuse("an index in a file has one version; build another file", "--index")
     if rows is None and (ids is not None or id_column is not None or feature_columns is not None):
-        raise typer.BadParameter("--ids, --id and --features describe ROWS; give that file, too", param_hint="ROWS")
+        raise cli.misuse("--ids, --id and --features describe ROWS; give that file, too", "ROWS")
     hasher = load_model(model)
-    encode = item_encoder(Searcher(hasher), rows, ids, TableOptions(id_column, None, feature_columns).columns)
-    with _open(index, collection) as items, output.progress() as step:
+    encode = item_encoder(Searcher(hasher), rows, ids, cli.TableOptions(id_column, None, feature_columns).columns)
+    with _open(index, collection) as items, cli.progress() as step:
         _check_drop(items, drop, version, switch=switch)
         if len(items):
             encode(items.items(items.search([0], 1).ids[0]))  # fails before anything is changed
@@ -395,7 +372,7 @@ def migrate(
             items.drop_version(drop)
         facts = {"version": version, "current_version": items.current_version, "n_migrated": done}
         data = {"place": _place_name(index), **facts, "n_items": len(new), "n_bits": new.n_bits}
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 def _check_drop(items: Any, drop: str | None, version: str, *, switch: bool) -> None:
@@ -404,17 +381,17 @@ def _check_drop(items: Any, drop: str | None, version: str, *, switch: bool) -> 
         return
     items.at(drop)
     if drop == version:
-        raise typer.BadParameter(f"{drop} is the version that the items get; drop another", param_hint="--drop")
+        raise cli.misuse(f"{drop} is the version that the items get; drop another", "--drop")
     if drop == items.current_version and not switch:
-        raise typer.BadParameter(f"{drop} would stay the current version; give --switch", param_hint="--drop")
+        raise cli.misuse(f"{drop} would stay the current version; give --switch", "--drop")
 
 
 @index.command()
 def stats(
     index: Place,
     collection: Collection = None,
-    check: Annotated[bool, flag("--check", "Also check every byte of the file against its checksums.")] = False,
-    as_json: AsJson = False,
+    check: Annotated[bool, cli.flag("--check", "Also check every byte of the file against its checksums.")] = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Show what an index holds, and how its items are spread over the codes.
 
@@ -441,16 +418,16 @@ def stats(
             "checked": check,
         }
         data = _facts(index, items, **facts)
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 @index.command()
 def export(
-    target: Annotated[Path, argument("OUTPUT", "File to write: .faiss, .parquet, .sql, .db or .sqlite.")],
+    target: Annotated[Path, cli.argument("OUTPUT", "File to write: .faiss, .parquet, .sql, .db or .sqlite.")],
     index: Place,
     collection: Collection = None,
-    replace: Annotated[bool, flag("--replace", "Replace OUTPUT if it exists; a store is never replaced.")] = False,
-    as_json: AsJson = False,
+    replace: Annotated[bool, cli.flag("--replace", "Replace OUTPUT if it exists; a store is never replaced.")] = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Write ids and codes for another program: FAISS, a data frame, or a database.
 
@@ -464,7 +441,7 @@ def export(
     with _open(index, collection) as items:
         export_index(items, target, replace=replace)
         data = _facts(index, items, output=target, bytes=target.stat().st_size)
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)
 
 
 def _is_database(place: str) -> bool:
@@ -503,7 +480,7 @@ def _open(
     partitions : tables of a new collection
     """
     if partitions != 1 and not place.startswith("postgres"):
-        raise typer.BadParameter("only a collection in PostgreSQL is divided", param_hint="--partitions")
+        raise cli.misuse("only a collection in PostgreSQL is divided", "--partitions")
     if _is_database(place):
         from shorthash.store import open_store
 
@@ -514,7 +491,7 @@ def _open(
     from shorthash.persistence import save
 
     if collection is not None:
-        raise typer.BadParameter("a file holds one index, without collections", param_hint="--collection")
+        raise cli.misuse("a file holds one index, without collections", "--collection")
     items = BucketIndex(n_bits) if n_bits is not None else _load_index(Path(place), mmap=not change)
     if check:
         items.verify()
@@ -541,16 +518,16 @@ def _read_items(rows: Path, place: str, given: ItemOptions, items: Any = None) -
     from shorthash.data.files import read_features, read_labels
 
     if given.label and not _is_database(place):
-        raise typer.BadParameter("an index in a file holds no labels; use a database", param_hint="--label")
+        raise cli.misuse("an index in a file holds no labels; use a database", "--label")
     check_bits(given.bits, given.model)
-    columns = TableOptions(given.id_column, given.label, given.feature_columns).columns
+    columns = cli.TableOptions(given.id_column, given.label, given.feature_columns).columns
     if given.model is None and columns:
-        raise typer.BadParameter("columns of a table are encoded by a model; give --model", param_hint="--model")
+        raise cli.misuse("columns of a table are encoded by a model; give --model", "--model")
     if given.ids is not None and columns.id is not None:
-        raise typer.BadParameter("give --id or --ids, not both", param_hint="--ids")
+        raise cli.misuse("give --id or --ids, not both", "--ids")
     hasher = None if given.model is None else load_model(given.model)
     n_bits = given.bits if items is None else given.bits or items.n_bits
-    with output.progress() as step:
+    with cli.progress() as step:
         read = read_rows(rows, hasher, step, n_bits, columns)
     about: dict[str, Any] = {"ids": read.ids if given.ids is None else read_labels(given.ids)}
     if hasher is not None and hasattr(hasher[-1], "wanted") and _keeps_posteriors(place, items):

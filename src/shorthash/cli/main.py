@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from shorthash import __version__
 from shorthash._progress import config_context
-from shorthash.cli import output
+from shorthash.cli import terminal as cli
 from shorthash.errors import ShorthashError, worded
 
 # command or group -> the file of shorthash.cli that defines it under this name, in the order of --help
@@ -124,8 +124,8 @@ app = typer.Typer(
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; bad input gives one line on standard error and exit status 2, Ctrl-C one and 130."""
     arguments = _verbosity_first(list(sys.argv[1:] if args is None else args)) or ["--help"]
-    with output.warnings_as_lines(), config_context(), worded(WORDS), _one_interrupt():
-        output.set_verbosity(quiet=False, verbose=False)
+    with cli.warnings_as_lines(), config_context(), worded(WORDS), _one_interrupt():
+        cli.set_verbosity(quiet=False, verbose=False)
         try:
             status = app(arguments, prog_name="shorthash", standalone_mode=False)
         except (typer.Abort, KeyboardInterrupt):  # newer versions of typer return the status
@@ -134,10 +134,10 @@ def main(args: Sequence[str] | None = None) -> None:
             message = _explain(error)
             if message is None:
                 raise
-            output.complain("error", message)
+            cli.complain("error", message)
             status = 2
         if status == INTERRUPTED:
-            output.complain("interrupted", "stopped by Ctrl-C; files are as before, or complete")
+            cli.complain("interrupted", "stopped by Ctrl-C; files are as before, or complete")
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -194,7 +194,7 @@ def _interrupt_main() -> None:
 
 def _print_version(given: bool) -> None:
     if given:
-        output.say(f"shorthash {__version__}")
+        cli.say(f"shorthash {__version__}")
         raise typer.Exit
 
 
@@ -221,8 +221,8 @@ def _about(
       shorthash demo
     """
     if quiet and verbose:
-        raise typer.BadParameter("give --quiet or --verbose, not both", param_hint="--quiet")
-    output.set_verbosity(quiet=quiet, verbose=verbose)
+        raise cli.misuse("give --quiet or --verbose, not both", "--quiet")
+    cli.set_verbosity(quiet=quiet, verbose=verbose)
 
 
 def _explain(error: Exception) -> str | None:

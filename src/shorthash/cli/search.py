@@ -8,23 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from shorthash.cli import output
-from shorthash.cli.options import (
-    AsJson,
-    FoundFile,
-    Model,
-    Neighbours,
-    Probes,
-    Radius,
-    Show,
-    TableOptions,
-    argument,
-    flag,
-    option,
-    with_groups,
-)
+from shorthash.cli import terminal as cli
 
 if TYPE_CHECKING:
     from shorthash._arrays import Codes, Labels
@@ -44,16 +28,16 @@ class CodedRows(NamedTuple):
     X: Any = None
 
 
-@with_groups
+@cli.with_groups
 def encode(
-    model: Model,
+    model: cli.Model,
     features: Annotated[
-        Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet, or a folder of tables.")
+        Path, cli.argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet, or a folder of tables.")
     ],
-    codes: Annotated[Path, option("--output -o", "CODES", "File to write.")],
-    signs: Annotated[bool, flag("--signs", "Write -1 and +1, one column per bit.")] = False,
-    table: TableOptions = TableOptions(),
-    as_json: AsJson = False,
+    codes: Annotated[Path, cli.option("--output -o", "CODES", "File to write.")],
+    signs: Annotated[bool, cli.flag("--signs", "Write -1 and +1, one column per bit.")] = False,
+    table: cli.TableOptions = cli.TableOptions(),
+    as_json: cli.AsJson = False,
 ) -> None:
     """Encode feature rows with a saved model.
 
@@ -79,7 +63,7 @@ def encode(
     hasher = load_model(model)
     readable = features.is_dir() or features.suffix.lower() in (".npy", ".parquet", ".arrow", ".feather")
     in_blocks = not signs and readable and codes.suffix.lower() in (".npy", ".parquet")
-    with output.progress() as step:
+    with cli.progress() as step:
         start = time.perf_counter()
         if in_blocks:
             stream: Any = as_stream(features, features=columns.features, besides=columns.besides)
@@ -93,13 +77,13 @@ def encode(
             (n_rows, n_bits), distinct = rows.codes.shape, len(np.unique(pack(rows.codes)))
         seconds = time.perf_counter() - start
     data = {"codes": codes, "n_rows": n_rows, "n_bits": n_bits, "signs": signs, "distinct_codes": distinct}
-    output.show({**data, "seconds": round(seconds, 3)}, as_json=as_json)
+    cli.show({**data, "seconds": round(seconds, 3)}, as_json=as_json)
 
 
 def check_bits(bits: int | None, model: Path | None) -> None:
     """Raise if both a code length and a model are given."""
     if bits is not None and model is not None:
-        raise typer.BadParameter("a model sets the length of its codes; leave out --bits", param_hint="--bits")
+        raise cli.misuse("a model sets the length of its codes; leave out --bits", "--bits")
 
 
 def load_model(path: Path) -> Any:
@@ -189,23 +173,25 @@ def item_encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Co
     return encode
 
 
-@with_groups
+@cli.with_groups
 def search(
-    model: Model,
-    database: Annotated[Path, argument("DATABASE", "Rows to search in.")],
-    queries: Annotated[Path, argument("QUERIES", "Rows to search for.")],
-    k: Neighbours = None,
-    radius: Annotated[int | None, option("--radius", "N", "Find all within this distance instead.")] = None,
-    probes: Probes = None,
-    rerank: Annotated[str | None, option("--rerank", "NAME", "Order by posterior or cosine.", "none")] = None,
-    codes: Annotated[bool, flag("--codes", "DATABASE and QUERIES are codes, not features.")] = False,
-    database_codes: Annotated[bool, flag("--database-codes", "Only DATABASE is codes.")] = False,
-    labels: Annotated[Path | None, option("--labels", "FILE", "Labels of DATABASE to show with the results.")] = None,
-    ids: Annotated[Path | None, option("--ids", "FILE", "Ids of DATABASE.", "row numbers")] = None,
-    table: TableOptions = TableOptions(),
-    found: FoundFile = None,
-    show: Show = 10,
-    as_json: AsJson = False,
+    model: cli.Model,
+    database: Annotated[Path, cli.argument("DATABASE", "Rows to search in.")],
+    queries: Annotated[Path, cli.argument("QUERIES", "Rows to search for.")],
+    k: cli.Neighbours = None,
+    radius: Annotated[int | None, cli.option("--radius", "N", "Find all within this distance instead.")] = None,
+    probes: cli.Probes = None,
+    rerank: Annotated[str | None, cli.option("--rerank", "NAME", "Order by posterior or cosine.", "none")] = None,
+    codes: Annotated[bool, cli.flag("--codes", "DATABASE and QUERIES are codes, not features.")] = False,
+    database_codes: Annotated[bool, cli.flag("--database-codes", "Only DATABASE is codes.")] = False,
+    labels: Annotated[
+        Path | None, cli.option("--labels", "FILE", "Labels of DATABASE to show with the results.")
+    ] = None,
+    ids: Annotated[Path | None, cli.option("--ids", "FILE", "Ids of DATABASE.", "row numbers")] = None,
+    table: cli.TableOptions = cli.TableOptions(),
+    found: cli.FoundFile = None,
+    show: cli.Show = 10,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Find the nearest rows of every query, by Hamming distance or by learned probes.
 
@@ -232,16 +218,16 @@ def search(
 
     policy = search_policy(probes, radius, rerank)
     if policy is not None and codes:
-        raise typer.BadParameter("needs features of the queries; leave out --codes", param_hint="--probes or --rerank")
+        raise cli.misuse("needs features of the queries; leave out --codes", "--probes or --rerank")
     if rerank is not None and database_codes:
-        raise typer.BadParameter("needs features of the database; leave out --database-codes", param_hint="--rerank")
+        raise cli.misuse("needs features of the database; leave out --database-codes", "--rerank")
     if k is not None and radius is not None and policy is None:
-        raise typer.BadParameter("give -k or --radius, not both", param_hint="--radius")
+        raise cli.misuse("give -k or --radius, not both", "--radius")
     check_found_file(found)
     hasher = load_model(model)
     n_bits = int(hasher[-1].n_bits)
     columns = table.columns
-    with output.progress() as step:
+    with cli.progress() as step:
         items = read_rows(database, None if codes or database_codes else hasher, step, n_bits, columns)
         sought = read_rows(queries, None if codes else hasher, step, n_bits, columns, lenient=True)
         step("searching", 0, 0)
@@ -279,7 +265,7 @@ def check_found_file(path: Path | None, name: str = "--output") -> None:
     if path is None:
         return
     if path.suffix.lower() not in WRITTEN_ENDINGS:
-        raise typer.BadParameter(f"{path} does not end in one of {', '.join(WRITTEN_ENDINGS)}", param_hint=name)
+        raise cli.misuse(f"{path} does not end in one of {', '.join(WRITTEN_ENDINGS)}", name)
     check_place(path)
 
 
@@ -303,11 +289,11 @@ def search_policy(probes: str | None, radius: int | None, rerank: str | None) ->
     if probes is None and rerank is None:
         return None
     if rerank is not None and rerank not in ("posterior", "cosine"):
-        raise typer.BadParameter(f"must be posterior or cosine. Got {rerank!r}", param_hint="--rerank")
+        raise cli.misuse(f"must be posterior or cosine. Got {rerank!r}", "--rerank")
     if probes is not None and radius is not None:
-        raise typer.BadParameter("give --probes or --radius, not both", param_hint="--probes")
+        raise cli.misuse("give --probes or --radius, not both", "--probes")
     if probes is not None and probes != "auto" and not (probes.isdecimal() and int(probes)):
-        raise typer.BadParameter(f"must be a number of at least 1, or auto. Got {probes!r}", param_hint="--probes")
+        raise cli.misuse(f"must be a number of at least 1, or auto. Got {probes!r}", "--probes")
     number = int(probes) if probes is not None and probes != "auto" else probes
     return {"probes": number, "radius": radius, "rerank": rerank}
 
@@ -343,8 +329,8 @@ def show_answers(data: dict[str, Any], show: int, *, labelled: bool = False, fou
         shown = "" if expected is None else f"{expected:.3f}"
         rows.append((result["query"], result["cells"], result["items"], shown, _listed(result["neighbours"])))
     title = "best first, as id:label" if labelled else "best first"
-    table = output.table(["query", "cells", "items", "expected", title], rows, text=[title])
-    output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+    table = cli.table(["query", "cells", "items", "expected", title], rows, text=[title])
+    cli.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
 
 
 def find_neighbours(index: Any, queries: Any, k: int | None, radius: int | None) -> dict[str, Any]:
@@ -382,7 +368,7 @@ def show_neighbours(
         write_found(found, data["results"])
         n_found = sum(len(result["neighbours"]) for result in data["results"])
         facts: dict[str, Any] = {name: data[name] for name in ("n_bits", "n_database", "n_queries") if name in data}
-        output.show({**facts, "output": str(found), "n_neighbours": n_found}, as_json=as_json)
+        cli.show({**facts, "output": str(found), "n_neighbours": n_found}, as_json=as_json)
         return
     rows: list[tuple[Any, ...]] = []
     for result in data["results"][:show]:
@@ -397,8 +383,8 @@ def show_neighbours(
         if not by_distance:
             rows.append((result["query"], None, 0, "nothing within the radius"))
     title = "neighbours, as id:label" if labelled else "neighbours"
-    table = output.table(["query", "distance", "rows", title], rows, text=[title])
-    output.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+    table = cli.table(["query", "distance", "rows", title], rows, text=[title])
+    cli.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
 
 
 def _listed(hits: list[dict[str, Any]]) -> str:
@@ -440,18 +426,18 @@ def _label_names(ids: Any, labels: Labels) -> dict[Any, Any]:
 
 
 def sql(
-    bits: Annotated[int, option("--bits", "N", "Length of the codes, 1 to 64.")],
-    radius: Radius = 2,
-    dialect: Annotated[str, option("--dialect", "NAME", "postgresql, sqlite, duckdb or mysql.")] = "postgresql",
-    table: Annotated[str, option("--table", "NAME", "Your table, or SCHEMA.TABLE.")] = "items",
-    code_column: Annotated[str, option("--code-column", "NAME", "Its column of codes.")] = "code",
-    id_column: Annotated[str, option("--id-column", "NAME", "Its column of ids.")] = "id",
+    bits: Annotated[int, cli.option("--bits", "N", "Length of the codes, 1 to 64.")],
+    radius: cli.Radius = 2,
+    dialect: Annotated[str, cli.option("--dialect", "NAME", "postgresql, sqlite, duckdb or mysql.")] = "postgresql",
+    table: Annotated[str, cli.option("--table", "NAME", "Your table, or SCHEMA.TABLE.")] = "items",
+    code_column: Annotated[str, cli.option("--code-column", "NAME", "Its column of codes.")] = "code",
+    id_column: Annotated[str, cli.option("--id-column", "NAME", "Its column of ids.")] = "id",
     param_style: Annotated[
-        str, option("--param-style", "NAME", "How the code is written: named, pyformat, qmark or numeric.")
+        str, cli.option("--param-style", "NAME", "How the code is written: named, pyformat, qmark or numeric.")
     ] = "named",
-    probes: Annotated[bool, flag("--probes", "Look up a list of codes, in its order, instead of a ball.")] = False,
+    probes: Annotated[bool, cli.flag("--probes", "Look up a list of codes, in its order, instead of a ball.")] = False,
     partitions: Annotated[
-        int | None, option("--partitions", "N", "First make the table, divided by N ranges of the code.")
+        int | None, cli.option("--partitions", "N", "First make the table, divided by N ranges of the code.")
     ] = None,
 ) -> None:
     """Print SQL statements that search codes in your own database.
@@ -482,7 +468,7 @@ def sql(
     made: list[str] = []
     if partitions is not None:
         if dialect != "postgresql":
-            raise typer.BadParameter("tables are divided in PostgreSQL only", param_hint="--partitions")
+            raise cli.misuse("tables are divided in PostgreSQL only", "--partitions")
         made = partition_sql(bits, partitions, table, code_column=code_column, id_column=id_column)
     for line in (*made, *found):
-        output.say(line)
+        cli.say(line)

@@ -19,52 +19,34 @@ from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from shorthash.cli import output
+from shorthash.cli import terminal as cli
 from shorthash.cli.fit import STREAM_METHOD, check_output, read_training, show_fit, stream_training
-from shorthash.cli.options import (
-    KERNEL,
-    AsJson,
-    Bits,
-    Checkpoint,
-    LabelledOptions,
-    ModelOutput,
-    Preset,
-    Seed,
-    Settings,
-    argument,
-    group,
-    option,
-    parse_settings,
-    with_groups,
-)
 
-SumsFile = Annotated[Path, argument("SUMS", "File written by shorthash sums collect.")]
-SumsOutput = Annotated[Path, option("--output -o", "SUMS", "File to write.")]
+SumsFile = Annotated[Path, cli.argument("SUMS", "File written by shorthash sums collect.")]
+SumsOutput = Annotated[Path, cli.option("--output -o", "SUMS", "File to write.")]
 
-sums = group("sums", __doc__)
+sums = cli.group("sums", __doc__)
 
 
 @sums.command()
-@with_groups
+@cli.with_groups
 def collect(
     features: Annotated[
-        Path, argument("FEATURES", "Feature rows: a .npy, .npz, .csv or .parquet file, or a folder of tables.")
+        Path, cli.argument("FEATURES", "Feature rows: a .npy, .npz, .csv or .parquet file, or a folder of tables.")
     ],
     output_file: SumsOutput,
-    labels: Annotated[Path | None, argument("LABELS", "Labels, if they are in a separate file.")] = None,
-    table: LabelledOptions = LabelledOptions(),
+    labels: Annotated[Path | None, cli.argument("LABELS", "Labels, if they are in a separate file.")] = None,
+    table: cli.LabelledOptions = cli.LabelledOptions(),
     kernel: Annotated[
-        Path | None, option("--kernel", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
+        Path | None, cli.option("--kernel", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
     ] = None,
-    anchors: Annotated[int | None, option("--anchors", "N", "Number of anchors.", "1000")] = None,
-    seed: Seed = 0,
+    anchors: Annotated[int | None, cli.option("--anchors", "N", "Number of anchors.", "1000")] = None,
+    seed: cli.Seed = 0,
     settings: Annotated[
-        list[str] | None, option("--set", "kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.")
+        list[str] | None, cli.option("--set", "kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.")
     ] = None,
-    checkpoint: Checkpoint = None,
-    as_json: AsJson = False,
+    checkpoint: cli.Checkpoint = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Compute the sums over rows, in blocks, and save them to a file.
 
@@ -80,10 +62,10 @@ def collect(
     from shorthash.errors import InvalidInput
     from shorthash.kernels.rbf import AnchorRBF
 
-    given = parse_settings(settings) | ({} if anchors is None else {f"{KERNEL}n_anchors": anchors})
-    other = [name for name in given if not name.startswith(KERNEL)]
+    given = cli.parse_settings(settings) | ({} if anchors is None else {f"{cli.KERNEL}n_anchors": anchors})
+    other = [name for name in given if not name.startswith(cli.KERNEL)]
     if other:
-        raise typer.BadParameter(f"{other[0]!r} does not begin with 'kernel.'", param_hint="--set")
+        raise cli.misuse(f"{other[0]!r} does not begin with 'kernel.'", "--set")
     columns = table.columns
     if labels is None and not columns.label:
         raise InvalidInput("Sums need labels; give a file of them as LABELS, or a column of the table with --label.")
@@ -92,13 +74,13 @@ def collect(
     else:
         source = stream_training(features, labels, columns)
     if kernel is not None and given:
-        raise typer.BadParameter("the file sets the kernel; leave out --anchors and --set", param_hint="--kernel")
+        raise cli.misuse("the file sets the kernel; leave out --anchors and --set", "--kernel")
     if kernel is not None:
         features_of = scale.load_collected(kernel).kernel
     else:
         features_of = AnchorRBF(random_state=seed)
-        features_of.set_params(**{name.removeprefix(KERNEL): value for name, value in given.items()})
-    with output.progress() as step:
+        features_of.set_params(**{name.removeprefix(cli.KERNEL): value for name, value in given.items()})
+    with cli.progress() as step:
         collected = scale.collect(source, features_of, checkpoint=checkpoint, progress=step)
         scale.save_collected(collected, output_file)
     if checkpoint is not None:
@@ -108,9 +90,9 @@ def collect(
 
 @sums.command()
 def merge(
-    parts: Annotated[list[Path], argument("SUMS", "Files of sums over different rows, with the same anchors.")],
+    parts: Annotated[list[Path], cli.argument("SUMS", "Files of sums over different rows, with the same anchors.")],
     output_file: SumsOutput,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Merge files of sums; the result covers all their rows.
 
@@ -127,10 +109,10 @@ def merge(
 
 @sums.command()
 def subtract(
-    whole: Annotated[Path, argument("WHOLE", "File of sums.")],
-    part: Annotated[Path, argument("PART", "File of sums over some of the same rows.")],
+    whole: Annotated[Path, cli.argument("WHOLE", "File of sums.")],
+    part: Annotated[Path, cli.argument("PART", "File of sums over some of the same rows.")],
     output_file: SumsOutput,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Subtract sums; the result covers the remaining rows.
 
@@ -146,7 +128,7 @@ def subtract(
 
 
 @sums.command()
-def show(path: SumsFile, as_json: AsJson = False) -> None:
+def show(path: SumsFile, as_json: cli.AsJson = False) -> None:
     """Show how many rows, features and classes a file of sums covers.
 
     \b
@@ -161,13 +143,13 @@ def show(path: SumsFile, as_json: AsJson = False) -> None:
 @sums.command()
 def fit(
     path: SumsFile,
-    model: ModelOutput,
-    bits: Bits = 8,
-    method: Annotated[str, option("--method", "NAME", "sumeaph, rslh, nsh or hcsdh.")] = STREAM_METHOD,
-    preset: Preset = "paper",
-    seed: Seed = 0,
-    settings: Settings = None,
-    as_json: AsJson = False,
+    model: cli.ModelOutput,
+    bits: cli.Bits = 8,
+    method: Annotated[str, cli.option("--method", "NAME", "sumeaph, rslh, nsh or hcsdh.")] = STREAM_METHOD,
+    preset: cli.Preset = "paper",
+    seed: cli.Seed = 0,
+    settings: cli.Settings = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Learn codes from sums, without the rows, and save the model.
 
@@ -179,7 +161,7 @@ def fit(
     from shorthash.persistence import save
     from shorthash.scale import fit_collected, load_collected
 
-    hasher = make_hasher(method, bits, preset=preset, random_state=seed, **parse_settings(settings))
+    hasher = make_hasher(method, bits, preset=preset, random_state=seed, **cli.parse_settings(settings))
     check_output(model)
     collected = load_collected(path)
     start = time.perf_counter()
@@ -207,4 +189,4 @@ def _show_sums(path: Path, collected: Any, as_json: bool) -> None:
         "largest_label_set": int(sizes.max()),
         "bytes": path.stat().st_size,
     }
-    output.show(data, as_json=as_json)
+    cli.show(data, as_json=as_json)

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from shorthash.cli.output import complain, show, warnings_as_lines
+from shorthash.cli.terminal import complain, show, warnings_as_lines
 from shorthash.errors import CollisionWarning
 from shorthash.lab.tables import Column, Table
 
@@ -23,7 +23,7 @@ WIDE = Table(
 
 @pytest.mark.parametrize("width", [20, 60, 100, 200])
 def test_numbers_survive_every_terminal(capsys, monkeypatch, width):
-    monkeypatch.setattr("shorthash.cli.output.PIPE_WIDTH", width)
+    monkeypatch.setattr("shorthash.cli.terminal.PIPE_WIDTH", width)
     show({}, {}, [WIDE], as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].split() == ["4", "0.1235", "17.40", *["0.5000"] * 6]

@@ -1,0 +1,402 @@
+"""What commands share: arguments and options that come in, and all that is printed.
+
+Tables or JSON go to standard output; progress, warnings and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from shorthash._progress import Progress, reporting, set_config
+
+if TYPE_CHECKING:
+    from shorthash.data.tables import Columns
+    from shorthash.lab.tables import Table
+
+KERNEL = "kernel__"  # prefix of the settings of the kernel, as make_hasher takes them
+PIPE_WIDTH = 100  # columns where there is no terminal
+UNBOUNDED = 10_000  # columns of a terminal in which everything fits
+_silenced = {"warning": False}  # kinds of messages that are not printed
+
+
+def group(name: str, about: str | None) -> typer.Typer:
+    """A group of commands; its help is the docstring of its file."""
+    return typer.Typer(name=name, help=about, rich_markup_mode=None, add_completion=False)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, show_default=False, help=text)
+
+
+def option(names: str, metavar: str, text: str, default: bool | str = True, **limits: Any) -> Any:
+    """An option with a value.
+
+    Parameters
+    ----------
+    names : the name, or the long and the short one: ``"--output -o"``
+    metavar : what help shows for the value
+    text : help
+    default : what help shows as the default: True shows the Python value, words explain a None
+    **limits : ``min`` or ``max`` of a number
+    """
+    return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text, **limits)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+def misuse(rule: str, option: str | None = None) -> typer.BadParameter:
+    """The error for an option that breaks a rule; it is raised by the caller."""
+    return typer.BadParameter(rule, param_hint=option)
+
+
+Model = Annotated[Path, argument("MODEL", "Folder written by shorthash fit.")]
+CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
+Features = Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet.")]
+ModelOutput = Annotated[Path, option("--output -o", "MODEL", "Folder to write.")]
+Bits = Annotated[int, option("--bits -b", "N", "Length of the codes, 1 to 64.")]
+Preset = Annotated[str, option("--preset", "NAME", "Settings: paper, or a preset that shorthash methods lists.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.", min=0)]
+Settings = Annotated[list[str] | None, option("--set", "NAME=VALUE", "Set a parameter of the learner; repeatable.")]
+LabelColumns = Annotated[
+    list[str] | None,
+    option("--label", "COLUMN", "Column of labels in the table; repeat it for several 0/1 columns."),
+]
+IdColumn = Annotated[str | None, option("--id", "COLUMN", "Column of ids in the table.")]
+FeatureColumns = Annotated[
+    str | None,
+    option(
+        "--features",
+        "COLUMNS",
+        "Columns of features in the table: names, ranges FIRST:LAST and patterns PREFIX*, separated by commas; or one "
+        "column of vectors.",
+        "all but --id and --label",
+    ),
+]
+Separator = Annotated[
+    str | None, option("--separator", "TEXT", "Text between labels, if a cell of --label holds several.")
+]
+FoundFile = Annotated[
+    Path | None,
+    option("--output -o", "FILE", "Write all neighbours to this file: .csv, .parquet or .jsonl.", "a table is printed"),
+]
+Checkpoint = Annotated[
+    Path | None,
+    option("--checkpoint", "FILE", "Save the sums to this file while reading; the next run continues from it."),
+]
+Radius = Annotated[int, option("--radius", "N", "Radius of the Hamming ball.")]
+Neighbours = Annotated[int | None, option("-k", "N", "Number of neighbours.", "10")]
+Probes = Annotated[
+    str | None, option("--probes", "N", "Look up the N codes with the most relevant items, or: auto.", "none")
+]
+Show = Annotated[int, option("--show", "N", "Number of queries in the table.", min=0)]
+DataDir = Annotated[
+    Path | None, option("--data-dir", "FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")
+]
+AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What the columns of a table are, by --id, --label and --features."""
+
+    id_column: IdColumn = None
+    label: LabelColumns = None
+    feature_columns: FeatureColumns = None
+
+    @property
+    def columns(self) -> Columns:
+        """The same as the library takes it; one column of labels, or several that form an indicator matrix."""
+        from shorthash.data.tables import Columns
+
+        label, separator = self.label, getattr(self, "separator", None)
+        if separator is not None and len(label or []) != 1:
+            raise misuse("it belongs to one column --label", "--separator")
+        labels = label[0] if label and len(label) == 1 else label or None
+        return Columns(self.id_column, labels, self.feature_columns, separator)
+
+
+@dataclass(frozen=True)
+class LabelledOptions(TableOptions):
+    """The same, and --separator for rows with several labels."""
+
+    separator: Separator = None
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that may take dataclasses of options; typer sees their fields in place of such a parameter."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            parameters += inspect.signature(groups[parameter.name], eval_str=True).parameters.values()
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def parse_settings(given: list[str] | None) -> dict[str, Any]:
+    """Read NAME=VALUE pairs as ``make_hasher`` takes them; numbers, true, false and none are converted.
+
+    Examples
+    --------
+    >>> parse_settings(["alpha=7", "beta=1e-3", "boosting=none", "kernel.bandwidth=8"])
+    {'alpha': 7, 'beta': 0.001, 'boosting': None, 'kernel__bandwidth': 8}
+    """
+    settings = {}
+    for pair in given or []:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise misuse(f"{pair!r} is not of the form NAME=VALUE", "--set")
+        settings[name.replace("kernel.", KERNEL)] = _value(text)
+    return settings
+
+
+def parse_numbers(text: str | None, option: str) -> list[int] | None:
+    """Read whole numbers separated by commas.
+
+    Examples
+    --------
+    >>> parse_numbers("1,10,100", "--k")
+    [1, 10, 100]
+    """
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise misuse(f"{text!r} is not a list of whole numbers like 1,10,100", option) from None
+
+
+def parse_ids(words: list[str], ids: Any) -> list[int] | list[str]:
+    """Ids given on the command line, as integers if ``ids``, the array of all ids, is of integers."""
+    from shorthash.errors import InvalidInput
+
+    if ids.dtype.kind == "U":
+        return words
+    try:
+        return [int(word) for word in words]
+    except ValueError:
+        raise InvalidInput(f"The ids are integers. Got {' '.join(words)} instead.") from None
+
+
+def _value(text: str) -> bool | int | float | str | None:
+    words: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text
+
+
+def show(
+    data: Mapping[str, Any],
+    facts: Mapping[str, str] | None = None,
+    tables: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+    *,
+    as_json: bool,
+) -> None:
+    """Print the results of a command.
+
+    Parameters
+    ----------
+    data : all results, printed if ``as_json``
+    facts : name -> text, printed as two columns otherwise; None: taken from ``data``
+    tables, notes : tables below the facts, and lines below the tables
+    as_json : whether ``--json`` was given
+    """
+    if as_json:
+        from shorthash.lab.tables import to_json
+
+        print(to_json(data))
+        return
+    if facts is None:
+        facts = facts_of(data)
+    if facts:
+        _print_grid(_facts_grid(facts))
+    for number, each in enumerate(tables):
+        if facts or number:
+            print()
+        _print_grid(_table_grid(each), _table_grid(each, narrow=True))
+    for note in notes:
+        say(note)
+
+
+def facts_of(data: Mapping[str, Any]) -> dict[str, str]:
+    """Results as text; a list is shown by its length, and empty values and nested results are left out.
+
+    Examples
+    --------
+    >>> facts_of({"n_rows": 60, "seconds": 0.1234, "signs": False, "label": None, "missing_ids": [3, 5]})
+    {'rows': '60', 'seconds': '0.12', 'signs': 'no', 'missing ids': '2'}
+    """
+    facts = {}
+    for key, value in data.items():
+        if value is None or value == "" or isinstance(value, Mapping):
+            continue
+        text = str(len(value) if isinstance(value, list) else value)
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, float):
+            text = f"{value:.2f}"
+        facts[key.removeprefix("n_").replace("_", " ")] = text
+    return facts
+
+
+def code_facts(quality: Mapping[str, Any], what: str, group: str = "class") -> dict[str, str]:
+    """Statistics of codes (``CodeQuality``) as text; ``what`` has codes, and purity is measured by ``group``."""
+    facts = {
+        "buckets": f"{quality['occupied_codes']} in use, the largest holds {quality['largest_bucket']} {what}",
+        "entropy": f"{quality['entropy']:.2f} bits",
+        "imbalance": f"{quality['imbalance']:.3f} (0: every bit splits the {what} in half)",
+        "correlation": f"{quality['mean_correlation']:.3f} (0: bits are independent)",
+    }
+    if quality["class_collisions"] >= 0:
+        facts["collisions"] = f"{quality['class_collisions']} ({group} pairs with the same main bucket)"
+        facts["purity"] = f"{quality['purity']:.3f} of the {what} belong to the main {group} of their bucket"
+    return facts
+
+
+def table(
+    titles: Sequence[str],
+    rows: Iterable[tuple[Any, ...]],
+    *,
+    text: Collection[str] = (),
+    digits: Mapping[str, int] | None = None,
+) -> Table:
+    """A table to show, see ``lab.tables.make_table``; columns of ``text`` may be folded."""
+    from shorthash.lab.tables import make_table
+
+    return make_table(titles, rows, text=text, digits=digits)
+
+
+def records(table: Table) -> list[dict[str, Any]]:
+    """The rows of a table as JSON objects."""
+    return [dict(zip(table.titles, row, strict=True)) for row in table.rows]
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    print(printable(text))
+
+
+def complain(kind: str, message: str) -> None:
+    """Print a message to standard error as one line."""
+    if not _silenced.get(kind, False):
+        print(printable(f"{kind}: {' '.join(message.split())}"), file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    r"""Text without characters that a terminal would obey: they are written as escapes.
+
+    Examples
+    --------
+    >>> printable("cat\x1b[31m")
+    'cat\\x1b[31m'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A function to call with every step; it moves a bar on a terminal, and writes lines elsewhere."""
+    with reporting(default=True, after=0) as step:
+        yield step
+
+
+def set_verbosity(*, quiet: bool, verbose: bool) -> None:
+    """Show neither progress nor warnings (``quiet``), or a line for every step (``verbose``)."""
+    if quiet or verbose:
+        set_config(progress=False if quiet else "lines")
+    _silenced["warning"] = quiet
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings for users as one line, each of them once; other warnings are printed as usual."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def showwarning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, UserWarning):
+                complain("warning", str(message))
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = showwarning
+        yield
+
+
+def _facts_grid(facts: Mapping[str, str]) -> Any:
+    """Names and values in two columns."""
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in facts.items():
+        grid.add_row(name, printable(text))
+    return grid
+
+
+def _table_grid(table: Table, *, narrow: bool = False) -> Any:
+    """A table for the terminal; columns of words may be folded, numbers are never broken."""
+    from rich import box
+    from rich.table import Table as Grid
+
+    gap = 1 if narrow else 2
+    vertical: Literal["top", "bottom"] = "bottom" if narrow else "top"
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    cells = [[printable(text) for text in row] for row in table.cells()]
+    for j, column in enumerate(table.columns):
+        title = column.title.replace(" ", "\n").replace("@", "\n@") if narrow else column.title
+        widest = max(len(text) for text in [*title.split("\n"), *(row[j] for row in cells)])
+        if column.text:
+            grid.add_column(title, vertical=vertical, overflow="fold")
+        else:
+            grid.add_column(title, justify="right", vertical=vertical, no_wrap=True, min_width=widest)
+    for row in cells:
+        grid.add_row(*row)
+    return grid
+
+
+def _print_grid(grid: Any, narrow: Any = None) -> None:
+    """Print a grid; its narrow form where it does not fit; long lines where that does not fit either."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    unbounded = console.options.update(max_width=UNBOUNDED)
+    if narrow is not None and console.measure(grid, options=unbounded).minimum > console.width:
+        grid = narrow
+    console.width = max(console.width, console.measure(grid, options=unbounded).minimum)
+    with console.capture() as captured:
+        console.print(grid)
+    print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
