@@ -1,4 +1,4 @@
-"""The JSON routes: search, items, buckets, thumbnails, health and metrics."""
+"""The JSON routes of servers for a collection and over a store: search, items, buckets, thumbnails, health, metrics."""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from shorthash.images import AddReport, Bucket
-from shorthash.store.items import LONGEST
+from shorthash.store.items import LONGEST, check_field, check_values
 from shorthash.web.limits import CONTENT_TYPE, DEADLINE
 from shorthash.web.schema import (
     FIELDS,
@@ -25,6 +25,10 @@ from shorthash.web.schema import (
     Problem,
     Relabel,
     SearchAnswer,
+    StoredAnswer,
+    StoredCell,
+    StoredHealth,
+    StoredItem,
     Text,
     content_type,
     problems,
@@ -33,7 +37,7 @@ from shorthash.web.schema import (
     request_bodies,
     request_models,
 )
-from shorthash.web.service import Service, as_bits, item_value
+from shorthash.web.service import Service, StoreService, as_bits, found_item, item_value, item_values
 
 MOST_BUCKETS, MOST_ITEMS = 1 << 16, 1000
 FOREVER = "private, max-age=31536000, immutable"  # a content never changes; private: not for shared caches
@@ -302,3 +306,48 @@ def add_metrics(router: APIRouter, text: Callable[[], Awaitable[bytes]]) -> None
     async def metrics() -> Response:
         """Requests, times and sizes in Prometheus' text format."""
         return Response(await text(), media_type=CONTENT_TYPE)
+
+
+def store_router(service: StoreService) -> APIRouter:
+    """The routes of a server over a store."""
+    router = APIRouter(tags=["api"], default_response_class=Json)
+    body = request_models(service.n_features, service.n_bits, service.settings).stored
+    most = service.n_features + FIELDS + LONGEST
+    schema = {"application/json": {"schema": body.model_json_schema()}}
+    in_range = Path(ge=0, lt=1 << service.n_bits, description="A code as an integer.", examples=[0])
+
+    @router.post(
+        "/search",
+        summary="Find items",
+        responses={200: {"model": StoredAnswer}, **problems(400, 404, 408, 413, 422)},
+        openapi_extra={"requestBody": {"required": True, "content": schema}},
+    )
+    async def search(request: Request) -> Json:
+        """Find the best items of a vector, of an item or of a code: by Hamming rings or by learned probes."""
+        query = await read_json(request, body, most)
+        for name, values in (query.where or {}).items():
+            check_values(check_field(name, "search"), values, "search")
+        return Json(await service.run(lambda *with_store: service.search(query, *with_store)))
+
+    @router.get(
+        "/items/{id:anything}", summary="Show an item", responses={200: {"model": StoredItem}, **problems(404, 422)}
+    )
+    async def show(item: ItemId) -> Json:
+        """Everything about an item, except its vector."""
+        return Json(await service.run(lambda _, store: item_values(found_item(store, item), service.n_bits)[0]))
+
+    @router.get("/buckets/{code}", summary="Show a bucket", responses={200: {"model": StoredCell}, **problems(422)})
+    async def cell(code: Annotated[int, in_range], offset: Offset = 0, limit: ItemLimit = 100) -> Json:
+        """Items that share a code; a code that does not occur is an empty bucket."""
+        return Json(await service.run(lambda *with_store: service.cell(code, offset, limit, *with_store)))
+
+    @router.get("/healthz", summary="State of the server", responses={200: {"model": StoredHealth}, **problems()})
+    async def healthz() -> Json:
+        """That the server and its database work, and what is served; 503 if not."""
+        return Json(await service.run(service.health))
+
+    async def metrics() -> bytes:
+        return service.metrics.text(n_bits=service.n_bits)
+
+    add_metrics(router, metrics)
+    return router

@@ -23,12 +23,11 @@ from shorthash._validation import check_count
 from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
 from shorthash.images import Collection
 from shorthash.store import Store
-from shorthash.web.api import Json, api_router
+from shorthash.web.api import Json, api_router, store_router
 from shorthash.web.limits import Limits, Metrics, Settings, log, problem_page, protocol_class, wants_page
 from shorthash.web.pages import router as page_router
 from shorthash.web.schema import broken_rule, keep_in_memory
-from shorthash.web.service import Service
-from shorthash.web.stored import StoreService, store_router
+from shorthash.web.service import Service, StoreService
 
 ABOUT = """Search items by extremely short binary codes, add and remove them.
 

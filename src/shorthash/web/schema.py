@@ -161,6 +161,57 @@ class Health(Exact):
     writable: bool = Field(description="Whether items can be added and removed with the token.")
 
 
+class StoredItem(Exact):
+    """An item of a store."""
+
+    id: Id
+    label: Label
+    metadata: dict[str, Any] | None = Field(description="What was stored with it.")
+    code: Code
+    bits: Bits
+
+
+class Hit(StoredItem):
+    """An item that was found."""
+
+    distance: int = Field(ge=0, le=64, description="Bits that differ from the query.")
+    score: float | None = Field(description="Cosine or probability of being relevant if re-ranked, else null.")
+
+
+class StoredAnswer(Exact):
+    """The best items of a query."""
+
+    query: QueryCode
+    n_bits: int = Field(ge=1, le=64)
+    count: int = Field(ge=0, description="Items found.")
+    items: list[Hit] = Field(description="Best first.")
+    looked_up: list[int] = Field(description="Codes that were looked up by probes or within a radius, in order.")
+    looked_at: int = Field(ge=0, description="Items that these codes hold.")
+    expected_precision: float | None = Field(description="Expected share of relevant items; null without posteriors.")
+    seconds: float = Field(ge=0, description="Duration of the search on the server.")
+
+
+class StoredCell(Exact):
+    """The items that share a code."""
+
+    code: Code
+    bits: Bits
+    load: int = Field(ge=0, description="Number of items with this code.")
+    offset: int
+    items: list[StoredItem] = Field(description="From offset on, by id.")
+
+
+class StoredHealth(Exact):
+    """The state of the server."""
+
+    status: str = Field(examples=["ok"])
+    collection: str
+    version: str = Field(description="Whose codes are searched; the model of the server made them.")
+    current_version: str = Field(description="What the store opens by default: another one after a migration.")
+    n_bits: int
+    n_features: int
+
+
 REASONS = {
     400: "The body cannot be parsed.",
     401: "The token is missing or wrong.",
