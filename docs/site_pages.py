@@ -35,6 +35,11 @@ ROOMS = {"pipeline": "methods"}  # rooms that share a section
 MORE = {  # public names of modules without __all__
     "methods": ["Recipe", "method_facts", "recipes"],
     "retrieval": ["Answers", "compact_posteriors", "score_posteriors"],
+    "scale": [
+        *("ArrayStream", "BatchStream", "Collected", "EncodedFile", "Stream", "TableStream", "as_stream"),
+        *("bucket_index", "code_histogram", "collect", "encode_to_file", "encoded", "evaluate_collection"),
+        *("fit_collected", "fit_stream", "load_collected", "save_collected"),
+    ],
     "lab.advice": ["Advice", "LengthAdvice", "advise"],
     "lab.compare": ["MethodComparison", "MethodScore", "write_comparison"],
     "lab.maps": ["draw_bucket_map", "draw_code_map"],

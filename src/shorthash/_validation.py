@@ -1,4 +1,4 @@
-"""Checks of parameters and arrays. A message names the parameter, the rule, the value and what to do."""
+"""Checks of parameters, arrays and estimators. A message names the parameter, the rule, the value and what to do."""
 
 from __future__ import annotations
 
@@ -73,6 +73,11 @@ def check_same_length(n_rows: int | None, n_labels: int, owner: str) -> None:
             f"Found input variables with inconsistent numbers of samples: X of {owner} has {n_rows} rows and y has "
             f"{n_labels}; give one label (or one indicator row) per feature row."
         )
+
+
+def steps_of(hasher: Any) -> list[Any]:
+    """The steps of a pipeline, the learner last; a hasher alone is its own only step."""
+    return [step for _, step in getattr(hasher, "steps", [("", hasher)])]
 
 
 def require_extra(module: str, extra: str, purpose: str) -> ModuleType:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import Codes, Floats, PackedCodes
-from shorthash._validation import check_choice, check_count
+from shorthash._validation import check_choice, check_count, steps_of
 from shorthash.codes import as_packed, ball_size
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, HammingIndex, LookupResult, MemoryIndex, Probes
@@ -112,7 +112,7 @@ class Searcher:
         posterior_bytes: int = 8,
         vectors: str | None = None,
     ) -> None:
-        self.hasher, self.learner = hasher, hasher.steps[-1][1] if hasattr(hasher, "steps") else hasher
+        self.hasher, self.learner = hasher, steps_of(hasher)[-1]
         n_bits = int(self.learner.n_bits)
         self.index = BucketIndex(n_bits) if index is None else index
         if self.index.n_bits != n_bits:

@@ -15,7 +15,7 @@ from shorthash._arrays import Codes, Counts, Floats
 from shorthash._display import SMALL, axes_in_style, html_table, line_style
 from shorthash._labels import group_labels
 from shorthash._progress import reporting
-from shorthash._validation import check_choice, check_count, require_extra
+from shorthash._validation import check_choice, check_count, require_extra, steps_of
 from shorthash.codes.levels import distinct_queries, leave_one_out_map
 from shorthash.codes.signs import as_codes, as_packed, code_length
 from shorthash.errors import InvalidInput
@@ -422,7 +422,7 @@ def learned_codes(hasher: Any) -> Codes:
     >>> learned_codes(RSLH(n_bits=4, random_state=0).fit(X, y)).shape
     (150, 4)
     """
-    learner = hasher[-1] if hasattr(hasher, "steps") else hasher
+    learner = steps_of(hasher)[-1]
     if not hasattr(learner, "codes_"):
         raise InvalidInput(
             f"{type(learner).__name__} has no learned codes of its training rows; fit it first, or encode the database "

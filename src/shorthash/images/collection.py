@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import PackedCodes
 from shorthash._progress import shown, with_progress
+from shorthash._validation import steps_of
 from shorthash.codes import as_packed
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
 from shorthash.images.decoding import MAX_PIXELS, Extracted, Source, extract
@@ -107,8 +108,7 @@ class Collection(Reader):
 
     def _check_lengths(self) -> None:
         """Raise DamagedFile unless description, encoder and items have the same code length."""
-        learner = self.hasher.steps[-1][1] if hasattr(self.hasher, "steps") else self.hasher
-        lengths = {getattr(learner, "n_bits", None), self._store.n_bits, self.n_bits}
+        lengths = {getattr(steps_of(self.hasher)[-1], "n_bits", None), self._store.n_bits, self.n_bits}
         if len(lengths) > 1:
             raise DamagedFile(
                 f"{self.path} is damaged: description, encoder and items have codes of different lengths "
@@ -140,7 +140,7 @@ class Collection(Reader):
         target = Path(path)
         check_new_folder(target)
         made = None if features is None else make_features(features)
-        learner = hasher.steps[-1][1] if hasattr(hasher, "steps") else hasher
+        learner = steps_of(hasher)[-1]
         n_bits = int(learner.n_bits)
         meta = {
             "n_bits": n_bits,

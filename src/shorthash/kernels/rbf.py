@@ -189,6 +189,15 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         values -= like(self.mean_, values)
         return Rounded(values, error + UNIT * (norms(values) + 2 * float(np.linalg.norm(self.mean_))))
 
+    def check_loaded(self, n_anchors: int) -> None:
+        """Raise ValueError unless what a file held is a fitted kernel with so many anchors."""
+        if type(self.bandwidth_) is not float or type(self.center) is not bool or not 0 < self.bandwidth_ < np.inf:
+            raise ValueError("its kernel is invalid")
+        if self.anchors_.shape != (n_anchors, self.n_features_in_) or self.mean_.shape != (n_anchors,):
+            raise ValueError("its kernel does not fit its sums")
+        if not (np.isfinite(self.anchors_).all() and np.isfinite(self.mean_).all()):
+            raise ValueError("its anchors are not finite")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # always float64

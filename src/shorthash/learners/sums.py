@@ -61,6 +61,21 @@ class GroupStatistics:
         """Columns of X."""
         return len(self.gram)
 
+    def check_loaded(self, n_rows: Any) -> None:
+        """Raise ValueError unless what a file held can be sums over rows whose norm has the bound that it states."""
+        d, u, c = len(self.gram), len(self.counts), len(self.classes)
+        shapes = [self.classes.ndim, self.rows.shape, self.counts.shape, self.sums.shape, self.gram.shape]
+        if not u or shapes != [1, (u, c), (u,), (d, u), (d, d)]:
+            raise ValueError("its arrays do not fit each other")
+        if self.rows.dtype != np.uint8 or self.rows.max(initial=0) > 1 or not self.rows.any(axis=1).all():
+            raise ValueError("its label rows are invalid")
+        if type(n_rows) is not int or not (self.counts >= 1).all() or not self.counts.sum() <= n_rows:
+            raise ValueError("its numbers of rows contradict each other")
+        norm = (1 + 1e-9) * self.largest_norm + 1e-300
+        within = np.abs(self.sums) <= self.counts * norm
+        if not (norm < np.inf and within.all() and (np.abs(self.gram) <= self.counts.sum() * norm**2).all()):
+            raise ValueError("its sums are larger than rows of this norm can give")
+
     def mean(self) -> Floats:
         """Mean row, (d,)."""
         return np.asarray(self.sums.sum(axis=1) / self.counts.sum())

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from shorthash import __version__
-from shorthash._validation import check_n_bits, require_extra
+from shorthash._validation import check_n_bits, require_extra, steps_of
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError, phrase
 from shorthash.index import BucketIndex, HammingIndex
 from shorthash.index.scan import codes_from_bytes, codes_to_bytes
@@ -427,7 +427,7 @@ def export_encoder(hasher: Any, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix != ".py":
         raise InvalidInput(f"An encoder is a Python file, so its name must end in .py. Got {target} instead.")
-    steps = [step for _, step in getattr(hasher, "steps", [("", hasher)])]
+    steps = steps_of(hasher)
     arrays: Arrays = {}
     lines: list[str] = []
     for number, step in enumerate(steps):

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._validation import steps_of
 from shorthash.errors import DamagedFile, PersistenceError, ShorthashError
 from shorthash.index.memory import MemoryIndex
 from shorthash.methods import RECIPES, STEPS, Recipe, import_class, recipes
@@ -271,7 +272,7 @@ def verify(path: str | os.PathLike[str]) -> None:
 
 def _learns_further(obj: Any) -> bool:
     """Whether the learner has what its ``partial_fit`` goes on from."""
-    learner = obj.steps[-1][1] if hasattr(obj, "steps") else obj
+    learner = steps_of(obj)[-1]
     return hasattr(learner, "partial_fit") and any(hasattr(learner, name) for name in OF_PARTIAL_FIT)
 
 
@@ -281,7 +282,7 @@ def _summary(obj: Any) -> dict[str, int]:
         more = {} if obj.dimension is None else {"dimension": obj.dimension}
         more |= {"posterior_bytes": obj.posterior_bytes} if obj.posterior_bytes else {}
         return {"n_bits": obj.n_bits, "n_items": len(obj), **more}
-    steps = [step for _, step in getattr(obj, "steps", [("", obj)])]
+    steps = steps_of(obj)
     features = [getattr(step, "n_features_in_", None) for step in steps]
     seen = [getattr(step, "n_samples_seen_", None) for step in reversed(steps)]
     found = {
