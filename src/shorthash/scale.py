@@ -32,8 +32,8 @@ from shorthash.data.streams import ArrayStream as ArrayStream
 from shorthash.data.streams import BatchStream as BatchStream
 from shorthash.data.streams import Block
 from shorthash.data.streams import Stream as Stream
-from shorthash.data.streams import TableStream as TableStream
 from shorthash.data.streams import as_stream as as_stream
+from shorthash.data.tables import TableStream as TableStream
 from shorthash.errors import DamagedFile, DataFileError, ForeignFile, InvalidInput, PersistenceError
 from shorthash.evaluation import CodeHistogram, Scores, evaluate_histogram
 from shorthash.index.buckets import BucketIndex

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shorthash.data import streams
-from shorthash.data.streams import ArrayStream, BatchStream, Stream, TableStream, as_stream
+from shorthash.data.streams import ArrayStream, BatchStream, Stream, as_stream
+from shorthash.data.tables import TableStream
 from shorthash.errors import DataFileError, InvalidInput
 
 pyarrow = pytest.importorskip("pyarrow", reason="streams of tables need pyarrow")

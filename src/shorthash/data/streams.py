@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,13 +31,12 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._arrays import Features, Labels, is_foreign, namespace
 from shorthash._labels import label_rows
 from shorthash._validation import require_extra
-from shorthash.data.files import arrow_values, read_features, read_labels, table_errors
+from shorthash.data.files import read_features, read_labels
 from shorthash.data.rows import Rows
-from shorthash.data.tables import check_column, feature_columns
-from shorthash.errors import DataFileError, InvalidInput
+from shorthash.errors import InvalidInput
 
 BLOCK_ROWS = 65_536  # 16 batches of rows: adding d x d sums once per block is cheap compared with computing them
-CACHED_ROWS = 1024  # rows of a table transposed at once; 256 columns of float32 are 1 MiB
+SPLIT_EVERY = 4  # values of a Dask collection added up by one task; each is of the size d x d
 TABLE_FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "feather"}
 
 S = TypeVar("S")
@@ -220,7 +219,7 @@ class BatchStream(Stream):
     def blocks(self, start: int = 0) -> Iterator[Block]:
         """Batches, small ones concatenated."""
         seen = start
-        for block in _joined_blocks(self._rows_from(start, self.n_columns), start):
+        for block in joined_blocks(self._rows_from(start, self.n_columns), start):
             yield block
             seen = block.first + len(block.X)
         if self._n_rows is not None and seen != self._n_rows:
@@ -265,207 +264,78 @@ class BatchStream(Stream):
             )
 
 
-class TableStream(Stream):
-    """Rows of a Parquet or Arrow file, or of a folder of such files, read one row group at a time.
-
-    Memory is bounded by the largest row group. Rows are numbered in the order of the files that pyarrow gives, which
-    for a folder is the order of their names.
+class DaskStream(Stream):
+    """Rows of a Dask array or data frame, one block or partition at a time.
 
     Parameters
     ----------
-    source : a .parquet, .arrow or .feather file, a folder of them, or a ``pyarrow.dataset.Dataset``
-    label : the column that holds the labels; a list of columns for an indicator matrix
-    features : the columns that hold the features, default: all others; or one column of lists, all of one length;
-        names, or text as :func:`shorthash.data.tables.feature_columns` takes it
-    y : labels as an array, instead of ``label``
-    besides : columns that are neither features nor labels
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import pandas as pd
-    >>> file = tempfile.mkdtemp() + "/rows.parquet"
-    >>> pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0], "kind": ["x", "y", "x"]}).to_parquet(file)
-    >>> stream = TableStream(file, label="kind")
-    >>> len(stream), stream.n_columns, [block.y.tolist() for block in stream.blocks()]
-    (3, 2, [['x', 'y', 'x']])
+    X : array (n_rows, n_columns), or data frame of numbers
+    y : array, or series with the same partitions; for a data frame also the name of its column (or columns)
     """
 
-    def __init__(
-        self,
-        source: Any,
-        *,
-        label: str | Sequence[str] | None = None,
-        features: list[str] | str | None = None,
-        y: Labels | None = None,
-        besides: Sequence[str] = (),
-    ) -> None:
-        if label is not None and y is not None:
-            raise InvalidInput(f"Labels come from a column or from an array. Got column {label!r} and an array too.")
-        self.source = source
-        self.name = str(source) if isinstance(source, str | Path) else "The table"
-        self.y = None if y is None else label_rows(y)
-        self._label_names = [label] if isinstance(label, str) else list(label or [])
-        self._one_label = isinstance(label, str)
-        names = self._dataset.schema.names
-        for name in [*self._label_names, *besides, *(features if isinstance(features, list) else [])]:
-            check_column(name, names, self.name)
-        chosen = features if isinstance(features, str) else None
-        others = [*self._label_names, *besides]
-        self._feature_names = (
-            features if isinstance(features, list) else feature_columns(names, chosen, others, self.name)
-        )
-        self._check_features()
-        self._width = self._count_features()
-        if self.y is not None and len(self.y) != len(self):
-            n = len(self.y)
-            raise InvalidInput(f"{self.name} has {len(self)} rows, but there are {n} labels; give one per row.")
+    distributed = True
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key not in ("_dataset", "_pieces")}
+    def __init__(self, X: Any, y: Any = None) -> None:
+        self._dask = require_extra("dask", "dask", "Fitting Dask collections")
+        if hasattr(X, "to_dask_array"):
+            if isinstance(y, str) or (isinstance(y, list) and all(isinstance(name, str) for name in y)):
+                X, y = X.drop(columns=[y] if isinstance(y, str) else y), X[y]
+            X = X.to_dask_array(lengths=True)
+        if X.ndim != 2:
+            raise InvalidInput(f"A Dask collection of features must have 2 dimensions. Got shape {X.shape} instead.")
+        if any(np.isnan(n) for n in X.chunks[0]):
+            X = X.compute_chunk_sizes()
+        self._X = X.rechunk({1: -1})
+        self._y = None if y is None else _aligned(y, self._X)
+        self._starts = np.concatenate([[0], np.cumsum(self._X.chunks[0])]).astype(np.int64)
 
     @property
     def n_columns(self) -> int:
         """Features per row."""
-        return self._width
+        return int(self._X.shape[1])
 
     def __len__(self) -> int:
-        return sum(n for _, n in self._pieces)
+        return int(self._starts[-1])
 
     def blocks(self, start: int = 0) -> Iterator[Block]:
-        """Row groups cut into blocks, small ones concatenated; row groups before ``start`` are not read."""
-        return _joined_blocks(self._rows_from(start), start)
-
-    def column(self, name: str) -> NDArray[Any]:
-        """A whole column, for instance of ids."""
-        check_column(name, self._dataset.schema.names, self.name)
-        parts = [arrow_values(batch.column(0)) for _, batch in self._batches([name], lambda _low, _stop: True)]
-        return np.concatenate(parts)
+        """The blocks that begin at ``start`` or later, computed one at a time."""
+        for first, X, y in self._parts():
+            if first >= start:
+                yield Block(first, *self._dask.compute(X, y))
 
     def take(self, indices: NDArray[np.intp]) -> Features:
-        """Some rows; reads the row groups that hold them."""
+        """Some rows, picked by the workers."""
         numbers = np.sort(indices)
+        pick = self._dask.delayed(_pick, pure=True)
+        edges = np.searchsorted(numbers, self._starts)
+        blocks = zip(self._X.to_delayed().ravel(), self._starts[:-1], edges[:-1], edges[1:], strict=True)
+        parts = [pick(X, numbers[low:high] - first) for X, first, low, high in blocks if high > low]
+        return np.concatenate(self._dask.compute(*parts))
 
-        def inside(first: int, stop: int) -> NDArray[np.intp]:
-            return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, stop)]
+    def total(self, part: Callable[[Block], S], add: Callable[[S, S], S]) -> S:
+        """The sum over all blocks, added up as a tree."""
+        compute = self._dask.delayed(_part_of_block, pure=True)
+        function = self._dask.delayed(part, pure=True, traverse=False)  # sent to every worker once
+        level = [compute(function, *block) for block in self._parts()]
+        if not level:
+            raise InvalidInput("The collection has no rows; pass at least one.")
+        join = self._dask.delayed(_added, pure=True)
+        while len(level) > 1:
+            level = [join(add, level[i : i + SPLIT_EVERY]) for i in range(0, len(level), SPLIT_EVERY)]
+        return level[0].compute()  # type: ignore[no-any-return]
 
-        parts = []
-        for first, batch in self._batches(self._feature_names, lambda first, stop: len(inside(first, stop)) > 0):
-            chosen = inside(first, first + len(batch)) - first
-            if len(chosen):
-                parts.append(self._matrix(batch.take(chosen)))
-        return np.concatenate(parts)
+    def mapped(self, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
+        """A Dask array of the results of ``function`` for every block; nothing is computed yet."""
+        return self._X.map_blocks(
+            function, dtype=dtype, chunks=(self._X.chunks[0], (n_columns,)), meta=np.empty((0, 0), dtype=dtype)
+        )
 
-    @cached_property
-    def _dataset(self) -> Any:
-        """The data set, opened on first use, so that a stream can be sent to another process."""
-        arrow = require_extra("pyarrow", "tables", "Streaming tables")
-        dataset = require_extra("pyarrow.dataset", "tables", "Streaming tables")
-        if not isinstance(self.source, str | Path):
-            return self.source
-        path = Path(self.source)
-        if not path.exists():
-            raise DataFileError(f"There is no file or folder {path}; check the path.")
-        files = path.rglob("*") if path.is_dir() else [path]
-        endings = sorted({ending for file in files if (ending := file.suffix.lower()) in TABLE_FORMATS})
-        if len(endings) != 1:
-            kinds = " and ".join(endings) or "none of them"
-            raise DataFileError(
-                f"{path} must hold files of one kind that ends in {', '.join(TABLE_FORMATS)}. Got {kinds}."
-            )
-        form = TABLE_FORMATS[endings[0]]
-        try:
-            return dataset.dataset(path, format=form)
-        except (arrow.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise DataFileError(f"{path} is not readable as {form} ({reason}); write it again.") from error
-
-    @cached_property
-    def _pieces(self) -> list[tuple[Any, int]]:
-        """Row groups, or whole files of a format without them, and their numbers of rows."""
-        pieces: list[tuple[Any, int]] = []
-        with table_errors(self.name):
-            for fragment in self._dataset.get_fragments():
-                if hasattr(fragment, "split_by_row_group"):
-                    fragment.ensure_complete_metadata()
-                    groups = fragment.split_by_row_group()  # whose count_rows() counts the whole file's
-                    pieces += [(group, group.row_groups[0].num_rows) for group in groups]
-                else:
-                    pieces.append((fragment, fragment.count_rows()))
-        return [(piece, n) for piece, n in pieces if n]
-
-    def _rows_from(self, start: int) -> Iterator[tuple[Features, Any]]:
-        """Features and labels of the record batches, from a row on."""
-        for first, batch in self._batches(self._feature_names + self._label_names, lambda _, stop: stop > start):
-            low, stop = max(start, first), first + len(batch)
-            if low < stop:
-                rest = batch.slice(low - first)
-                yield self._matrix(rest), self._labels(rest) if self.y is None else self.y[low:stop]
-
-    def _batches(self, columns: list[str], needed: Callable[[int, int], bool]) -> Iterator[tuple[int, Any]]:
-        """Record batches and the number of their first row, from the row groups whose rows are ``needed``."""
-        first = 0
-        for piece, n in self._pieces:
-            if needed(first, first + n):
-                low = first
-                with table_errors(self.name):
-                    batches = iter(piece.to_batches(columns=columns, batch_size=BLOCK_ROWS, use_threads=False))
-                while True:
-                    with table_errors(self.name):
-                        batch = next(batches, None)
-                    if batch is None:
-                        break
-                    yield low, batch
-                    low += len(batch)
-            first += n
-
-    def _check_features(self) -> None:
-        """Raise unless there are rows, and features that are numbers or one column of lists."""
-        types = require_extra("pyarrow.types", "tables", "Streaming tables")
-        for name in self._feature_names:
-            kind = self._dataset.schema.field(name).type
-            numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-            if not numbers and not (len(self._feature_names) == 1 and _is_list(kind)):
-                raise DataFileError(
-                    f"{self.name}, column {name!r} holds {kind}, but features must be numbers, or one column of lists "
-                    "of numbers; name the columns to use, and the one that holds labels."
-                )
-        if not len(self):
-            raise DataFileError(f"{self.name} holds no rows; write at least one row to it.")
-        if not self._feature_names:
-            raise DataFileError(f"{self.name} has no columns except the labels; write one column per feature.")
-
-    def _count_features(self) -> int:
-        """The number of columns, or the length of the first list."""
-        if not _is_list(self._dataset.schema.field(self._feature_names[0]).type):
-            return len(self._feature_names)
-        with table_errors(self.name):
-            batches = self._pieces[0][0].to_batches(columns=self._feature_names, batch_size=1)
-            return len(next(batch for batch in batches if len(batch)).column(0)[0].as_py())
-
-    def _matrix(self, batch: Any) -> Features:
-        """The features of a batch, (n, n_columns)."""
-        columns = [batch.column(name) for name in self._feature_names]
-        if len(columns) > 1 or not _is_list(columns[0].type):
-            return _transposed([column.to_numpy(zero_copy_only=False) for column in columns])
-        values = columns[0].flatten().to_numpy(zero_copy_only=False)
-        if len(values) != len(batch) * self._width:
-            raise DataFileError(
-                f"{self.name}, column {self._feature_names[0]!r} must hold {self._width} numbers in every row, like "
-                "the first; make all lists of one length."
-            )
-        return np.asarray(values.reshape(len(batch), self._width))
-
-    def _labels(self, batch: Any) -> Any:
-        """The labels of a batch: None, one per row, or a matrix."""
-        if not self._label_names:
-            return None
-        columns = [batch.column(name) for name in self._label_names]
-        columns = [c.dictionary_decode() if hasattr(c, "dictionary_decode") else c for c in columns]
-        if self._one_label and _is_list(columns[0].type):
-            return label_rows(columns[0].to_pylist())
-        values = [arrow_values(column) for column in columns]
-        return values[0] if self._one_label else np.stack(values, axis=1)
+    def _parts(self) -> list[tuple[int, Any, Any]]:
+        """First row, features and labels of every block that has rows, not computed."""
+        X = self._X.to_delayed().ravel().tolist()
+        y = [None] * len(X) if self._y is None else self._y.to_delayed().ravel().tolist()
+        firsts, sizes = self._starts[:-1].tolist(), self._X.chunks[0]
+        return [(first, rows, labels) for first, rows, labels, n in zip(firsts, X, y, sizes, strict=True) if n]
 
 
 def known_stream(X: Any, y: Any = None) -> Stream | None:
@@ -474,8 +344,6 @@ def known_stream(X: Any, y: Any = None) -> Stream | None:
         return X
     if type(X).__module__.partition(".")[0] != "dask":
         return None
-    from shorthash.data.dask_stream import DaskStream
-
     return DaskStream(X, y)
 
 
@@ -522,6 +390,8 @@ def _file_stream(
     """A stream of a file or folder."""
     labels: Labels | None = read_labels(Path(y)) if isinstance(y, str | os.PathLike) else y
     if path.is_dir() or path.suffix.lower() in TABLE_FORMATS:
+        from shorthash.data.tables import TableStream
+
         return TableStream(path, label=label, features=features, y=labels, besides=besides)
     if label is not None or features is not None or besides:
         named = label or features or ", ".join(besides)
@@ -552,7 +422,7 @@ def _features_and_labels(batch: Any) -> tuple[Any, Any]:
     return values, labels
 
 
-def _joined_blocks(batches: Iterable[tuple[Any, Any]], first: int) -> Iterator[Block]:
+def joined_blocks(batches: Iterable[tuple[Any, Any]], first: int) -> Iterator[Block]:
     """Blocks of BLOCK_ROWS rows or more: small batches are concatenated, large ones are not cut."""
     held: list[tuple[Any, Any]] = []
     n = 0
@@ -574,17 +444,30 @@ def _concatenated(batches: list[tuple[Any, Any]]) -> tuple[Any, Any]:
     return namespace(X[0]).concat(X), None if y[0] is None else namespace(y[0]).concat(y)
 
 
-def _transposed(columns: list[NDArray[Any]]) -> Features:
-    """Columns as a matrix of rows, written a few rows at a time, which fit in the cache."""
-    n = len(columns[0])
-    matrix = np.empty((n, len(columns)), dtype=np.result_type(*columns))
-    for low in range(0, n, CACHED_ROWS):
-        rows = slice(low, low + CACHED_ROWS)
-        for j, column in enumerate(columns):
-            matrix[rows, j] = column[rows]
-    return matrix
+def _aligned(y: Any, X: Any) -> Any:
+    """Labels as a Dask array with the same blocks of rows as the features."""
+    da = require_extra("dask.array", "dask", "Fitting Dask collections")
+    if hasattr(y, "to_dask_array"):
+        y = y.to_dask_array(lengths=True)
+    if not hasattr(y, "chunks"):
+        y = da.from_array(label_rows(y))
+    elif any(np.isnan(n) for n in y.chunks[0]):
+        y = y.compute_chunk_sizes()
+    if y.shape[0] != X.shape[0]:
+        raise InvalidInput(
+            f"Found input variables with inconsistent numbers of samples: X has {X.shape[0]} rows and y has "
+            f"{y.shape[0]}; give one label per row."
+        )
+    return y.rechunk((X.chunks[0], -1)[: y.ndim])
 
 
-def _is_list(kind: Any) -> bool:
-    types = require_extra("pyarrow.types", "tables", "Streaming tables")
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+def _part_of_block(part: Callable[[Block], S], first: int, X: Any, y: Any) -> S:
+    return part(Block(first, np.asarray(X), None if y is None else np.asarray(y)))
+
+
+def _pick(X: Any, numbers: NDArray[np.intp]) -> Features:
+    return np.asarray(X)[numbers]
+
+
+def _added(add: Callable[[S, S], S], values: Sequence[S]) -> S:
+    return reduce(add, values)

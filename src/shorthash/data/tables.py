@@ -1,30 +1,36 @@
-"""Tables with columns of ids, labels and features of .csv and .parquet files."""
+"""Tables with columns of ids, labels and features: .csv and .parquet files read whole, Parquet and Arrow in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Labels
+from shorthash._arrays import Features, Labels
 from shorthash._labels import label_rows
+from shorthash._validation import require_extra
 from shorthash.data.files import (
+    arrow_values,
     as_matrix,
     csv_lines,
     csv_numbers,
     existing_file,
     parse_column,
     read_parquet,
+    table_errors,
 )
+from shorthash.data.streams import BLOCK_ROWS, TABLE_FORMATS, Block, Stream, joined_blocks
 from shorthash.errors import DataFileError, InvalidInput
 
 TABLE_ENDINGS = (".csv", ".parquet")
 LISTED = 8  # columns named in an error
+CACHED_ROWS = 1024  # rows of a table transposed at once; 256 columns of float32 are 1 MiB
 
 
 @dataclass(frozen=True)
@@ -193,6 +199,209 @@ def feature_columns(names: Sequence[str], chosen: str | None, besides: Sequence[
     return found
 
 
+class TableStream(Stream):
+    """Rows of a Parquet or Arrow file, or of a folder of such files, read one row group at a time.
+
+    Memory is bounded by the largest row group. Rows are numbered in the order of the files that pyarrow gives, which
+    for a folder is the order of their names.
+
+    Parameters
+    ----------
+    source : a .parquet, .arrow or .feather file, a folder of them, or a ``pyarrow.dataset.Dataset``
+    label : the column that holds the labels; a list of columns for an indicator matrix
+    features : the columns that hold the features, default: all others; or one column of lists, all of one length;
+        names, or text as :func:`feature_columns` takes it
+    y : labels as an array, instead of ``label``
+    besides : columns that are neither features nor labels
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> file = tempfile.mkdtemp() + "/rows.parquet"
+    >>> pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0], "kind": ["x", "y", "x"]}).to_parquet(file)
+    >>> stream = TableStream(file, label="kind")
+    >>> len(stream), stream.n_columns, [block.y.tolist() for block in stream.blocks()]
+    (3, 2, [['x', 'y', 'x']])
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        label: str | Sequence[str] | None = None,
+        features: list[str] | str | None = None,
+        y: Labels | None = None,
+        besides: Sequence[str] = (),
+    ) -> None:
+        if label is not None and y is not None:
+            raise InvalidInput(f"Labels come from a column or from an array. Got column {label!r} and an array too.")
+        self.source = source
+        self.name = str(source) if isinstance(source, str | Path) else "The table"
+        self.y = None if y is None else label_rows(y)
+        self._label_names = [label] if isinstance(label, str) else list(label or [])
+        self._one_label = isinstance(label, str)
+        names = self._dataset.schema.names
+        for name in [*self._label_names, *besides, *(features if isinstance(features, list) else [])]:
+            check_column(name, names, self.name)
+        chosen = features if isinstance(features, str) else None
+        others = [*self._label_names, *besides]
+        self._feature_names = (
+            features if isinstance(features, list) else feature_columns(names, chosen, others, self.name)
+        )
+        self._check_features()
+        self._width = self._count_features()
+        if self.y is not None and len(self.y) != len(self):
+            n = len(self.y)
+            raise InvalidInput(f"{self.name} has {len(self)} rows, but there are {n} labels; give one per row.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key not in ("_dataset", "_pieces")}
+
+    @property
+    def n_columns(self) -> int:
+        """Features per row."""
+        return self._width
+
+    def __len__(self) -> int:
+        return sum(n for _, n in self._pieces)
+
+    def blocks(self, start: int = 0) -> Iterator[Block]:
+        """Row groups cut into blocks, small ones concatenated; row groups before ``start`` are not read."""
+        return joined_blocks(self._rows_from(start), start)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A whole column, for instance of ids."""
+        check_column(name, self._dataset.schema.names, self.name)
+        parts = [arrow_values(batch.column(0)) for _, batch in self._batches([name], lambda _low, _stop: True)]
+        return np.concatenate(parts)
+
+    def take(self, indices: NDArray[np.intp]) -> Features:
+        """Some rows; reads the row groups that hold them."""
+        numbers = np.sort(indices)
+
+        def inside(first: int, stop: int) -> NDArray[np.intp]:
+            return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, stop)]
+
+        parts = []
+        for first, batch in self._batches(self._feature_names, lambda first, stop: len(inside(first, stop)) > 0):
+            chosen = inside(first, first + len(batch)) - first
+            if len(chosen):
+                parts.append(self._matrix(batch.take(chosen)))
+        return np.concatenate(parts)
+
+    @cached_property
+    def _dataset(self) -> Any:
+        """The data set, opened on first use, so that a stream can be sent to another process."""
+        arrow = require_extra("pyarrow", "tables", "Streaming tables")
+        dataset = require_extra("pyarrow.dataset", "tables", "Streaming tables")
+        if not isinstance(self.source, str | Path):
+            return self.source
+        path = Path(self.source)
+        if not path.exists():
+            raise DataFileError(f"There is no file or folder {path}; check the path.")
+        files = path.rglob("*") if path.is_dir() else [path]
+        endings = sorted({ending for file in files if (ending := file.suffix.lower()) in TABLE_FORMATS})
+        if len(endings) != 1:
+            kinds = " and ".join(endings) or "none of them"
+            raise DataFileError(
+                f"{path} must hold files of one kind that ends in {', '.join(TABLE_FORMATS)}. Got {kinds}."
+            )
+        form = TABLE_FORMATS[endings[0]]
+        try:
+            return dataset.dataset(path, format=form)
+        except (arrow.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise DataFileError(f"{path} is not readable as {form} ({reason}); write it again.") from error
+
+    @cached_property
+    def _pieces(self) -> list[tuple[Any, int]]:
+        """Row groups, or whole files of a format without them, and their numbers of rows."""
+        pieces: list[tuple[Any, int]] = []
+        with table_errors(self.name):
+            for fragment in self._dataset.get_fragments():
+                if hasattr(fragment, "split_by_row_group"):
+                    fragment.ensure_complete_metadata()
+                    groups = fragment.split_by_row_group()  # whose count_rows() counts the whole file's
+                    pieces += [(group, group.row_groups[0].num_rows) for group in groups]
+                else:
+                    pieces.append((fragment, fragment.count_rows()))
+        return [(piece, n) for piece, n in pieces if n]
+
+    def _rows_from(self, start: int) -> Iterator[tuple[Features, Any]]:
+        """Features and labels of the record batches, from a row on."""
+        for first, batch in self._batches(self._feature_names + self._label_names, lambda _, stop: stop > start):
+            low, stop = max(start, first), first + len(batch)
+            if low < stop:
+                rest = batch.slice(low - first)
+                yield self._matrix(rest), self._labels(rest) if self.y is None else self.y[low:stop]
+
+    def _batches(self, columns: list[str], needed: Callable[[int, int], bool]) -> Iterator[tuple[int, Any]]:
+        """Record batches and the number of their first row, from the row groups whose rows are ``needed``."""
+        first = 0
+        for piece, n in self._pieces:
+            if needed(first, first + n):
+                low = first
+                with table_errors(self.name):
+                    batches = iter(piece.to_batches(columns=columns, batch_size=BLOCK_ROWS, use_threads=False))
+                while True:
+                    with table_errors(self.name):
+                        batch = next(batches, None)
+                    if batch is None:
+                        break
+                    yield low, batch
+                    low += len(batch)
+            first += n
+
+    def _check_features(self) -> None:
+        """Raise unless there are rows, and features that are numbers or one column of lists."""
+        types = require_extra("pyarrow.types", "tables", "Streaming tables")
+        for name in self._feature_names:
+            kind = self._dataset.schema.field(name).type
+            numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+            if not numbers and not (len(self._feature_names) == 1 and _is_list(kind)):
+                raise DataFileError(
+                    f"{self.name}, column {name!r} holds {kind}, but features must be numbers, or one column of lists "
+                    "of numbers; name the columns to use, and the one that holds labels."
+                )
+        if not len(self):
+            raise DataFileError(f"{self.name} holds no rows; write at least one row to it.")
+        if not self._feature_names:
+            raise DataFileError(f"{self.name} has no columns except the labels; write one column per feature.")
+
+    def _count_features(self) -> int:
+        """The number of columns, or the length of the first list."""
+        if not _is_list(self._dataset.schema.field(self._feature_names[0]).type):
+            return len(self._feature_names)
+        with table_errors(self.name):
+            batches = self._pieces[0][0].to_batches(columns=self._feature_names, batch_size=1)
+            return len(next(batch for batch in batches if len(batch)).column(0)[0].as_py())
+
+    def _matrix(self, batch: Any) -> Features:
+        """The features of a batch, (n, n_columns)."""
+        columns = [batch.column(name) for name in self._feature_names]
+        if len(columns) > 1 or not _is_list(columns[0].type):
+            return _transposed([column.to_numpy(zero_copy_only=False) for column in columns])
+        values = columns[0].flatten().to_numpy(zero_copy_only=False)
+        if len(values) != len(batch) * self._width:
+            raise DataFileError(
+                f"{self.name}, column {self._feature_names[0]!r} must hold {self._width} numbers in every row, like "
+                "the first; make all lists of one length."
+            )
+        return np.asarray(values.reshape(len(batch), self._width))
+
+    def _labels(self, batch: Any) -> Any:
+        """The labels of a batch: None, one per row, or a matrix."""
+        if not self._label_names:
+            return None
+        columns = [batch.column(name) for name in self._label_names]
+        columns = [c.dictionary_decode() if hasattr(c, "dictionary_decode") else c for c in columns]
+        if self._one_label and _is_list(columns[0].type):
+            return label_rows(columns[0].to_pylist())
+        values = [arrow_values(column) for column in columns]
+        return values[0] if self._one_label else np.stack(values, axis=1)
+
+
 class _CsvTable:
     """A .csv file with a header."""
 
@@ -326,3 +535,19 @@ def _vectors(rows: list[Any], name: str, file: Path) -> NDArray[Any]:
                 f"{len(rows[0])}; drop or complete it."
             )
     return np.array([np.asarray(row) for row in rows])
+
+
+def _transposed(columns: list[NDArray[Any]]) -> Features:
+    """Columns as a matrix of rows, written a few rows at a time, which fit in the cache."""
+    n = len(columns[0])
+    matrix = np.empty((n, len(columns)), dtype=np.result_type(*columns))
+    for low in range(0, n, CACHED_ROWS):
+        rows = slice(low, low + CACHED_ROWS)
+        for j, column in enumerate(columns):
+            matrix[rows, j] = column[rows]
+    return matrix
+
+
+def _is_list(kind: Any) -> bool:
+    types = require_extra("pyarrow.types", "tables", "Streaming tables")
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
