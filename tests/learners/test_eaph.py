@@ -140,6 +140,35 @@ def test_annealing_reports_the_value_of_the_table(seed):
     assert value == pytest.approx(ap_table(h, 1e-9 * M.sum(axis=0)).value, abs=1e-5)
 
 
+def loop_value(M, S, z, n_bits, item):
+    """The expected mAP of cells of groups, by loops over groups, distances and label sets."""
+    value = 0.0
+    for g, s in zip(*np.nonzero(M), strict=True):
+        N = R = 0.0
+        for t in range(n_bits + 1):
+            ring = [j for j in range(len(M)) if int(z[j] ^ z[g]).bit_count() == t]
+            n, f = M[ring].sum(), S[ring, s].sum()
+            if n > 0:
+                log = np.log(1 + n / (N + item)) if N + item > 0 else 0.0
+                gain = f * (1 - N * log / n) + (R + item * (1 - f / n)) * log
+                value += M[g, s] / S[:, s].sum() * f * gain / n
+            N, R = N + n, R + f
+    return value
+
+
+@pytest.mark.parametrize("n_bits", [2, 5])
+@pytest.mark.parametrize("item", [0.0, 0.01])
+@pytest.mark.parametrize("multi", [False, True])
+def test_the_value_of_moves_that_were_judged_one_by_one_is_that_of_the_outcome(seed, n_bits, item, multi):
+    M = np.concatenate([confused_masses(seed), confused_masses(seed + 1)]) / 2  # 12 groups: cells are shared at 2 bits
+    M[3, 2:] = 0.0
+    rel = (np.random.default_rng(seed).random((6, 6)) < 0.4) | np.eye(6, dtype=bool)
+    S = M @ (rel | rel.T).astype(float) if multi else M
+    options = {"n_proposals": 900, "heat": 4e-3, "swap": 0.5, "item": item}  # too few for sums to be computed again
+    z, value = anneal_codebook(M, S, n_bits, np.random.RandomState(seed), **options)
+    assert value == pytest.approx(loop_value(M, S, z, n_bits, item), rel=1e-9)
+
+
 def test_annealing_beats_random_codebooks_and_keeps_codewords_apart(seed):
     M = confused_masses(seed)
     z, value = anneal_codebook(M, M, 3, np.random.RandomState(seed), n_proposals=20_000, heat=4e-3, swap=0.9)

@@ -8,8 +8,8 @@ groups and masses, not groups times label sets. Legend::
     S       (G, u)          relevant mass, M rel; M itself for single-label data
     z       (G,)            cell of every group
     entry                   a group g and a label set s of which it holds mass; w = M[g, s] / relevant mass of s
-    within  (G, L + 1)      all mass up to every distance from every group
-    F       flat            relevant mass up to every distance, of every entry; the entries of a group side by side
+    within  (G, L + 2)      all mass nearer than every distance to every group
+    F       flat            relevant mass nearer than every distance, of every entry; those of a group side by side
     parts   (G, L + 1)      what every distance adds to the expected mAP of a group
 """
 
@@ -24,6 +24,7 @@ from scipy import sparse
 
 from shorthash._arrays import Floats
 from shorthash._compiled import njit
+from shorthash.codes.levels import popcount
 
 Ints = NDArray[np.int64]
 
@@ -78,7 +79,7 @@ def anneal_codebook(
     distance = np.array([cell.bit_count() for cell in range(n_cells)], dtype=np.int64)
     seed = int(rng.randint(np.iinfo(np.int32).max))
     found = start[filled].astype(np.int64)
-    value = _anneal(found.copy(), found, distance, masses, *_sums(masses, n_bits), n_proposals, heat, swap, seed)
+    value = _anneal(found.copy(), found, masses, _levels_of(masses, n_bits), n_proposals, heat, swap, seed)
     z = start.astype(np.int64)
     z[filled] = found
     free = np.setdiff1d(np.arange(n_cells), found)
@@ -96,10 +97,7 @@ class Masses(NamedTuple):
     mass: Floats  # (G,) of every group
     starts: Ints  # (G + 1,) where the entries of every group begin
     sets: Ints  # label set of every entry
-    groups: Ints  # group of every entry
     weights: Floats  # w of every entry
-    set_starts: Ints  # (u + 1,) where the entries of every label set begin in set_entries
-    set_entries: Ints  # entries by label set
     own_starts: Ints  # (G + 1,) where the relevant masses of every group begin
     own_sets: Ints
     own_masses: Floats
@@ -122,17 +120,13 @@ def _masses(M: Floats, S: Floats | None, relevant_mass: Floats, item: float) -> 
     by_set: Any = relevant.tocsc()
     by_set.sort_indices()
     sets = chosen.indices.astype(np.int64)
-    entries = np.argsort(sets, kind="stable")
     weights = chosen.data / relevant_mass[sets]
     return Masses(
         item=item,
         mass=M.sum(axis=1),
         starts=chosen.indptr.astype(np.int64),
         sets=sets,
-        groups=np.repeat(np.arange(G), np.diff(chosen.indptr)),
         weights=weights,
-        set_starts=np.searchsorted(sets[entries], np.arange(u + 1)),
-        set_entries=entries.astype(np.int64),
         own_starts=relevant.indptr.astype(np.int64),
         own_sets=relevant.indices.astype(np.int64),
         own_masses=relevant.data.astype(np.float64),
@@ -144,66 +138,73 @@ def _masses(M: Floats, S: Floats | None, relevant_mass: Floats, item: float) -> 
     )
 
 
-def _sums(masses: Masses, n_bits: int) -> tuple[Floats, Floats, Floats, Floats, Ints, Ints]:
-    """Space for what moves are judged by: ``within``, ``F``, ``parts``, ``tried``, ``low`` and ``high``.
+class Levels(NamedTuple):
+    """Masses by distance, and what they add to the expected mAP; nothing is nearer than distance 0.
 
-    ``tried`` are the parts that a move would give; ``low`` and ``high``, (G,), the first and the last distance at which
-    it changes parts of a group.
+    ``aside`` and ``aside_F`` hold those of the groups that a move would place elsewhere, two at most.
     """
+
+    within: Floats  # (G, L + 2)
+    F: Floats  # flat; a group with n entries has L + 2 times n numbers
+    parts: Floats  # (G, L + 1)
+    tried: Floats  # (G, L + 1) parts that a move would give, where it changes them
+    aside: Floats  # (2, L + 2) as ``within``
+    aside_F: Floats  # (2, most numbers of a group) as ``F``
+    moved: Floats  # (u,) relevant mass that a move takes from one cell to another
+    shift: Floats  # (most entries of a group,) the same by entry, with the sign of the change
+
+
+def _levels_of(masses: Masses, n_bits: int) -> Levels:
+    """Space for what moves are judged by."""
     G, T = len(masses.mass), n_bits + 1
-    within, parts, tried = np.zeros((G, T)), np.zeros((G, T)), np.zeros((G, T))
-    return within, np.zeros(len(masses.sets) * T), parts, tried, np.zeros(G, np.int64), np.zeros(G, np.int64)
+    most = int(np.diff(masses.starts).max())
+    return Levels(
+        within=np.zeros((G, T + 1)),
+        F=np.zeros(len(masses.sets) * (T + 1)),
+        parts=np.zeros((G, T)),
+        tried=np.zeros((G, T)),
+        aside=np.zeros((2, T + 1)),
+        aside_F=np.zeros((2, most * (T + 1))),
+        moved=np.zeros(len(masses.holder_starts) - 1),
+        shift=np.zeros(most),
+    )
 
 
 @njit(cache=True, nogil=True, fastmath=True, allocates=False)
 def _anneal(
-    z: Ints,
-    best_z: Ints,
-    distance: Ints,
-    masses: Masses,
-    within: Floats,
-    F: Floats,
-    parts: Floats,
-    tried: Floats,
-    low: Ints,
-    high: Ints,
-    n_proposals: int,
-    heat: float,
-    swap: float,
-    seed: int,
+    z: Ints, best_z: Ints, masses: Masses, levels: Levels, n_proposals: int, heat: float, swap: float, seed: int
 ) -> float:
-    """Metropolis steps with geometric cooling; keeps the best state seen in ``best_z``, and returns its value."""
+    """Metropolis steps with geometric cooling; keeps the best state seen in ``best_z``, and returns its value.
+
+    A move is judged without making it, because most are rejected.
+    """
     np.random.seed(seed)
-    G, T = within.shape
-    n_bits = T - 1
+    G, n_bits = len(z), levels.parts.shape[1] - 1
     value, best, accepted, stale = 0.0, -1.0, 0, True
     for proposal in range(n_proposals):
         if stale:
-            value, stale = _build(z, distance, masses, within, F, parts, tried, low, high), False
+            value, stale = _build(z, masses, levels), False
             best = value if best < 0 else best
         g = np.random.randint(G)
         old, new = z[g], _propose(z, g, masses, n_bits)
         if new == old:
             continue
-        other = _tenant(z, new) if np.random.random() < swap else -1
-        for j in range(G):
-            low[j], high[j] = T, -1
-        _exchange(z, g, new, other, old, distance, masses, within, F, low, high)
-        change = 0.0
-        for j in range(G):
-            change += _levels(j, low[j], high[j], masses, within, F, tried)
+        other = _tenant(z, new) if np.random.random() < swap else np.int64(-1)
+        change = _judge(z, g, other, old, new, masses, levels)
         temperature = heat * COOLING ** (proposal / n_proposals)
         if change >= 0 or np.random.random() < math.exp(change / temperature):
             value, accepted = value + change, accepted + 1
             stale = accepted % REBUILD == 0
-            _copy(tried, parts, low, high)
+            _accept(z, g, other, old, new, masses, levels)
             if value > best:
                 best = value
                 for j in range(G):
                     best_z[j] = z[j]
         else:
-            _copy(parts, tried, low, high)
-            _exchange(z, other, new, g, old, distance, masses, within, F, low, high)
+            z[g] = old
+            if other >= 0:
+                z[other] = new
+        _take(g, other, np.float64(0.0), masses, levels)
     return best
 
 
@@ -241,7 +242,7 @@ def _draw(sums: Floats, first: int, last: int) -> int:
 @njit(inline="always", cache=True, nogil=True)
 def _tenant(z: Ints, cell: int) -> int:
     """A group in the cell, each with equal chance; -1 if there is none."""
-    found, chosen = 0, -1
+    found, chosen = 0, np.int64(-1)
     for j in range(len(z)):
         if z[j] == cell:
             found += 1
@@ -250,140 +251,162 @@ def _tenant(z: Ints, cell: int) -> int:
     return chosen
 
 
-@njit(inline="always", cache=True, nogil=True)
-def _copy(source: Floats, target: Floats, low: Ints, high: Ints) -> None:
-    """The levels that a move has touched."""
-    for j in range(len(low)):
-        for t in range(low[j], high[j] + 1):
-            target[j, t] = source[j, t]
-
-
 @njit(inline="always", cache=True, nogil=True, fastmath=True)
-def _build(
-    z: Ints,
-    distance: Ints,
-    masses: Masses,
-    within: Floats,
-    F: Floats,
-    parts: Floats,
-    tried: Floats,
-    low: Ints,
-    high: Ints,
-) -> float:
+def _build(z: Ints, masses: Masses, levels: Levels) -> float:
     """All sums from nothing; returns the expected mAP."""
-    T, value = within.shape[1], 0.0
+    n_bits, value = levels.parts.shape[1] - 1, 0.0
     for g in range(len(z)):
-        for t in range(T):
-            parts[g, t] = 0.0
-    for g in range(len(z)):
-        _surroundings(z, g, distance, masses, within, F)
-        value += _levels(g, np.int64(0), T - 1, masses, within, F, parts)
-        low[g], high[g] = 0, T - 1
-    _copy(parts, tried, low, high)
+        first, count = masses.starts[g], masses.starts[g + 1] - masses.starts[g]
+        F = levels.F[first * (n_bits + 2) : (first + count) * (n_bits + 2)]
+        _surroundings(z, g, masses, levels.within[g], F)
+        _shift(g, np.float64(0.0), masses, levels)
+        value += _add_up(g, np.int64(0), n_bits, 0.0, masses, levels.within[g], F, levels.shift, levels.parts[g])
     return value
 
 
+@njit(inline="always", cache=True, nogil=True)
+def _apart(one: int, two: int) -> int:
+    """Hamming distance of two cells."""
+    return np.int64(popcount(np.uint64(one ^ two)))  # type: ignore[return-value]
+
+
 @njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
-def _surroundings(z: Ints, g: int, distance: Ints, masses: Masses, within: Floats, F: Floats) -> None:
+def _surroundings(z: Ints, g: int, masses: Masses, within: Floats, F: Floats) -> None:
     """All and relevant mass up to every distance from group g."""
-    T, first, n = within.shape[1], masses.starts[g], masses.starts[g + 1] - masses.starts[g]
-    for t in range(T):
-        within[g, t] = 0.0
+    T, first, n = len(within) - 1, masses.starts[g], masses.starts[g + 1] - masses.starts[g]
+    for t in range(T + 1):
+        within[t] = 0.0
     for j in range(len(z)):
-        within[g, distance[z[g] ^ z[j]]] += masses.mass[j]
+        within[_apart(z[g], z[j]) + 1] += masses.mass[j]
     for t in range(1, T):
-        within[g, t] += within[g, t - 1]
-    for i in range(first * T, (first + n) * T):
+        within[t + 1] += within[t]
+    for i in range((T + 1) * n):
         F[i] = 0.0
     for i in range(n):
         s = masses.sets[first + i]
         for h in range(masses.holder_starts[s], masses.holder_starts[s + 1]):
-            F[first * T + distance[z[g] ^ z[masses.holders[h]]] * n + i] += masses.holder_masses[h]
-    for i in range(n, T * n):
-        F[first * T + i] += F[first * T + i - n]
+            F[(_apart(z[g], z[masses.holders[h]]) + 1) * n + i] += masses.holder_masses[h]
+    for i in range(2 * n, (T + 1) * n):
+        F[i] += F[i - n]
 
 
-@njit(inline="always", cache=True, nogil=True, fastmath=True)
-def _exchange(
-    z: Ints,
-    first: int,
-    its_cell: int,
-    second: int,
-    other_cell: int,
-    distance: Ints,
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
+def _take(g: int, other: int, sign: float, masses: Masses, levels: Levels) -> None:
+    """Relevant mass that moves with group g from one cell to another, less that which moves back; 0 forgets it."""
+    for i in range(masses.own_starts[g], masses.own_starts[g + 1]):
+        levels.moved[masses.own_sets[i]] = sign * masses.own_masses[i]
+    if other >= 0:
+        for i in range(masses.own_starts[other], masses.own_starts[other + 1]):
+            s = masses.own_sets[i]
+            levels.moved[s] = sign * (levels.moved[s] - masses.own_masses[i])
+
+
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
+def _shift(g: int, sign: float, masses: Masses, levels: Levels) -> None:
+    """The relevant mass that moves, for the entries of group g."""
+    first = masses.starts[g]
+    for i in range(masses.starts[g + 1] - first):
+        levels.shift[i] = sign * levels.moved[masses.sets[first + i]]
+
+
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
+def _judge(z: Ints, g: int, other: int, old: int, new: int, masses: Masses, levels: Levels) -> float:
+    """By how much the expected mAP changes if g goes to another cell, and ``other`` (-1: none) to where g was.
+
+    Leaves the two where they would be, and the new parts in ``levels.tried``.
+    """
+    T, change = levels.parts.shape[1], 0.0
+    _take(g, other, np.float64(1.0), masses, levels)
+    mass = masses.mass[g] - (masses.mass[other] if other >= 0 else 0.0)
+    z[g] = new
+    if other >= 0:
+        z[other] = old
+    for j in range(len(z)):
+        first, last = masses.starts[j], masses.starts[j + 1]
+        low, high = _apart(z[j], old), _apart(z[j], new)
+        sign = -1.0 if low < high else 1.0
+        if low > high:
+            low, high = high, low
+        within, F = levels.within[j], levels.F[first * (T + 1) : last * (T + 1)]
+        if j in (g, other):
+            place = 0 if j == g else 1
+            within, F = levels.aside[place], levels.aside_F[place, : (last - first) * (T + 1)]
+            _surroundings(z, j, masses, within, F)
+            low, high, sign = 0, T - 1, 0.0
+        elif low == high:
+            continue
+        _shift(j, sign, masses, levels)
+        change += _add_up(j, low, high, sign * mass, masses, within, F, levels.shift, levels.tried[j])
+        for t in range(low, high + 1):
+            change -= levels.parts[j, t]
+    return change
+
+
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
+def _add_up(
+    g: int,
+    low: Any,
+    high: int,
+    mass: float,
     masses: Masses,
     within: Floats,
     F: Floats,
-    low: Ints,
-    high: Ints,
-) -> None:
-    """Two groups go to other cells, one after the other; -1 stands for no group."""
-    for turn in range(2):
-        g = first if turn == 0 else second
-        if g >= 0:
-            cell = its_cell if turn == 0 else other_cell
-            _move(z, g, cell, distance, masses, within, F, low, high)
-            _surroundings(z, g, distance, masses, within, F)
+    shift: Floats,
+    parts: Floats,
+) -> float:
+    """The parts of group g at some distances, and their sum, if mass moves from the last of them to the first.
 
-
-@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
-def _move(
-    z: Ints, g: int, new: int, distance: Ints, masses: Masses, within: Floats, F: Floats, low: Ints, high: Ints
-) -> None:
-    """Group g goes to another cell: its mass changes level for everyone else.
-
-    ``low`` and ``high`` are widened to the levels whose part changes.
-    """
-    old, T = z[g], within.shape[1]
-    for j in range(len(z)):
-        before, after = distance[z[j] ^ old], distance[z[j] ^ new]
-        if before == after or j == g:
-            continue
-        sign = -1.0 if before < after else 1.0
-        nearer, farther = (before, after) if before < after else (after, before)
-        for t in range(nearer, farther):
-            within[j, t] += sign * masses.mass[g]
-        low[j] = nearer if nearer < low[j] else low[j]
-        high[j] = farther if farther > high[j] else high[j]
-    for i in range(masses.own_starts[g], masses.own_starts[g + 1]):
-        s = masses.own_sets[i]
-        for k in range(masses.set_starts[s], masses.set_starts[s + 1]):
-            e = masses.set_entries[k]
-            j = masses.groups[e]
-            if j == g:
-                continue
-            before, after = distance[z[j] ^ old], distance[z[j] ^ new]
-            n = masses.starts[j + 1] - masses.starts[j]
-            place = masses.starts[j] * (T - 1) + e
-            change = -masses.own_masses[i] if before < after else masses.own_masses[i]
-            nearer, farther = (before, after) if before < after else (after, before)
-            for t in range(nearer, farther):
-                F[place + t * n] += change
-    z[g] = new
-    low[g], high[g] = 0, T - 1
-
-
-@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
-def _levels(g: int, low: Any, high: int, masses: Masses, within: Floats, F: Floats, parts: Floats) -> float:
-    """Recompute the parts of group g at some distances; returns by how much their sum changes.
+    ``mass`` and ``shift``, which is relevant mass by entry, are what moves; ``within`` and F are without it.
 
     With f and n the mass at a distance, R and N the mass before it, and e the mass of one item:
     w f (f (1 - N l / n) + (R + e (1 - f / n)) l) / n, l = ln(1 + n / (N + e)).
     """
-    T, first, count = within.shape[1], masses.starts[g], masses.starts[g + 1] - masses.starts[g]
-    change = 0.0
+    first, count = masses.starts[g], masses.starts[g + 1] - masses.starts[g]
+    item, total = masses.item, 0.0
     for t in range(low, high + 1):
-        N = within[g, t - 1] if t > 0 else 0.0
-        n, here = within[g, t] - N, first * T + t * count
+        before, here = (1.0 if t > low else 0.0), (1.0 if t < high else 0.0)
+        N = within[t] + before * mass
+        n = within[t + 1] + here * mass - N
         part = 0.0
         if n > NOTHING:
-            log = math.log(1.0 + n / (N + masses.item)) if N + masses.item > 0.0 else 0.0
-            kept = 1.0 - N * log / n
+            log = math.log(1.0 + n / (N + item)) if N + item > 0.0 else 0.0
+            kept, inverse = 1.0 - N * log / n, 1.0 / n
             for i in range(count):
-                R = F[here - count + i] if t > 0 else 0.0
-                f = F[here + i] - R
-                part += masses.weights[first + i] * f * (f * kept + (R + masses.item * (1.0 - f / n)) * log)
-            part /= n
-        change += part - parts[g, t]
-        parts[g, t] = part
-    return change
+                R = F[t * count + i] + before * shift[i]
+                f = F[(t + 1) * count + i] + here * shift[i] - R
+                part += masses.weights[first + i] * f * (f * kept + (R + item * (1.0 - f * inverse)) * log)
+            part *= inverse
+        total += part
+        parts[t] = part
+    return total
+
+
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
+def _accept(z: Ints, g: int, other: int, old: int, new: int, masses: Masses, levels: Levels) -> None:
+    """Make the move that was judged last."""
+    T = levels.parts.shape[1]
+    mass = masses.mass[g] - (masses.mass[other] if other >= 0 else 0.0)
+    for j in range(len(z)):
+        first, n = masses.starts[j], masses.starts[j + 1] - masses.starts[j]
+        F = levels.F[first * (T + 1) : (first + n) * (T + 1)]
+        low, high = _apart(z[j], old), _apart(z[j], new)
+        sign = -1.0 if low < high else 1.0
+        if low > high:
+            low, high = high, low
+        if j in (g, other):
+            place = 0 if j == g else 1
+            for t in range(T + 1):
+                levels.within[j, t] = levels.aside[place, t]
+            for i in range(n * (T + 1)):
+                F[i] = levels.aside_F[place, i]
+            low, high = 0, T - 1
+        elif low == high:
+            continue
+        else:
+            _shift(j, sign, masses, levels)
+            for t in range(low + 1, high + 1):
+                levels.within[j, t] += sign * mass
+                for i in range(n):
+                    F[t * n + i] += levels.shift[i]
+        for t in range(low, high + 1):
+            levels.parts[j, t] = levels.tried[j, t]
