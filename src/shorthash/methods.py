@@ -1,7 +1,7 @@
 """Every method by name: publication, preprocessing and settings, and how to build it.
 
-``make_hasher("rslh")`` builds the pipeline of a name. To add a method to the package, add an entry to ``methods.toml``;
-to add one from another package, register a ``Recipe`` under the entry point ``shorthash.methods``.
+``make_hasher("rslh")`` builds the pipeline of a name. To add a method to the package, add an entry to ``RECIPES``; to
+add one from another package, register a ``Recipe`` under the entry point ``shorthash.methods``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import functools
 import importlib
 import inspect
 import sys
-import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,19 +72,217 @@ def import_class(path: str) -> type[BaseEstimator]:
     return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
-def _read_recipes() -> dict[str, Recipe]:
-    """The methods of ``methods.toml``, in its order; lists become tuples, and "none", since TOML has no null, None."""
+_EAPH = Recipe(
+    full_name="Expected-AP Hashing",
+    year=2026,
+    reference="This library; see docs/paper/eaph.md.",
+    learner="shorthash.learners.eaph.estimator:EAPH",
+    labels_optional=True,
+    preprocessing=(),
+)
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(entry) for key, entry in value.items()}
-        return tuple(value) if isinstance(value, list) else None if value == "none" else value
-
-    with Path(__file__).with_name("methods.toml").open("rb") as file:
-        return {name: Recipe(**plain(entry)) for name, entry in tomllib.load(file).items()}
-
-
-RECIPES = _read_recipes()
+RECIPES: dict[str, Recipe] = {
+    "auto": replace(_EAPH, full_name="The recommended method with its best settings (EAPH)"),
+    "eaph": _EAPH,
+    "sumeaph": Recipe(
+        full_name="Expected-AP codes from sums over rows: one pass, any size",
+        year=2026,
+        reference="This library; see docs/guide/scale.md.",
+        learner="shorthash.learners.sumeaph:SumEAPH",
+    ),
+    "rslh": Recipe(
+        full_name="Reinforcing Short-Length Hashing",
+        year=2020,
+        reference="X. Liu, X. Nie, Q. Dai, Y. Huang, Y. Yin. Reinforcing Short-Length Hashing. arXiv:2004.11511.",
+        learner="shorthash.learners.rslh.estimator:RSLH",
+        presets={
+            "authors-code": {
+                "settings": {
+                    "alpha": 7,
+                    "beta": 1e-2,
+                    "gamma": 1e-4,
+                    "ridge": 1e-6,
+                    "boosting": None,
+                    "variant": "authors-code",
+                },
+                "kernel": {"bandwidth": "mean-min-authors"},
+            },
+        },
+    ),
+    "sh": Recipe(
+        full_name="Spectral Hashing",
+        year=2008,
+        supervised=False,
+        reference="Y. Weiss, A. Torralba, R. Fergus. Spectral Hashing. NIPS 2008.",
+        learner="shorthash.learners.sh:SH",
+        preprocessing=(),
+    ),
+    "pcaitq": Recipe(
+        full_name="PCA with Iterative Quantization",
+        year=2011,
+        supervised=False,
+        reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
+        "CVPR 2011.",
+        learner="shorthash.learners.itq:PCAITQ",
+        preprocessing=(),
+    ),
+    "sphericalhash": Recipe(
+        full_name="Spherical Hashing",
+        year=2012,
+        supervised=False,
+        reference="J.-P. Heo, Y. Lee, J. He, S.-F. Chang, S.-E. Yoon. Spherical Hashing. CVPR 2012.",
+        learner="shorthash.learners.sphericalhash:SphericalHash",
+        preprocessing=(),
+    ),
+    "kmh": Recipe(
+        full_name="K-means Hashing",
+        year=2013,
+        supervised=False,
+        reference="K. He, F. Wen, J. Sun. K-means Hashing: An Affinity-Preserving Quantization Method for Learning "
+        "Binary Compact Codes. CVPR 2013.",
+        learner="shorthash.learners.kmh:KMH",
+        preprocessing=(),
+    ),
+    "pcarr": Recipe(
+        full_name="PCA with Random Rotation",
+        year=2011,
+        supervised=False,
+        reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
+        "CVPR 2011 (its baseline).",
+        learner="shorthash.learners.pcarr:PCARR",
+        preprocessing=(),
+    ),
+    "mfh": Recipe(
+        full_name="Matrix Factorization Hashing",
+        year=2014,
+        supervised=False,
+        reference="G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR 2014 "
+        "(on one view).",
+        learner="shorthash.learners.mfh:MFH",
+        preprocessing=(),
+        presets={"habir": {"settings": {"habir": True}}},
+    ),
+    "lsh": Recipe(
+        full_name="Locality-Sensitive Hashing by random hyperplanes",
+        year=2002,
+        supervised=False,
+        reference="M. S. Charikar. Similarity Estimation Techniques from Rounding Algorithms. STOC 2002.",
+        learner="shorthash.learners.lsh:LSH",
+        preprocessing=(),
+    ),
+    "ccaitq": Recipe(
+        full_name="Canonical Correlation Analysis with Iterative Quantization",
+        year=2013,
+        reference="Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. Iterative Quantization: A Procrustean Approach to "
+        "Learning Binary Codes for Large-Scale Image Retrieval. IEEE TPAMI 35(12), 2013.",
+        learner="shorthash.learners.ccaitq:CCAITQ",
+        preprocessing=(),
+    ),
+    "ksh": Recipe(
+        full_name="Supervised Hashing with Kernels",
+        year=2012,
+        reference="W. Liu, J. Wang, R. Ji, Y.-G. Jiang, S.-F. Chang. Supervised Hashing with Kernels. CVPR 2012.",
+        learner="shorthash.learners.ksh:KSH",
+        kernel={"n_anchors": 300},
+    ),
+    "classifier": Recipe(
+        full_name="Codeword of the class that a classifier predicts",
+        year=2017,
+        multilabel=False,
+        reference="A. Sablayrolles, M. Douze, N. Usunier, H. Jegou. How Should We Evaluate Supervised Hashing? "
+        "ICASSP 2017.",
+        learner="shorthash.learners.classifier:ClassifierCode",
+        preprocessing=(),
+    ),
+    "sdh": Recipe(
+        full_name="Supervised Discrete Hashing",
+        year=2015,
+        reference="F. Shen, C. Shen, W. Liu, H. T. Shen. Supervised Discrete Hashing. CVPR 2015.",
+        learner="shorthash.learners.sdh:SDH",
+        preprocessing=("kernel", "bias"),
+        kernel={"center": False},
+        presets={"authors-code": {"kernel": {"bandwidth": 0.4}}},
+    ),
+    "fsdh": Recipe(
+        full_name="Fast Supervised Discrete Hashing",
+        year=2018,
+        reference="J. Gui, T. Liu, Z. Sun, D. Tao, T. Tan. Fast Supervised Discrete Hashing. IEEE TPAMI 40(2), 2018.",
+        learner="shorthash.learners.fsdh:FSDH",
+        preprocessing=("kernel", "bias"),
+        kernel={"center": False},
+        presets={"authors-code": {"kernel": {"bandwidth": 0.4}}},
+    ),
+    "nsh": Recipe(
+        full_name="Natural Supervised Hashing",
+        year=2016,
+        reference="Q. Liu, H. Lu. Natural Supervised Hashing. IJCAI 2016.",
+        learner="shorthash.learners.nsh:NSH",
+    ),
+    "fssh": Recipe(
+        full_name="Fast Scalable Supervised Hashing",
+        year=2018,
+        reference="X. Luo, L. Nie, X. He, Y. Wu, Z.-D. Chen, X.-S. Xu. Fast Scalable Supervised Hashing. SIGIR 2018.",
+        learner="shorthash.learners.fssh:FSSH",
+        preprocessing=("kernel", "zscore"),
+        presets={"authors-code": {"kernel": {"bandwidth": 0.4}}},
+    ),
+    "sslh": Recipe(
+        full_name="Supervised Short-Length Hashing",
+        year=2019,
+        reference="X. Liu, X. Nie, Q. Zhou, X. Xi, L. Zhu, Y. Yin. Supervised Short-Length Hashing. IJCAI 2019.",
+        learner="shorthash.learners.sslh:SSLH",
+        presets={"authors-code": {"kernel": {"bandwidth": "mean-min-authors"}}},
+    ),
+    "sdhmlr": Recipe(
+        full_name="Supervised Discrete Hashing with Mutual Linear Regression",
+        year=2019,
+        reference="X. Liu, X. Nie, Q. Zhou, Y. Yin. Supervised Discrete Hashing With Mutual Linear Regression. "
+        "ACM Multimedia 2019.",
+        learner="shorthash.learners.sdhmlr:SDHMLR",
+    ),
+    "scdh": Recipe(
+        full_name="Strongly Constrained Discrete Hashing",
+        year=2020,
+        reference="Y. Chen, Z. Tian, H. Zhang, J. Wang, D. Zhang. Strongly Constrained Discrete Hashing. "
+        "IEEE TIP 29, 2020.",
+        learner="shorthash.learners.scdh:SCDH",
+        kernel={"n_anchors": 2000},
+    ),
+    "hcsdh": Recipe(
+        full_name="Hadamard Coding for Supervised Discrete Hashing",
+        year=2018,
+        multilabel=False,
+        reference="G. Koutaki, K. Shirai, M. Ambai. Hadamard Coding for Supervised Discrete Hashing. "
+        "IEEE TIP 27(11), 2018.",
+        learner="shorthash.learners.hcsdh:HCSDH",
+        kernel={"center": False},
+        presets={"authors-code": {"settings": {"ridge": 0}, "kernel": {"bandwidth": 0.4}}},
+    ),
+    "lfh": Recipe(
+        full_name="Latent Factor Hashing",
+        year=2014,
+        reference="P. Zhang, W. Zhang, W.-J. Li, M. Guo. Supervised Hashing with Latent Factor Models. SIGIR 2014.",
+        learner="shorthash.learners.lfh:LFH",
+        preprocessing=("zscore",),
+    ),
+    "cosdish": Recipe(
+        full_name="Column Sampling based Discrete Supervised Hashing",
+        year=2016,
+        reference="W.-C. Kang, W.-J. Li, Z.-H. Zhou. Column Sampling Based Discrete Supervised Hashing. AAAI 2016.",
+        learner="shorthash.learners.cosdish:COSDISH",
+        preprocessing=("zscore",),
+        presets={"authors-code": {"settings": {"dissimilar": "positive"}}},
+    ),
+    "posh": Recipe(
+        full_name="Probability Ordinal-preserving Semantic Hashing",
+        year=2021,
+        reference="Z. Zhang, X. Zhu, G. Lu, Y. Zhang. Probability Ordinal-preserving Semantic Hashing for Large-Scale "
+        "Image Retrieval. ACM TKDD 15(3), 2021.",
+        learner="shorthash.learners.posh:POSH",
+        preprocessing=("kernel", "zscore"),
+        presets={"authors-code": {"kernel": {"bandwidth": "mean-min-authors"}}},
+    ),
+}
 
 
 def recipes() -> dict[str, Recipe]:
