@@ -15,23 +15,3 @@ from .signs import ring_masks as ring_masks
 from .signs import sign as sign
 from .signs import to_bool as to_bool
 from .signs import unpack as unpack
-
-__all__ = [
-    "CodeQuality",
-    "Occupancy",
-    "as_codes",
-    "as_packed",
-    "ball_masks",
-    "ball_size",
-    "code_quality",
-    "codes_within",
-    "from_bool",
-    "hamming_distances",
-    "occupancy",
-    "pack",
-    "packed_dtype",
-    "ring_masks",
-    "sign",
-    "to_bool",
-    "unpack",
-]

@@ -18,26 +18,3 @@ from .statistics import Comparison as Comparison
 from .statistics import Summary as Summary
 from .statistics import compare_scores as compare_scores
 from .statistics import summarise as summarise
-
-__all__ = [
-    "CONVENTIONS",
-    "CodeHistogram",
-    "Comparison",
-    "Convention",
-    "NeighbourScores",
-    "Scores",
-    "Summary",
-    "compare_scores",
-    "evaluate",
-    "evaluate_cells",
-    "evaluate_distances",
-    "evaluate_hasher",
-    "evaluate_histogram",
-    "evaluate_neighbours",
-    "evaluate_reranked",
-    "learned_codes",
-    "map_scorer",
-    "plot_precision_recall",
-    "read_qrels",
-    "summarise",
-]

@@ -16,24 +16,3 @@ from .upkeep import Checked as Checked
 from .upkeep import backup_collection as backup_collection
 from .upkeep import check_collection as check_collection
 from .upkeep import restore_collection as restore_collection
-
-__all__ = [
-    "AddReport",
-    "BitExplanation",
-    "Bucket",
-    "Checked",
-    "Collection",
-    "DuplicateFile",
-    "DuplicatePair",
-    "Duplicates",
-    "FitReport",
-    "Found",
-    "Item",
-    "backup_collection",
-    "check_collection",
-    "find_duplicates",
-    "fit_images",
-    "is_collection",
-    "near_pairs",
-    "restore_collection",
-]

@@ -5,5 +5,3 @@ from .saves import describe as describe
 from .saves import load as load
 from .saves import save as save
 from .saves import verify as verify
-
-__all__ = ["describe", "export_encoder", "export_index", "import_index", "load", "save", "verify"]

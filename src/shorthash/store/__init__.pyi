@@ -3,5 +3,3 @@ from .base import open_store as open_store
 from .items import Items as Items
 from .postgres import PostgresStore as PostgresStore
 from .sqlite import SQLiteStore as SQLiteStore
-
-__all__ = ["Items", "PostgresStore", "SQLiteStore", "Store", "open_store"]
