@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from shorthash.cli import terminal as cli
+from shorthash.errors import ForeignFile, InvalidInput, PersistenceError
 
 if TYPE_CHECKING:
     from shorthash.data.tables import Columns
@@ -222,7 +223,6 @@ def _read_paired(features: Path, columns: Columns, pairs: Path) -> tuple[Any, An
 
 def _check_method(name: str, parameters: Iterable[str], *, labels: bool, pairs: bool) -> None:
     """Raise if a method cannot use the settings of a kernel, or pairs, or cannot do without labels."""
-    from shorthash.errors import InvalidInput
     from shorthash.methods import method_facts
 
     facts = method_facts(name)
@@ -301,7 +301,6 @@ def show_fit(
 
 def check_output(path: Path) -> None:
     """Raise if a model cannot be written to ``path`` because something else is there."""
-    from shorthash.errors import ForeignFile, PersistenceError
     from shorthash.persistence import describe
 
     try:

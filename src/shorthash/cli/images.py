@@ -18,6 +18,7 @@ import typer
 from shorthash.cli import terminal as cli
 from shorthash.cli.collections import check_sheet, duplicates, export
 from shorthash.cli.search import check_found_file, search_policy
+from shorthash.errors import InvalidInput, worded
 
 if TYPE_CHECKING:
     from socket import socket as Socket
@@ -271,8 +272,6 @@ def _write_found_sheet(path: Path, collection: Collection, query: str, found: Fo
 
 def _query(collection: Collection, text: str) -> dict[str, Any]:
     """An image if there is such a file, else an id."""
-    from shorthash.errors import InvalidInput
-
     if Path(text).is_file():
         return {"image": text}
     item: int | str = int(text) if text.isdecimal() and collection.ids.dtype.kind == "i" else text
@@ -520,7 +519,6 @@ def _serve_store(
 
 def _run(app: FastAPI, settings: Limits, socket: Socket, host: str, lines: tuple[str, str]) -> None:
     """Say what is served and where, and serve it."""
-    from shorthash.errors import worded
     from shorthash.web.app import run
     from shorthash.web.limits import is_loopback
 

@@ -30,6 +30,7 @@ from shorthash.cli.search import (
     show_answers,
     show_neighbours,
 )
+from shorthash.errors import InvalidInput
 
 if TYPE_CHECKING:
     from shorthash.data.tables import Columns
@@ -92,8 +93,6 @@ def build(
       shorthash index build features.npy --model digits.model --ids ids.csv --index sqlite:///items.db
       shorthash index build items.csv --model items.model --id sku --index sqlite:///items.db
     """
-    from shorthash.errors import InvalidInput
-
     if replace and _is_database(index):
         raise cli.misuse("a collection is not replaced; choose another with --collection", "--replace")
     if not replace and not _is_database(index) and Path(index).exists():
@@ -187,7 +186,6 @@ def remove(
       shorthash index remove --ids gone.csv --index sqlite:///items.db
     """
     from shorthash.data.files import read_labels
-    from shorthash.errors import InvalidInput
 
     if (ids is None) == (not given):
         raise InvalidInput("Give either the ids to remove, or a file of them with --ids.")
@@ -399,8 +397,6 @@ def stats(
     Example:
       shorthash index stats --index items.index --check
     """
-    from shorthash.errors import InvalidInput
-
     file = None if _is_database(index) else Path(index)
     if check and file is None:
         raise InvalidInput("--check is for an index in a file; a database checks its own pages.")
@@ -502,7 +498,6 @@ def _open(
 
 def _load_index(path: Path, *, mmap: bool = False) -> Any:
     """Load an index; a model is an error."""
-    from shorthash.errors import InvalidInput
     from shorthash.persistence import describe, load
 
     saved = describe(path)

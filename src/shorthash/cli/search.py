@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from shorthash.cli import terminal as cli
+from shorthash.errors import InvalidInput
 
 if TYPE_CHECKING:
     from shorthash._arrays import Codes, Labels
@@ -88,7 +89,6 @@ def check_bits(bits: int | None, model: Path | None) -> None:
 
 def load_model(path: Path) -> Any:
     """Load a fitted model; an index, or a part of a model, is an error."""
-    from shorthash.errors import InvalidInput
     from shorthash.persistence import describe, load
 
     saved = describe(path)
@@ -134,8 +134,6 @@ def read_rows(
 
 def _check_columns(path: Path, n_columns: int, hasher: Any) -> None:
     """Raise if a file does not have the number of features that the model was fitted on."""
-    from shorthash.errors import InvalidInput
-
     if n_columns != hasher.n_features_in_:
         labels = "" if path.suffix == ".npy" else ", and name its columns by --id, --label or --features"
         raise InvalidInput(
@@ -154,7 +152,6 @@ def item_encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Co
 
     from shorthash.data.files import read_features, read_labels
     from shorthash.data.tables import read_table
-    from shorthash.errors import InvalidInput
 
     table = read_table(rows, columns) if columns else None
     X = read_features(rows) if table is None else table.X
@@ -414,8 +411,6 @@ def _rows_at_last_distance(index: Any, queries: Any, found: Any) -> list[int]:
 
 def _label_names(ids: Any, labels: Labels) -> dict[Any, Any]:
     """Id -> label; a row of an indicator matrix is named by its columns."""
-    from shorthash.errors import InvalidInput
-
     if len(labels) != len(ids):
         raise InvalidInput(f"There are {len(labels)} labels for {len(ids)} rows of the database; give one per row.")
     if labels.ndim == 2:

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 from shorthash.cli import terminal as cli
 from shorthash.cli.fit import STREAM_METHOD, check_output, read_training, show_fit, stream_training
+from shorthash.errors import InvalidInput
 
 SumsFile = Annotated[Path, cli.argument("SUMS", "File written by shorthash sums collect.")]
 SumsOutput = Annotated[Path, cli.option("--output -o", "SUMS", "File to write.")]
@@ -59,7 +60,6 @@ def collect(
       shorthash sums collect monday.csv --id sku --label kind --features 'emb_*' -o monday.sums
     """
     from shorthash import scale
-    from shorthash.errors import InvalidInput
     from shorthash.kernels.rbf import AnchorRBF
 
     given = cli.parse_settings(settings) | ({} if anchors is None else {f"{cli.KERNEL}n_anchors": anchors})

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from shorthash._progress import Progress, reporting, set_config
+from shorthash.errors import InvalidInput
 
 if TYPE_CHECKING:
     from shorthash.data.tables import Columns
@@ -193,8 +194,6 @@ def parse_numbers(text: str | None, option: str) -> list[int] | None:
 
 def parse_ids(words: list[str], ids: Any) -> list[int] | list[str]:
     """Ids given on the command line, as integers if ``ids``, the array of all ids, is of integers."""
-    from shorthash.errors import InvalidInput
-
     if ids.dtype.kind == "U":
         return words
     try:
