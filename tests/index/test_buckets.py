@@ -2,7 +2,6 @@
 
 import threading
 
-import numba
 import numpy as np
 import pytest
 
@@ -237,24 +236,35 @@ def test_positions_are_sorted_whatever_their_number(n):
             assert not sorting.bitmap(scratch, n).any()
 
 
-@pytest.mark.skipif(not sorting.has_compress(), reason="needs a processor with AVX-512 VBMI2")
+READERS = [sorting.read_any, *([sorting.read_wide] if sorting.has_compress() else [])]
+
+
+@pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.9, 1.0])
-def test_places_in_one_instruction_equal_those_bit_by_bit(share):
-    rng = np.random.default_rng(0)
-    words = np.packbits(rng.random((200, 64)) < share, axis=1, bitorder="little").view(np.uint64).ravel()
-    for i, word in enumerate(words):
-        count = int(np.bitwise_count(word))
-        one, other = np.full(80, -1), np.full(80, -1)
-        _put_wide(word, 64 * i, one, 3, max(9, count))
-        sorting.put_any(word, 64 * i, other, 3, max(9, count))
-        assert one[3 : 3 + count].tolist() == other[3 : 3 + count].tolist()
-        assert one[:3].tolist() == [-1] * 3
-        assert (one[3 + max(12, -(-count // 4) * 4) :] == -1).all()
+@pytest.mark.parametrize("usual", [0, 4, 64])
+def test_bits_are_read_in_order_while_a_word_fits(read, share, usual):
+    """Whatever is usual: words with more bits, and with fewer; nothing is written behind the values."""
+    chosen = np.random.default_rng(0).random(200 * 64) < share
+    bits = np.packbits(chosen, bitorder="little").view(np.uint64)
+    found, expected = np.full(len(chosen), -1), np.flatnonzero(chosen)
+    word, at = read(bits, found[: len(expected)], usual)
+    assert at > len(expected) - 64
+    assert at == np.count_nonzero(chosen[: 64 * word])
+    assert np.array_equal(found[:at], expected[:at])
+    assert (found[len(expected) :] == -1).all()
+    assert not bits[:word].any()
+    assert np.bitwise_count(bits[word:]).sum() == len(expected) - at
 
 
-@numba.njit
-def _put_wide(word, base, values, at, most):
-    sorting.put_wide(word, base, values, at, most)
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 1000])
+def test_bits_of_the_codes_at_a_distance(n):
+    rng = np.random.default_rng(n)
+    codes = rng.integers(0, 256, n).astype(np.uint8)
+    for query, distance in ((0, 0), (255, 1), (90, 2), (1, 8)):
+        bits = np.zeros(n // 64 + 1, dtype=np.uint64)
+        sorting.set_equal(bits, codes, np.uint64(query), distance)
+        marked = np.unpackbits(bits.view(np.uint8), bitorder="little")
+        assert np.array_equal(np.flatnonzero(marked), np.flatnonzero(np.bitwise_count(codes ^ query) == distance))
 
 
 @pytest.mark.parametrize("n_bits", [4, 9, 14])

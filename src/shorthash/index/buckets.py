@@ -106,7 +106,8 @@ class BucketIndex(MemoryIndex):
         state = self._snapshot
         table = state.table
         held = (table.keys, table.bounds, table.order, table.ids, state.vectors, self._codes, self._ids, self._alive)
-        return sum(part.nbytes for part in held if part is not None) + self._posteriors.nbytes
+        kept = vars(table).get("codes_by_position")  # after the first search that needs them
+        return sum(part.nbytes for part in (*held, kept) if part is not None) + self._posteriors.nbytes
 
     def __len__(self) -> int:
         return self._snapshot.n_alive

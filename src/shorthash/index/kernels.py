@@ -14,6 +14,7 @@ k                a query is finished with the first distance at which it has k i
 slices           the tuple (offsets, starts, stops, distances): query q owns the slices ``offsets[q]`` to
                  ``offsets[q + 1] - 1``, by distance; slice j is ``order[starts[j]:stops[j]]``
 scratch          what ``sort_space`` returns, if items are to be sorted inside a distance; else empty
+codes            (n,) uint8 by position, the codes of up to 8 bits, which may help to sort; else empty
 ===============  ======================================================================================================
 """
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from shorthash._compiled import njit
 from shorthash.codes import ball_masks
-from shorthash.index.sorting import bitmap, is_dense, read_bits, set_all, sort
+from shorthash.index.sorting import bitmap, is_dense, read_bits, set_all, set_equal, sort
 
 Array = np.ndarray[Any, Any]
 
@@ -195,7 +196,9 @@ def _copy_bucket(start: int, stop: int, order: Array, alive: Array, positions: A
 
 
 @njit(nogil=True, cache=True)
-def copy_items(slices: Any, order: Array, alive: Array, items: Any, scratch: Array) -> None:
+def copy_items(
+    queries: Array, slices: Any, order: Array, alive: Array, items: Any, scratch: Array, codes: Array
+) -> None:
     """Copy the items of all slices of every query, sorted inside every distance if there is ``scratch``.
 
     ``items`` is the tuple (sets, starts, positions, distances): what query q finds is written to ``positions`` and
@@ -211,8 +214,8 @@ def copy_items(slices: Any, order: Array, alive: Array, items: Any, scratch: Arr
             last = first
             while last < offsets[q + 1] and slice_distances[last] == slice_distances[first]:
                 last += 1
-            ring = starts[first:last], stops[first:last]
-            at = _copy_ring(ring, order, alive, positions, at, scratch)
+            ring = queries[q], np.int64(slice_distances[first]), starts[first:last], stops[first:last]
+            at = _copy_ring(ring, order, alive, positions, at, scratch, codes)
             distances[begin:at] = slice_distances[first]
             first = last
         for j in range(sets[q] + 1, sets[q + 1]):
@@ -229,16 +232,22 @@ def _copy_run(values: Array, start: Any, target: Any, count: Any) -> None:
 
 
 @njit(inner=True, nogil=True, cache=True)
-def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: Any, scratch: Array) -> Any:
-    """Copy the buckets of one distance from slot ``at`` on, sorted if there is ``scratch``; the next free slot."""
-    starts, stops = ring
+def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: Any, scratch: Array, codes: Array) -> Any:
+    """Copy the buckets of one distance from slot ``at`` on, sorted if there is ``scratch``; the next free slot.
+
+    ``ring`` is the tuple (query, distance, starts, stops).
+    """
+    query, distance, starts, stops = ring
     ordered = len(scratch) > 0 and len(starts) > 1
     if ordered and len(alive) == 0:
         count = (stops - starts).sum()
         if is_dense(count, len(order)):
             bits = bitmap(scratch, len(order))
-            for j in range(len(starts)):
-                set_all(bits, order[starts[j] : stops[j]])
+            if len(codes):
+                set_equal(bits, codes, query, distance)
+            else:
+                for j in range(len(starts)):
+                    set_all(bits, order[starts[j] : stops[j]])
             read_bits(bits, positions[at : at + count])
             return at + count
     begin = at
@@ -251,7 +260,7 @@ def _copy_ring(ring: Any, order: Array, alive: Array, positions: Array, at: Any,
 
 @njit(nogil=True, cache=True)
 def gather_probed(
-    queries: Array, masks: Array, rings: Array, table: Any, alive: Array, scratch: Array, most: int
+    queries: Array, masks: Array, rings: Array, table: Any, alive: Array, scratch: Array, codes: Array, most: int
 ) -> Any:
     """Positions, distances and offsets of all items under some masks, in one call; only offsets if beyond ``most``."""
     direct, _, bounds, order = table
@@ -282,7 +291,8 @@ def gather_probed(
                     sort(positions[begin:at], scratch, len(order))
             else:
                 n = _fill_ring(queries[q], masks[rings[t] : rings[t + 1]], table, np.int64(0), starts, stops)
-                at = _copy_ring((starts[:n], stops[:n]), order, alive, positions, at, scratch)
+                ring = queries[q], t, starts[:n], stops[:n]
+                at = _copy_ring(ring, order, alive, positions, at, scratch, codes)
             distances[begin:at] = t
     return positions, distances, offsets
 

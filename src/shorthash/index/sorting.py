@@ -1,7 +1,7 @@
 """Compiled loops that sort distinct positions in linear time, in the way that suits their number.
 
 Where there are many, a bit is set for every position, and the bits are read word by word; where most words would be
-empty, the positions are sorted by radix; a few are sorted by insertion.
+empty, the positions are sorted by radix; a few are sorted by insertion. Codes of one byte give 64 bits at once.
 """
 
 from __future__ import annotations
@@ -92,22 +92,49 @@ def set_all(bits: Array, places: Array) -> None:
         _set(bits, np.uint64(places[i]))
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _first(word: Any) -> Any:
-    """The place of the first bit that is set: the number of zeros before it."""
-    return np.int64(popcount(~word & (word - np.uint64(1))))
+def _equal_bytes(_typing: Any, codes: Any, _at: Any, _query: Any, _distance: Any) -> Any:
+    """How numba types and emits ``_equal``: a vector of 64 bytes, which every processor divides as it can."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        codes, at, query, distance = arguments
+        start = builder.gep(context.make_array(signature.args[0])(context, builder, codes).data, [at])
+        values = builder.load(builder.bitcast(start, _bytes.as_pointer()), align=1)
+        differing = builder.xor(values, _repeated(builder, builder.trunc(query, _i8), _bytes))
+        count: Any = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, ir.FunctionType(_bytes, [_bytes]), "llvm.ctpop.v64i8"
+        )
+        wanted = _repeated(builder, builder.trunc(distance, _i8), _bytes)
+        return builder.bitcast(builder.icmp_unsigned("==", builder.call(count, [differing]), wanted), _i64)
+
+    return types.uint64(codes, types.int64, types.uint64, types.int64), generate
+
+
+_equal: Any = intrinsic(_equal_bytes)
+"""A word with a bit for each of the 64 codes from a place on, set if the code has a distance from a query."""
 
 
 @njit(nogil=True, cache=True)
-def put_any(word: Any, base: int, values: Array, at: Any, most: int) -> None:
-    """What ``put_wide`` does, on every processor."""
-    one, place = np.uint64(1), np.uint64(at)
-    while most > 0:
-        for _ in range(GROUP):
-            values[place] = base + _first(word)
-            word &= word - one
-            place += one
-        most -= GROUP
+def set_equal(bits: Array, codes: Array, query: Any, distance: int) -> None:
+    """Set the bits of the codes, one byte each, at a distance from a query; the others are cleared."""
+    whole = len(codes) // 64
+    for i in range(whole):
+        bits[i] = _equal(codes, 64 * i, query, distance)
+    for i in range(64 * whole, len(codes)):
+        if popcount(np.uint64(codes[i]) ^ query) == distance:
+            _set(bits, np.uint64(i))
+
+
+def _trailing_zeros(_typing: Any, _word: Any) -> Any:
+    """How numba types and emits ``_first``: one machine instruction."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
+_first: Any = intrinsic(_trailing_zeros)
+"""The place of the first bit that is set in a word, 64 if none is."""
 
 
 def has_compress() -> bool:
@@ -117,21 +144,15 @@ def has_compress() -> bool:
     return "+avx512vbmi2" in features.split(",")
 
 
-@intrinsic
-def put_wide(_typing: Any, word: Any, base: Any, values: Any, at: Any, most: Any) -> Any:  # noqa: ARG001 - types
-    """Write ``base`` plus the places of the bits set in ``word``, ascending, to ``values[at:]``; AVX-512 VBMI2.
-
-    At least ``most`` places are written, in whole groups of GROUP: what follows the places that are set is overwritten.
-    ``most`` must not be less than the number of bits set. Needs ``has_compress()``.
-    """
+def _compress_places(_typing: Any, _word: Any, _base: Any, values: Any, _at: Any, _most: Any) -> Any:
+    """How numba types and emits ``_put_wide``: a register with all places is compressed, by AVX-512 VBMI2."""
     signature = types.void(types.uint64, types.int64, values, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word, base, values, at, most = arguments
         start = builder.gep(context.make_array(signature.args[2])(context, builder, values).data, [at])
         places = _compressed(builder, word)
-        first = builder.insert_element(ir.Constant(_group, ir.Undefined), base, ir.Constant(_i32, 0))
-        bases = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_i32, GROUP), None))
+        bases = _repeated(builder, base, _group)
         done = builder.append_basic_block("done")
         for g in range(0, 64, GROUP):
             chosen = ir.Constant(ir.VectorType(_i32, GROUP), list(range(g, g + GROUP)))
@@ -148,6 +169,20 @@ def put_wide(_typing: Any, word: Any, base: Any, values: Any, at: Any, most: Any
     return signature, generate
 
 
+_put_wide: Any = intrinsic(_compress_places)
+"""Write ``base`` plus the places of the bits set in ``word``, ascending, to ``values[at:]``; needs ``has_compress()``.
+
+At least ``most`` places are written, in whole groups of GROUP: what follows the places that are set is overwritten.
+``most`` must not be less than the number of bits set.
+"""
+
+
+def _repeated(builder: Any, value: Any, kind: Any) -> Any:
+    """A vector with one value in all places."""
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_i32, 0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_i32, kind.count), None))
+
+
 def _compressed(builder: Any, word: Any) -> Any:
     """64 bytes: the places of the bits set, then zeros."""
     kind = ir.FunctionType(_bytes, [_bytes, _bytes, _bools])
@@ -158,7 +193,43 @@ def _compressed(builder: Any, word: Any) -> Any:
     return builder.call(compress, [every_place, ir.Constant(_bytes, None), builder.bitcast(word, _bools)])
 
 
-put_places: Any = put_wide if has_compress() else put_any
+@njit(nogil=True, cache=True)
+def read_wide(bits: Array, values: Array, usual: int) -> Any:
+    """What ``read_any`` does; needs ``has_compress()``."""
+    at, i = np.int64(0), np.int64(0)
+    while at + 64 <= len(values):
+        word = bits[i]
+        bits[i] = 0
+        count = np.int64(popcount(word))
+        _put_wide(word, 64 * i, values, at, max(usual, count))
+        at += count
+        i += 1
+    return i, at
+
+
+@njit(nogil=True, cache=True)
+def read_any(bits: Array, values: Array, usual: int) -> Any:
+    """Read words while there is room for 64 places, at least ``usual`` from each; the next word and the next slot."""
+    one, room, groups = np.uint64(1), np.uint64(64), usual // GROUP
+    at, end, i = np.uint64(0), np.uint64(len(values)), np.int64(0)
+    while at + room <= end:
+        word, base, place = bits[i], 64 * i, at
+        bits[i] = 0
+        at += popcount(word)
+        for _ in range(groups):
+            for _ in range(GROUP):
+                values[place] = base + _first(word)
+                word &= word - one
+                place += one
+        while place < at:
+            values[place] = base + _first(word)
+            word &= word - one
+            place += one
+        i += 1
+    return i, np.int64(at)
+
+
+_read_whole: Any = read_wide if has_compress() else read_any
 
 
 @njit(nogil=True, cache=True)
@@ -169,23 +240,15 @@ def read_bits(bits: Array, values: Array) -> None:
     nearly all words, and the next word overwrites the surplus. The last words, where that would go beyond the end, are
     read bit by bit.
     """
-    one, share = np.uint64(1), len(values) / len(bits)
-    usual = min(64, int(share + 2.0 * np.sqrt(share)) + 1)
-    at = np.int64(0)
-    i = 0
-    while at + 64 <= len(values):
-        word = bits[i]
-        bits[i] = 0
-        count = np.int64(popcount(word))
-        put_places(word, 64 * i, values, at, max(usual, count))
-        at += count
-        i += 1
+    share = len(values) / len(bits)
+    groups = int(share + np.sqrt(share) + GROUP - 1) // GROUP
+    i, at = _read_whole(bits, values, min(64, GROUP * groups))
     while at < len(values):
         word = bits[i]
         bits[i] = 0
         while word:
             values[at] = 64 * i + _first(word)
-            word &= word - one
+            word &= word - np.uint64(1)
             at += 1
         i += 1
 

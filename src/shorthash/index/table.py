@@ -42,9 +42,11 @@ SPARSEST = 4  # direct addressing may keep this many bounds per item ...
 ALWAYS_DIRECT = 4096  # ... or this many in all
 BISECTION = 8  # one bisection costs about as much as comparing this many codes
 MAX_SEARCH_MASKS = 1 << 14  # probes of a top-k search before it compares every code instead
+ONE_BYTE = 8  # up to this many bits the code of every item is kept too, to find all at a distance in one pass
 FEW_CODES = 4096  # up to this many occupied codes are compared one by one rather than in parts
 
 NO_SCRATCH: Words = np.empty(0, dtype=np.uint64)
+NO_CODES: PackedCodes = np.empty(0, dtype=np.uint8)
 _kept = threading.local()
 
 EVERYTHING = int(np.iinfo(np.int64).max)  # a k that no query reaches
@@ -232,7 +234,7 @@ class BucketTable:
         if plan.codes is None and PROBE * len(queries) * len(plan.masks) < WORTH_THREADS:
             most = EVERYTHING if len(queries) == 1 else WORTH_THREADS // (SORT if ordered else 1)
             positions, distances, offsets = kernels.gather_probed(
-                queries, plan.masks, plan.rings, self._table, alive, self._scratch(ordered=ordered), most
+                queries, plan.masks, plan.rings, self._table, alive, *self._sorting(ordered=ordered), most
             )
             if len(positions) == offsets[-1]:
                 return positions, distances, offsets
@@ -328,7 +330,8 @@ class BucketTable:
             some = distinct[a:b]
             slices = self._slices(queries[some], plan, n_slices[some])
             items = sets[a : b + 1], starts, positions, distances
-            kernels.copy_items(slices, self.order, alive, items, self._scratch(ordered=ordered))
+            sorting = self._sorting(ordered=ordered)
+            kernels.copy_items(queries[some], slices, self.order, alive, items, *sorting)
 
         steps = (SORT if ordered else 1) * int(n_items[distinct].sum()) + int(offsets[-1])
         _in_chunks(work, len(distinct), int(n_slices[distinct].sum()), steps)
@@ -348,14 +351,13 @@ class BucketTable:
         _in_chunks(work, len(queries), int(n_slices.sum()), MERGE * k * len(queries))
         return positions, distances
 
-    def _scratch(self, *, ordered: bool) -> Words:
-        """Room to sort items in, kept by every thread for the last table it has searched; empty if not ``ordered``."""
+    def _sorting(self, *, ordered: bool) -> tuple[Words, PackedCodes]:
+        """Room to sort items in, kept by every thread for the last table it has searched, and codes of one byte."""
         if not ordered:
-            return NO_SCRATCH
+            return NO_SCRATCH, NO_CODES
         if getattr(_kept, "n", -1) != len(self):
             _kept.n, _kept.scratch = len(self), sort_space(len(self))
-        scratch: Words = _kept.scratch
-        return scratch
+        return _kept.scratch, self.codes_by_position if self.n_bits <= ONE_BYTE else NO_CODES
 
     @cached_property
     def _table(self) -> tuple[Any, ...]:
