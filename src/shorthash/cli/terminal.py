@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -283,17 +283,11 @@ def code_facts(quality: Mapping[str, Any], what: str, group: str = "class") -> d
     return facts
 
 
-def table(
-    titles: Sequence[str],
-    rows: Iterable[tuple[Any, ...]],
-    *,
-    text: Collection[str] = (),
-    digits: Mapping[str, int] | None = None,
-) -> Table:
-    """A table to show, see ``lab.tables.make_table``; columns of ``text`` may be folded."""
+def table(titles: Sequence[str], rows: Iterable[tuple[Any, ...]], **columns: Any) -> Table:
+    """A table to show; ``text`` and ``digits`` are those of ``lab.tables.make_table``."""
     from shorthash.lab.tables import make_table
 
-    return make_table(titles, rows, text=text, digits=digits)
+    return make_table(titles, rows, **columns)
 
 
 def records(table: Table) -> list[dict[str, Any]]:

@@ -76,11 +76,15 @@ class ItemInfo(Exact):
     thumbnail: Thumbnail
 
 
-class Neighbour(ItemInfo):
-    """An item that was found."""
+class Ranked(Exact):
+    """How an item was found."""
 
     distance: int = Field(ge=0, le=64, description="Bits that differ from the query.")
-    score: float | None = Field(description="Cosine between the vectors if re-ranked, else null.")
+    score: float | None = Field(description="Cosine or probability of being relevant if re-ranked, else null.")
+
+
+class Neighbour(ItemInfo, Ranked):
+    """An item that was found."""
 
 
 class Ring(Exact):
@@ -90,17 +94,22 @@ class Ring(Exact):
     items: list[Neighbour] = Field(description="Bucket by bucket; if re-ranked, best first.")
 
 
-class SearchAnswer(Exact):
-    """Neighbours of a query."""
+class Answer(Exact):
+    """What every search answers."""
 
     query: QueryCode
     n_bits: int = Field(ge=1, le=64)
-    count: int = Field(ge=0, description="Items in all groups.")
-    groups: list[Ring] = Field(description="By increasing distance.")
-    looked_up: list[int] = Field(description="Codes of the cells that were looked up by probes, in order.")
-    expected_precision: float | None = Field(description="Expected share of relevant items, if searched by probes.")
-    ring_sizes: list[int] = Field(description="Number of items of the collection at distance 0, 1, ..., n_bits.")
+    count: int = Field(ge=0, description="Items found.")
+    looked_up: list[int] = Field(description="Codes of the cells that were looked up, in order.")
+    expected_precision: float | None = Field(description="Expected share of relevant items; null without posteriors.")
     seconds: float = Field(ge=0, description="Duration of the search on the server.")
+
+
+class SearchAnswer(Answer):
+    """Neighbours of a query."""
+
+    groups: list[Ring] = Field(description="By increasing distance.")
+    ring_sizes: list[int] = Field(description="Number of items of the collection at distance 0, 1, ..., n_bits.")
 
 
 class Duplicate(Exact):
@@ -150,13 +159,18 @@ class BucketPage(BucketSize):
     items: list[ItemInfo] = Field(description="From offset on, by id.")
 
 
-class Health(Exact):
-    """The state of the server."""
+class State(Exact):
+    """The state of every server."""
 
     status: str = Field(examples=["ok"])
-    items: int
     n_bits: int
     n_features: int
+
+
+class Health(State):
+    """The state of a server for a collection."""
+
+    items: int
     takes_images: bool = Field(description="Whether images can be sent.")
     writable: bool = Field(description="Whether items can be added and removed with the token.")
 
@@ -171,24 +185,15 @@ class StoredItem(Exact):
     bits: Bits
 
 
-class Hit(StoredItem):
+class Hit(StoredItem, Ranked):
     """An item that was found."""
 
-    distance: int = Field(ge=0, le=64, description="Bits that differ from the query.")
-    score: float | None = Field(description="Cosine or probability of being relevant if re-ranked, else null.")
 
-
-class StoredAnswer(Exact):
+class StoredAnswer(Answer):
     """The best items of a query."""
 
-    query: QueryCode
-    n_bits: int = Field(ge=1, le=64)
-    count: int = Field(ge=0, description="Items found.")
     items: list[Hit] = Field(description="Best first.")
-    looked_up: list[int] = Field(description="Codes that were looked up by probes or within a radius, in order.")
-    looked_at: int = Field(ge=0, description="Items that these codes hold.")
-    expected_precision: float | None = Field(description="Expected share of relevant items; null without posteriors.")
-    seconds: float = Field(ge=0, description="Duration of the search on the server.")
+    looked_at: int = Field(ge=0, description="Items in the cells that were looked up.")
 
 
 class StoredCell(Exact):
@@ -201,15 +206,12 @@ class StoredCell(Exact):
     items: list[StoredItem] = Field(description="From offset on, by id.")
 
 
-class StoredHealth(Exact):
-    """The state of the server."""
+class StoredHealth(State):
+    """The state of a server over a store."""
 
-    status: str = Field(examples=["ok"])
     collection: str
     version: str = Field(description="Whose codes are searched; the model of the server made them.")
     current_version: str = Field(description="What the store opens by default: another one after a migration.")
-    n_bits: int
-    n_features: int
 
 
 REASONS = {
