@@ -39,7 +39,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
     The same steps in scikit-learn's ``Pipeline`` give the same codes, except that there the kernel matrix exists.
 
     Rows may be an array, a memory map, an array of torch or CuPy on a GPU (all work on rows is done there), a
-    ``Stream``, or a Dask collection (done by its workers); codes come back likewise.
+    ``Stream``, or a Dask collection (done by its workers); codes are returned as the same kind of array.
 
     Parameters
     ----------

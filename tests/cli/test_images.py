@@ -84,7 +84,7 @@ def test_albums_and_other_files(run, tmp_path):
     answer = run(*fit, "-o", tmp_path / "m")
     assert answer.status == 0
     assert "skipped 5 files (RAW 4, video 1)" in squeezed(answer.out)
-    assert "the folders are no classes" in answer.out
+    assert "the folders are not classes" in answer.out
     warning, raw, video = answer.err.splitlines()
     assert warning.startswith("warning: The folders look like albums, not classes:")
     assert "--labels-from folder" in warning

@@ -59,7 +59,7 @@ def test_albums_are_no_classes(tmp_path, albums, photos):
     with pytest.warns(UserWarning, match=r"look like albums, not classes: .*Codes were learned without labels"):
         report = fit_images(albums, tmp_path / "m", n_bits=3, features=SMALL)
     assert report.doubt.startswith("The folders look like albums")
-    assert "no classes" in report.reason
+    assert "not classes" in report.reason
     assert (report.n_labelled, report.facts["evaluation"], report.facts["n_classes"]) == (0, None, 0)
     with Collection(tmp_path / "m", readonly=True) as collection:
         found = collection.search(image=encoded(picture("rings", 90)), k=5).names

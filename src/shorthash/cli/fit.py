@@ -62,7 +62,7 @@ def fit(
     rows without a label (an empty cell), too; to other methods they are an error. --set drop_unlabelled=true drops
     them, and --set drop_unlabelled=-1 also those with the label -1.
 
-    Without any labels, rows near each other get codes alike: with auto, for which --set metric=euclidean changes what
+    Without any labels, rows near each other get similar codes: with auto, for which --set metric=euclidean changes what
     near means and --set search=probes makes codes for learned probes, and with the unsupervised methods.
 
     --pairs FILE.csv says which rows belong together: clicks, duplicates, judgements. A line names two rows, by number
@@ -275,7 +275,7 @@ def show_fit(
         facts["unlabelled"] = f"{used + dropped} rows, {fate}"
     if hasattr(learner, "near_map_"):
         data["near_map"], data["wide_map"] = float(learner.near_map_), float(learner.wide_map_)
-        facts["labels"] = "none: rows that are near each other get codes alike"
+        facts["labels"] = "none: rows that are near each other get similar codes"
         facts["mAP"] = f"{learner.near_map_:.3f}, neighbours of held-out rows by Hamming distance"
         if hasattr(learner, "probed_map_"):
             data["probed_map"] = float(learner.probed_map_)

@@ -69,8 +69,8 @@ def fit(
 ) -> None:
     """Learn codes of images and make a collection of them.
 
-    Labels are the names of the subfolders, or come from --labels; without labels, images that look alike get codes that
-    are alike. The mAP is measured with held-out images as queries; the saved model is then fitted on all images. If it
+    Labels are the names of the subfolders, or come from --labels; without labels, similar images get similar codes.
+    The mAP is measured with held-out images as queries; the saved model is then fitted on all images. If it
     is no better than chance, the subfolders are taken for albums and codes are learned without labels; --labels-from
     folder prevents that. Files that cannot be read are skipped, counted by kind and listed. Features are cached by
     content, so that a second or an interrupted run is fast.

@@ -265,7 +265,7 @@ class CodeHistogram:
         """The histogram of both sets of items; either may have classes that the other does not have."""
         if self.n_bits != other.n_bits:
             raise InvalidInput(
-                f"Histograms of {self.n_bits} and {other.n_bits} bits cannot be merged; encode all items alike."
+                f"Histograms of {self.n_bits} and {other.n_bits} bits cannot be merged; encode all items by one model."
             )
         first, second = group_label_pair(self.labels, other.labels, owner="CodeHistogram.merge")
         groups = np.concatenate([first.ids[self.groups], second.ids[other.groups]])

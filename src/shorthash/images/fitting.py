@@ -93,7 +93,7 @@ def fit_images(
     the other images are searched. The encoder that is saved is fitted on all images.
 
     Folders are albums as often as classes. If that mAP is no better than chance, or one bucket holds nearly all images,
-    codes are learned without labels, by which images look alike, and a warning says so. Labels that were requested, by
+    codes are learned without labels, from the features alone, and a warning says so. Labels that were requested, by
     ``labels``, ``labels_from`` or a ``method`` that needs them, are used anyway; then there is only the warning.
 
     Parameters
@@ -174,7 +174,7 @@ def fit_images(
     if learned.doubt:
         warnings.warn(learned.doubt, stacklevel=3)  # past with_progress
     if learned.doubt and not any(found.labels):
-        reason = "the folders are no classes: codes by which images are alike"
+        reason = "the folders are not classes: similar images get similar codes"
     seconds = time.perf_counter() - start
     return FitReport(
         target, len(found.sources), n_labelled, reason, learned.doubt, added, found.unmatched, facts, seconds
@@ -244,8 +244,8 @@ def _doubt(evaluation: Mapping[str, Any] | None, on_doubt: str) -> str:
     if on_doubt == "warn":
         return f"The labels say little about the images: {seen} labels_from='none' (--no-labels) learns without them."
     return (
-        f"The folders look like albums, not classes: {seen} Codes were learned without labels, by which images look "
-        "alike; labels_from='folder' (--labels-from folder) learns the folders all the same."
+        f"The folders look like albums, not classes: {seen} Codes were learned without labels, so that similar "
+        "images get similar codes; labels_from='folder' (--labels-from folder) learns from the folders anyway."
     )
 
 
@@ -296,7 +296,7 @@ def _method(method: str | None, labels: Sequence[str | None]) -> tuple[str, str]
     if method is None:
         if labelled:
             return METHOD, "images have labels: the recommended method"
-        return METHOD, "no labels: codes by which images are alike"
+        return METHOD, "no labels: similar images get similar codes"
     known = recipes()
     if method in known and known[method].supervised and not known[method].labels_optional and not labelled:
         able = (name for name, recipe in known.items() if recipe.labels_optional or not recipe.supervised)
