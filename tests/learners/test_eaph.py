@@ -127,6 +127,21 @@ def test_class_blocks_change_nothing(masses, monkeypatch):
     assert np.allclose(whole.database, blocks.database, atol=1e-7)
 
 
+@pytest.mark.parametrize("n_bits", [1, 2, 5, 8])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_the_compiled_table_equals_that_of_arrays_where_cells_are_empty(n_bits, share, seed):
+    rng = np.random.default_rng(seed)
+    h = rng.random((2**n_bits, 21)) ** 3 * (rng.random((2**n_bits, 1)) < share)
+    h[0, :3] = 1.0  # cells with some label sets only
+    h /= h.sum()
+    background = 0.01 * h.sum(axis=0)
+    for rel in (None, np.eye(21) + np.eye(21, k=1) + np.eye(21, k=-1)):
+        compiled, expected = ap_table(h, background, rel), eaph_table._table_by_arrays(h, background, rel)
+        assert np.allclose(compiled.query, expected.query, atol=1e-6)
+        assert np.allclose(compiled.database, expected.database, atol=1e-5)
+        assert compiled.value == pytest.approx(expected.value, abs=1e-6)
+
+
 def confused_masses(seed, n_groups=6):
     M = np.random.default_rng(seed).random((n_groups, n_groups)) ** 6 + 3 * np.eye(n_groups)
     return M / M.sum()

@@ -31,6 +31,7 @@ Ints = NDArray[np.int64]
 MOST_ENTRIES = 16  # label sets of a group that count; those with the largest masses
 REBUILD = 1000  # accepted moves after which sums are computed again, against rounding
 NOTHING = 1e-12  # mass below which a level is empty
+NO_GROUP: Any = np.int64(-1)
 FLIP, ANYWHERE = 0.3, 0.35  # shares of proposals: flip one bit; (up to ANYWHERE) any cell; rest: by a confused group
 BESIDE = 0.8  # chance that a group proposed to stand near another gets a cell beside it instead of the same cell
 HEAT = 0.004  # first temperature times the number of label sets: what one move may cost
@@ -189,7 +190,7 @@ def _anneal(
         old, new = z[g], _propose(z, g, masses, n_bits)
         if new == old:
             continue
-        other = _tenant(z, new) if np.random.random() < swap else np.int64(-1)
+        other = _tenant(z, new) if np.random.random() < swap else NO_GROUP
         change = _judge(z, g, other, old, new, masses, levels)
         temperature = heat * COOLING ** (proposal / n_proposals)
         if change >= 0 or np.random.random() < math.exp(change / temperature):
@@ -242,13 +243,13 @@ def _draw(sums: Floats, first: int, last: int) -> int:
 @njit(inline="always", cache=True, nogil=True)
 def _tenant(z: Ints, cell: int) -> int:
     """A group in the cell, each with equal chance; -1 if there is none."""
-    found, chosen = 0, np.int64(-1)
+    found, chosen = 0, NO_GROUP
     for j in range(len(z)):
         if z[j] == cell:
             found += 1
             if np.random.random() * found < 1.0:
                 chosen = j
-    return chosen
+    return chosen  # type: ignore[no-any-return]
 
 
 @njit(inline="always", cache=True, nogil=True, fastmath=True)

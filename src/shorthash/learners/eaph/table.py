@@ -58,60 +58,125 @@ def ap_table(h: Any, background: Floats, rel: Floats | None = None) -> ApTable:
     n_bits = Z.bit_length() - 1
     full = h + background / Z
     seen = full if rel is None else full @ rel
-    n = _levels(full.sum(axis=1)[:, None], n_bits, np.float64)[:, :, 0]  # (T, Z)
-    N = np.cumsum(n, axis=0) - n
+    n = _masses_at_distances(full.sum(axis=1))  # (Z, T)
+    N = np.cumsum(n, axis=1) - n
     log = np.zeros_like(n)
-    log[1:] = np.log((N[1:] + n[1:]) / N[1:])
+    log[:, 1:] = np.log((N[:, 1:] + n[:, 1:]) / N[:, 1:])
     inverse = 1.0 / np.maximum(seen.sum(axis=0), LEAST_MASS)
     A, own = np.empty((Z, u), dtype=np.float32), np.empty((Z, u), dtype=np.float32)
     block = max(1, BLOCK_FLOATS // n.size, min(SIDE_BY_SIDE, MOST_FLOATS // n.size))
+    low = n_bits // 2  # bits that are raised first and lowered last
 
     def terms(start: int) -> tuple[Floats, Floats]:
         part = slice(start, min(start + block, u))
-        f, gn, gN = _levels(seen[:, part], n_bits, np.float32), np.zeros_like(n), np.zeros_like(n)
-        here, space = np.zeros(f.shape[1:], dtype=np.float32), np.zeros((n_bits + 3, f.shape[2]))
-        _class_terms(f, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN, here, space)
-        A[:, part] = here
-        _lower_levels(f.reshape(n_bits + 1, -1), n_bits)
-        own[:, part] = f[0]
+        f = np.zeros((low + 1, Z, part.stop - start), dtype=np.float32)
+        f[0] = seen[:, part]
+        here, gn, gN = np.zeros(f.shape[1:], dtype=np.float32), np.zeros_like(n), np.zeros_like(n)
+        inside = np.zeros((n_bits + 1, Z >> low, f.shape[2]), dtype=np.float32)
+        space = np.zeros((n_bits + 3, f.shape[2]))
+        _raise_levels(f, low, 0)
+        _upper_bits(f, inside, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN, here, space)
+        _lower_levels(f, low, 0)
+        A[:, part], own[:, part] = here, f[0]
         return gn, gN
 
     gn, gN = (np.sum(parts, axis=0) for parts in zip(*in_threads(terms, range(0, u, block)), strict=True))
-    common = gn + np.cumsum(gN[::-1], axis=0)[::-1] - gN
-    _lower_levels(common, n_bits)
-    D = (own if rel is None else own @ rel) + common[0][:, None]
+    common = np.ascontiguousarray((gn + np.cumsum(gN[:, ::-1], axis=1)[:, ::-1] - gN).T)[:, :, None]  # (T, Z, 1)
+    _lower_levels(common, n_bits, 0)
+    D = (own if rel is None else own @ rel) + common[0]
     return ApTable(A, D.astype(np.float32), float(np.sum(h * A)))
 
 
-def _levels(masses: NDArray[Any], n_bits: int, dtype: Any) -> NDArray[Any]:
-    """Masses at every distance from every cell, (n_bits + 1, Z, b)."""
-    f = np.zeros((n_bits + 1, *masses.shape), dtype=dtype)
-    f[0] = masses
-    _raise_levels(f.reshape(n_bits + 1, -1), n_bits)
-    return f
+def _masses_at_distances(masses: Floats) -> Floats:
+    """Masses at every distance from every cell, (Z, T)."""
+    n_bits = len(masses).bit_length() - 1
+    f = np.zeros((n_bits + 1, len(masses), 1))
+    f[0, :, 0] = masses
+    _raise_levels(f, n_bits, 0)
+    return np.ascontiguousarray(f[:, :, 0].T)
 
 
-def _raise_levels(f: NDArray[Any], n_bits: int) -> None:
-    """Bit by bit, add what lies across the bit one level up; in place. Cells across a bit are ``run`` places apart."""
-    for bit in range(n_bits):
-        run = f.shape[1] >> n_bits << bit
-        halves = f.reshape(n_bits + 1, -1, 2, run)
-        for t in range(bit + 1, 0, -1):  # from the top: level t - 1 is still the old one
-            halves[t, :, 0] += halves[t - 1, :, 1]
-            halves[t, :, 1] += halves[t - 1, :, 0]
+@njit(inner=True, cache=True, nogil=True, allocates=False)
+def _add(to: NDArray[Any], of: NDArray[Any]) -> None:
+    for i in range(len(to)):
+        to[i] += of[i]
 
 
-def _lower_levels(a: NDArray[Any], n_bits: int) -> None:
-    """The adjoint of ``_raise_levels``, in place; the answer is a[0]."""
-    for bit in range(n_bits - 1, -1, -1):
-        run = a.shape[1] >> n_bits << bit
-        halves = a.reshape(n_bits + 1, -1, 2, run)
-        for t in range(bit + 1):
-            halves[t, :, 0] += halves[t + 1, :, 1]
-            halves[t, :, 1] += halves[t + 1, :, 0]
+@njit(cache=True, nogil=True, allocates=False)
+def _raise_levels(f: NDArray[Any], n_bits: int, n_known: int) -> None:
+    """Masses at every distance in some more bits, from those in ``n_known`` bits; (T, Z, b), in place.
+
+    Bit by bit, what lies across the bit is added one level up. Cells across the first bit stand side by side; parts of
+    2^n_bits cells are done one after the other, so that a part stays in the cache.
+    """
+    b = f.shape[2]
+    for first in range(0, f.shape[1], 1 << n_bits):
+        for bit in range(n_bits):
+            run = b << bit
+            for t in range(n_known + bit + 1, 0, -1):  # from the top: level t - 1 is still the old one
+                to, of = f[t].reshape(-1), f[t - 1].reshape(-1)
+                for start in range(first * b, (first + (1 << n_bits)) * b, 2 * run):
+                    _add(to[start : start + run], of[start + run : start + 2 * run])
+                    _add(to[start + run : start + 2 * run], of[start : start + run])
 
 
-@njit(cache=True, nogil=True, fastmath=True, allocates=False)
+@njit(cache=True, nogil=True, allocates=False)
+def _lower_levels(a: NDArray[Any], n_bits: int, n_known: int) -> None:
+    """The adjoint of ``_raise_levels``, in place; the levels that it begins with are the answer."""
+    b = a.shape[2]
+    for first in range(0, a.shape[1], 1 << n_bits):
+        for bit in range(n_bits - 1, -1, -1):
+            run = b << bit
+            for t in range(n_known + bit + 1):
+                to, of = a[t].reshape(-1), a[t + 1].reshape(-1)
+                for start in range(first * b, (first + (1 << n_bits)) * b, 2 * run):
+                    _add(to[start : start + run], of[start + run : start + 2 * run])
+                    _add(to[start + run : start + 2 * run], of[start : start + run])
+
+
+@njit(cache=True, nogil=True, allocates=False)
+def _upper_bits(
+    f: NDArray[Any],
+    inside: NDArray[Any],
+    n: Floats,
+    N: Floats,
+    log: Floats,
+    h: Floats,
+    inverse: Floats,
+    gn: Floats,
+    gN: Floats,
+    A: NDArray[np.float32],
+    space: Floats,
+) -> None:
+    """A of some label sets, and from masses by distance in the lowest bits, f, derivatives by the same distances.
+
+    The cells that agree in the lowest bits are taken together, to ``inside``, (T, Z', b), where all their levels stay
+    in the cache: levels are raised by the other bits, become derivatives (``_class_terms``), and are lowered again.
+    """
+    T, n_low = inside.shape[0], f.shape[0] - 1
+    n_high = T - 1 - n_low
+    for rest in range(1 << n_low):
+        for high in range(inside.shape[1]):
+            z = high << n_low | rest
+            for t in range(T):
+                for k in range(f.shape[2]):
+                    inside[t, high, k] = f[t, z, k] if t <= n_low else 0.0
+        _raise_levels(inside, n_high, n_low)
+        filled = False
+        for high in range(inside.shape[1]):
+            z = high << n_low | rest
+            some = _class_terms(inside[:, high], n[z], N[z], log[z], h[z], inverse, gn[z], gN[z], A[z], space)
+            filled = filled or some
+        if filled:
+            _lower_levels(inside, n_high, n_low)
+        for high in range(inside.shape[1]):
+            z = high << n_low | rest
+            for t in range(n_low + 1):
+                for k in range(f.shape[2]):
+                    f[t, z, k] = inside[t, high, k]
+
+
+@njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
 def _class_terms(
     f: NDArray[Any],
     n: Floats,
@@ -123,42 +188,55 @@ def _class_terms(
     gN: Floats,
     A: NDArray[np.float32],
     space: Floats,
-) -> None:
-    """A (zeros) of some label sets; f becomes gf_t + sum_{s>t} gR_s, and gn, gN gain what these sets add.
+) -> bool:
+    """A (zeros) of some label sets at one cell; f, (T, b), becomes gf_t + sum_{s>t} gR_s; gn, gN become their sums.
 
     With w = h / R and e = rho (R_t - rho N_t)::
 
         gf = w (2 rho + l (R_t - 2 rho N_t) / n)     gn = w (-rho^2 + l rho (2 rho N_t - R_t) / n + e / (N_t + n))
         gR = w rho l                                 gN = w (-rho^2 l + e (1 / (N_t + n) - 1 / N_t)), 0 at t = 0
+
+    Without mass at the cell, only A is not 0. Returns whether there is mass.
     """
-    T, Z, b = f.shape
+    T, b = f.shape
     R, above, before = space[0], space[1], space[2:]
-    for z in range(Z):
+    filled = False
+    for k in range(b):
+        R[k], above[k] = 0.0, 0.0
+        filled = filled or h[k] != 0.0
+    for t in range(T):
+        inv, joint = 1.0 / n[t], 1.0 / (N[t] + n[t])
+        if not filled:
+            for k in range(b):
+                rho = f[t, k] * inv
+                e = rho * (R[k] - rho * N[t])
+                A[k] += (rho * f[t, k] + e * log[t]) * inverse[k]
+                R[k] += f[t, k]
+                f[t, k] = 0.0
+            continue
+        fall = joint - 1.0 / N[t] if t > 0 else 0.0
+        sum_n, sum_N = 0.0, 0.0
         for k in range(b):
-            R[k], above[k] = 0.0, 0.0
-        for t in range(T):
-            inv, joint = 1.0 / n[t, z], 1.0 / (N[t, z] + n[t, z])
-            fall = joint - 1.0 / N[t, z] if t > 0 else 0.0
-            sum_n, sum_N = 0.0, 0.0
-            for k in range(b):
-                rho = f[t, z, k] * inv
-                e = rho * (R[k] - rho * N[t, z])
-                w = h[z, k] * inverse[k]
-                A[z, k] += (rho * f[t, z, k] + e * log[t, z]) * inverse[k]
-                sum_n += w * (-rho * rho + log[t, z] * rho * (2 * rho * N[t, z] - R[k]) * inv + e * joint)
-                sum_N += w * (-rho * rho * log[t, z] + e * fall)
-                before[t, k] = R[k]
-                R[k] += f[t, z, k]
-            gn[t, z] += sum_n
-            if t > 0:
-                gN[t, z] += sum_N
+            rho = f[t, k] * inv
+            e = rho * (R[k] - rho * N[t])
+            w = h[k] * inverse[k]
+            A[k] += (rho * f[t, k] + e * log[t]) * inverse[k]
+            sum_n += w * (-rho * rho + log[t] * rho * (2 * rho * N[t] - R[k]) * inv + e * joint)
+            sum_N += w * (-rho * rho * log[t] + e * fall)
+            before[t, k] = R[k]
+            R[k] += f[t, k]
+        gn[t] += sum_n
+        if t > 0:
+            gN[t] += sum_N
+    if filled:
         for t in range(T - 1, -1, -1):
-            inv = 1.0 / n[t, z]
+            inv = 1.0 / n[t]
             for k in range(b):
-                rho = f[t, z, k] * inv
-                w = h[z, k] * inverse[k]
-                f[t, z, k] = w * (2 * rho + log[t, z] * (before[t, k] - 2 * rho * N[t, z]) * inv) + above[k]
-                above[k] += w * rho * log[t, z]
+                rho = f[t, k] * inv
+                w = h[k] * inverse[k]
+                f[t, k] = w * (2 * rho + log[t] * (before[t, k] - 2 * rho * N[t]) * inv) + above[k]
+                above[k] += w * rho * log[t]
+    return filled
 
 
 def _table_by_arrays(h: Any, background: Floats, rel: Floats | None) -> ApTable:
