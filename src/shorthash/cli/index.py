@@ -44,13 +44,7 @@ Collection = Annotated[str | None, cli.option("--collection", "NAME", "Collectio
 RowModel = Annotated[
     Path | None, cli.option("--model", "MODEL", "Model that encodes the rows; without it the rows are codes.")
 ]
-RowBits = Annotated[int | None, cli.option("--bits", "N", "Length of packed codes, if their file does not say.")]
 RowIds = Annotated[Path | None, cli.option("--ids", "FILE", "Ids of the rows.", "numbers")]
-RowVectors = Annotated[Path | None, cli.option("--vectors", "FILE", "Vectors of the rows, to rank by.")]
-RowLabel = Annotated[
-    list[str] | None,
-    cli.option("--label", "COLUMN", "Column of labels in the table; a database keeps it as the class."),
-]
 
 
 @dataclass(frozen=True)
@@ -58,12 +52,15 @@ class ItemOptions:
     """How the rows of items are read."""
 
     model: RowModel = None
-    bits: RowBits = None
+    bits: Annotated[int | None, cli.option("--bits", "N", "Length of packed codes, if their file does not say.")] = None
     ids: RowIds = None
     id_column: cli.IdColumn = None
-    label: RowLabel = None
+    label: Annotated[
+        list[str] | None,
+        cli.option("--label", "COLUMN", "Column of labels in the table; a database keeps it as the class."),
+    ] = None
     feature_columns: cli.FeatureColumns = None
-    vectors: RowVectors = None
+    vectors: Annotated[Path | None, cli.option("--vectors", "FILE", "Vectors of the rows, to rank by.")] = None
 
 
 index = cli.group("index", __doc__)

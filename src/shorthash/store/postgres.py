@@ -200,7 +200,7 @@ class PostgresSession(Session):
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
-        return dict(self.run(sql, [self._name]))
+        return dict(self.run(sql, [self.name]))
 
     def compared(self, name: str, kind: str, given: Any) -> Clause:
         """What ``where`` states of a declared column."""
@@ -252,17 +252,17 @@ class PostgresSession(Session):
         known = self.find()
         if known is not None:
             return known
-        check_free(self.run("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [self._name]), self._name)
+        check_free(self.run("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [self.name]), self.name)
         key = "PRIMARY KEY" if self.partitions == 1 else "NOT NULL"
         columns = (
             f"id bigint {key}, place bigint NOT NULL, class jsonb, metadata jsonb, {version.posterior} bytea,"
             f" {version.column} {integer_type(version.n_bits)}"
         )
-        for statement in partitioned_table(self._name, columns, version.column, version.n_bits, self.partitions):
+        for statement in partitioned_table(self.name, columns, version.column, version.n_bits, self.partitions):
             self.run(statement)
         if self.partitions > 1:  # a key would have to contain the code; writers look for ids under a lock instead
-            self.run(f"CREATE TABLE {self._name}_rest PARTITION OF {self._name} DEFAULT")  # items without such a code
-            self.run(f"CREATE INDEX {self._name}_id ON {self._name}(id)")
+            self.run(f"CREATE TABLE {self.name}_rest PARTITION OF {self.name} DEFAULT")  # items without such a code
+            self.run(f"CREATE INDEX {self.name}_id ON {self.name}(id)")
         self.create_index(version)
         return self.register(version)
 
@@ -271,12 +271,12 @@ class PostgresSession(Session):
         column, session = version.column, self.at(version)
         also = f", {version.posterior}" if session.has_posteriors() else ""
         found = self.run(
-            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(?)", [self._name]
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(?)", [self.name]
         )
         parts = [name for (name,) in found]
         how = "CONCURRENTLY " if concurrently else ""
         last = [
-            (self._name, "" if parts else how)
+            (self.name, "" if parts else how)
         ]  # PostgreSQL attaches the B-trees of the partitions to that of the table
         for table, way in [*((part, how) for part in parts if concurrently), *last]:
             self.run(
@@ -292,7 +292,7 @@ class PostgresSession(Session):
             packed = (vector.astype("<f4").tobytes() for vector in vectors)
             columns["vector"] = map(_vector_text, vectors) if self.collection.vectors_at == "vector" else packed
         names = ", ".join(map(quoted, columns))
-        with self.connection.raw.cursor().copy(f"COPY {self._name}({names}) FROM STDIN") as copy:
+        with self.connection.raw.cursor().copy(f"COPY {self.name}({names}) FROM STDIN") as copy:
             for row in zip(*columns.values(), strict=True):
                 copy.write_row(row)
 
@@ -300,20 +300,20 @@ class PostgresSession(Session):
         """Change the type of the empty column; strings are ordered by code point, as in Python."""
         to = 'text COLLATE "C"' if kind == "U" else "bigint"
         how = "id::text" if kind == "U" else "NULL"
-        self.run(f"ALTER TABLE {self._name} ALTER COLUMN id TYPE {to} USING {how}")
+        self.run(f"ALTER TABLE {self.name} ALTER COLUMN id TYPE {to} USING {how}")
 
     def set_dimension(self, dimension: int) -> None:
         """Add a column for vectors: of pgvector's type where that is installed, else bytes."""
         installed = self.run("SELECT 1 FROM pg_extension WHERE extname = 'vector'")
         kind = "vector" if installed and dimension <= PGVECTOR_MOST else "bytea"
         size = f"({int(dimension)})" if kind == "vector" else ""
-        self.run(f"ALTER TABLE {self._name} ADD COLUMN vector {kind}{size}")
+        self.run(f"ALTER TABLE {self.name} ADD COLUMN vector {kind}{size}")
         self.save(replace(self.collection, vectors_at=kind))
 
     def add_version(self, version: Version) -> None:
         """Add columns for codes and posteriors; the B-tree is built outside the transaction."""
         self.run(
-            f"ALTER TABLE {self._name} ADD COLUMN {version.column} {integer_type(version.n_bits)},"
+            f"ALTER TABLE {self.name} ADD COLUMN {version.column} {integer_type(version.n_bits)},"
             f" ADD COLUMN {version.posterior} bytea"
         )
 
@@ -323,12 +323,12 @@ class PostgresSession(Session):
             "SELECT 1 FROM pg_partitioned_table JOIN pg_attribute ON attrelid = partrelid AND attnum = ANY(partattrs)"
             " WHERE partrelid = to_regclass(?) AND attname = ?"
         )
-        if self.run(sql, [self._name, version.column]):
+        if self.run(sql, [self.name, version.column]):
             raise InvalidInput(
-                f"Collection {self._name!r} is partitioned by the codes of version {version.name!r}, so these stay; to "
+                f"Collection {self.name!r} is partitioned by the codes of version {version.name!r}, so these stay; to "
                 "drop them, merge() the items into a new collection."
             )
-        self.run(f"ALTER TABLE {self._name} DROP COLUMN {version.column}, DROP COLUMN IF EXISTS {version.posterior}")
+        self.run(f"ALTER TABLE {self.name} DROP COLUMN {version.column}, DROP COLUMN IF EXISTS {version.posterior}")
 
 
 PostgresStore._session_type = PostgresSession

@@ -69,7 +69,7 @@ class Session(ABC):
     Parameters
     ----------
     connection : an open connection, in a transaction
-    name : name of the collection
+    name : name of the collection, and of its table
     version : the version whose codes are searched; None before the collection is opened
     writing : whether the transaction may write
     """
@@ -83,7 +83,7 @@ class Session(ABC):
     def __init__(self, connection: Connection, name: str, version: Version | None, *, writing: bool = False) -> None:
         self.connection = connection
         self.run = connection.run
-        self._name, self._version, self._writing = name, version, writing
+        self.name, self._version, self._writing = name, version, writing
         self._known: CollectionInfo | None = None
 
     def at(self, version: Version) -> Self:
@@ -91,11 +91,6 @@ class Session(ABC):
         other = copy.copy(self)
         other._version = version
         return other
-
-    @property
-    def name(self) -> str:
-        """The table of the collection."""
-        return self._name
 
     @property
     def version(self) -> Version:
@@ -155,11 +150,11 @@ class Session(ABC):
             with self.changing():
                 for name, kind in columns.items():
                     sql_type = typed.TYPES[kind][self.dialect]
-                    self.run(f"ALTER TABLE {self._name} ADD COLUMN {typed.quoted(name)} {sql_type}")
+                    self.run(f"ALTER TABLE {self.name} ADD COLUMN {typed.quoted(name)} {sql_type}")
                 typed.move_fields(self, columns)
         for name in index:
             self.run(
-                f"CREATE INDEX IF NOT EXISTS {typed.index_name(self._name, name)} ON {self._name}({typed.quoted(name)})"
+                f"CREATE INDEX IF NOT EXISTS {typed.index_name(self.name, name)} ON {self.name}({typed.quoted(name)})"
             )
 
     @abstractmethod
@@ -187,7 +182,7 @@ class Session(ABC):
 
     def has_posteriors(self) -> bool:
         """Whether the table has a column of compact posteriors; remembered, since it is dropped with its version."""
-        known, column = self.connection.with_posteriors, (self._name, self.version.posterior)
+        known, column = self.connection.with_posteriors, (self.name, self.version.posterior)
         if column not in known and self.has_column(self.version.posterior):
             known.add(column)
         return column in known
@@ -195,7 +190,7 @@ class Session(ABC):
     def add_posteriors(self) -> None:
         """Add the column of compact posteriors to a table that an older version of shorthash made."""
         if not self.has_posteriors():
-            self.run(f"ALTER TABLE {self._name} ADD COLUMN {self.version.posterior} {self.bytes_type}")
+            self.run(f"ALTER TABLE {self.name} ADD COLUMN {self.version.posterior} {self.bytes_type}")
 
     def set_dimension(self, dimension: int) -> None:  # noqa: B027
         """Prepare for vectors; the collection has none yet."""
@@ -208,7 +203,7 @@ class Session(ABC):
         if self._known is None:
             self._known = self.find()
             if self._known is None:
-                raise InvalidInput(f"There is no collection {self._name!r} any more; another process dropped it.")
+                raise InvalidInput(f"There is no collection {self.name!r} any more; another process dropped it.")
         return self._known
 
     def score_column(self, vector: NDArray[np.float32], metric: str) -> Clause | None:  # noqa: ARG002
@@ -222,24 +217,24 @@ class Session(ABC):
     def find(self) -> CollectionInfo | None:
         """The collection; None if it does not exist."""
         locking = self.locking if self._writing else ""
-        rows = self.run(f"SELECT {', '.join(COLUMNS)} FROM shorthash_collections WHERE name = ?{locking}", [self._name])
+        rows = self.run(f"SELECT {', '.join(COLUMNS)} FROM shorthash_collections WHERE name = ?{locking}", [self.name])
         if not rows:
             return None
         sql = "SELECT name, number, n_bits FROM shorthash_versions WHERE collection = ? ORDER BY number"
-        rows_of = self.run(sql, [self._name])
+        rows_of = self.run(sql, [self.name])
         versions = {name: Version(name, number, n_bits, self._numbered()) for name, number, n_bits in rows_of}
         return replace(CollectionInfo(*rows[0]), versions=versions)
 
     def _numbered(self) -> bool:
         """Whether the table was made when the first column of codes was called code_1; remembered."""
         known = self.connection.numbered
-        if self._name not in known:
-            known[self._name] = self.has_column("code_1")
-        return known[self._name]
+        if self.name not in known:
+            known[self.name] = self.has_column("code_1")
+        return known[self.name]
 
     def register(self, version: Version) -> CollectionInfo:
         """Write the facts about a new collection with one version."""
-        self._known = CollectionInfo(self._name, version.name, next_number=version.number + 1)
+        self._known = CollectionInfo(self.name, version.name, next_number=version.number + 1)
         self.save(replace(self._known, versions={version.name: version}))
         return self.collection
 
@@ -254,22 +249,22 @@ class Session(ABC):
             [getattr(info, column) for column in COLUMNS],
         )
         for name in before.keys() - after.keys():
-            self.run("DELETE FROM shorthash_versions WHERE collection = ? AND name = ?", [self._name, name])
+            self.run("DELETE FROM shorthash_versions WHERE collection = ? AND name = ?", [self.name, name])
         for name in after.keys() - before.keys():
             self.run(
                 "INSERT INTO shorthash_versions(collection, name, number, n_bits) VALUES (?, ?, ?, ?)",
-                [self._name, name, after[name].number, after[name].n_bits],
+                [self.name, name, after[name].number, after[name].n_bits],
             )
         self._known = info
 
     def drop(self) -> None:
         """Delete the collection with all items."""
-        self.connection.numbered.pop(self._name, None)
-        self.run(f"DROP TABLE {self._name}")
-        self.run("DELETE FROM shorthash_versions WHERE collection = ?", [self._name])
-        self.run("DELETE FROM shorthash_collections WHERE name = ?", [self._name])
+        self.connection.numbered.pop(self.name, None)
+        self.run(f"DROP TABLE {self.name}")
+        self.run("DELETE FROM shorthash_versions WHERE collection = ?", [self.name])
+        self.run("DELETE FROM shorthash_collections WHERE name = ?", [self.name])
         self.run(BATCHES)
-        self.run("DELETE FROM shorthash_batches WHERE collection = ?", [self._name])
+        self.run("DELETE FROM shorthash_batches WHERE collection = ?", [self.name])
 
     def is_new(self, batch: str | None) -> bool:
         """Whether a batch was never written; it counts as written from now on. One without a name is always new."""
@@ -279,28 +274,28 @@ class Session(ABC):
             raise InvalidInput(f"The 'batch' of {self.owner} must be text of 1 to {LONGEST} bytes. Got {batch!r:.50}.")
         self.collection  # noqa: B018 - locks the collection, where the database needs that
         self.run(BATCHES)
-        if self.run("SELECT 1 FROM shorthash_batches WHERE collection = ? AND name = ?", [self._name, batch]):
+        if self.run("SELECT 1 FROM shorthash_batches WHERE collection = ? AND name = ?", [self.name, batch]):
             return False
-        self.run("INSERT INTO shorthash_batches(collection, name) VALUES (?, ?)", [self._name, batch])
+        self.run("INSERT INTO shorthash_batches(collection, name) VALUES (?, ?)", [self.name, batch])
         return True
 
     # items
 
     def is_empty(self) -> bool:
         """Whether the collection has no item in any version."""
-        return not self.run(f"SELECT 1 FROM {self._name} LIMIT 1")
+        return not self.run(f"SELECT 1 FROM {self.name} LIMIT 1")
 
     def known(self, ids: AnyIds) -> list[Any]:
         """Those of ``ids`` that are in the collection, in any version."""
         if ids.dtype.kind != self.collection.id_kind:
             return []
         among, values = self.among_ids(ids)
-        return [item for (item,) in self.run(f"SELECT id FROM {self._name} WHERE {among}", values)]
+        return [item for (item,) in self.run(f"SELECT id FROM {self.name} WHERE {among}", values)]
 
     def listing(self) -> tuple[AnyIds, NDArray[Any]]:
         """Ids and packed codes of all items in insertion order."""
         column = self.version.column
-        rows = self.run(f"SELECT id, {column} FROM {self._name} WHERE {column} IS NOT NULL ORDER BY place")
+        rows = self.run(f"SELECT id, {column} FROM {self.name} WHERE {column} IS NOT NULL ORDER BY place")
         ids = as_ids_array([row[0] for row in rows], self.collection.id_kind)
         return ids, from_signed([row[1] for row in rows], self.version.n_bits)
 
@@ -314,7 +309,7 @@ class Session(ABC):
         more = "".join(f", {typed.quoted(name)}" for name in declared)
         rows = self.run(
             f"SELECT id, {column}, class, metadata, {self.vector_column if vectors else 'NULL'}, {posterior}{more}"
-            f" FROM {self._name}"
+            f" FROM {self.name}"
             f" WHERE {among} AND {column} IS NOT NULL",
             values,
         )
@@ -332,14 +327,14 @@ class Session(ABC):
         """(id, place) of items without a code in ``target``, by id, beyond the id ``after``."""
         column, beyond = self.version.column, "" if after is None else " AND id > ?"
         return self.run(
-            f"SELECT id, place FROM {self._name} WHERE {column} IS NOT NULL AND {target.column} IS NULL{beyond}"
+            f"SELECT id, place FROM {self.name} WHERE {column} IS NOT NULL AND {target.column} IS NULL{beyond}"
             " ORDER BY id LIMIT ?",
             [limit] if after is None else [after, limit],
         )
 
     def n_lacking(self, target: Version) -> int:
         """How many items have no code in ``target``."""
-        return int(self.run(f"SELECT count(*) FROM {self._name} WHERE {target.column} IS NULL")[0][0])
+        return int(self.run(f"SELECT count(*) FROM {self.name} WHERE {target.column} IS NULL")[0][0])
 
     @contextmanager
     def changing(self, among: Clause = ALL) -> Iterator[None]:  # noqa: ARG002
@@ -349,14 +344,14 @@ class Session(ABC):
     def delete(self, ids: AnyIds) -> None:
         """Delete items."""
         among, values = self.among_ids(ids)
-        self.run(f"DELETE FROM {self._name} WHERE {among}", values)
+        self.run(f"DELETE FROM {self.name} WHERE {among}", values)
 
     def recode(self, ids: AnyIds, codes: NDArray[np.int64], first_place: int) -> None:
         """Give items new codes and places; their codes in other versions, and their posteriors, are deleted."""
         others = [v.column for v in self.collection.versions.values() if v != self.version]
         others += [self.version.posterior] if self.has_posteriors() else []
         cleared = "".join(f", {column} = NULL" for column in others)
-        sql = f"UPDATE {self._name} SET {self.version.column} = ?, place = ?{cleared} WHERE id = ?"
+        sql = f"UPDATE {self.name} SET {self.version.column} = ?, place = ?{cleared} WHERE id = ?"
         places = range(first_place, first_place + len(ids))
         with self.changing(self.among_ids(ids)):
             self.connection.run_many(sql, zip(codes.tolist(), places, ids.tolist(), strict=True))
@@ -373,7 +368,7 @@ class Session(ABC):
         if posteriors is not None:
             self.add_posteriors()
             also, more = f", {self.version.posterior} = ?", [[row.tobytes() for row in posteriors]]
-        sql = f"UPDATE {self._name} SET {column} = ?{also} WHERE id = ? AND place = ? AND {column} IS NULL"
+        sql = f"UPDATE {self.name} SET {column} = ?{also} WHERE id = ? AND place = ? AND {column} IS NULL"
         with self.changing(self.among_ids(as_ids_array(ids))):
             self.connection.run_many(sql, zip(codes.tolist(), *more, ids, places, strict=True))
 
@@ -505,12 +500,12 @@ class Session(ABC):
         """How many items that fulfil all conditions have each of some codes; codes without any are left out."""
         condition, values = all_of([self.among_codes(codes), *conditions])
         column = self.version.column
-        return dict(self.run(f"SELECT {column}, count(*) FROM {self._name} WHERE {condition} GROUP BY 1", values))
+        return dict(self.run(f"SELECT {column}, count(*) FROM {self.name} WHERE {condition} GROUP BY 1", values))
 
     def count(self, conditions: list[Clause]) -> int:
         """How many items have a code and fulfil all conditions."""
         condition, values = all_of([self._has_code, *conditions])
-        return int(self.run(f"SELECT count(*) FROM {self._name} WHERE {condition}", values)[0][0])
+        return int(self.run(f"SELECT count(*) FROM {self.name} WHERE {condition}", values)[0][0])
 
     @property
     def _has_code(self) -> Clause:
@@ -520,7 +515,7 @@ class Session(ABC):
         """A query for id, code and another column of items that fulfil all conditions."""
         columns = ", ".join(["id", self.version.column, *([column] if column else [])])
         condition, values = all_of(conditions)
-        return f"SELECT {columns} FROM {self._name} WHERE {condition}", values
+        return f"SELECT {columns} FROM {self.name} WHERE {condition}", values
 
 
 def all_of(conditions: list[Clause]) -> Clause:

@@ -82,13 +82,8 @@ class SQLiteStore(Store):
             raise PersistenceError(
                 f"There is no store at {name}; check the path, or {phrase('pass n_bits=... to make one')}."
             )
-        self._path = name
+        self.path = name
         super().__init__(SQLiteConnection(name, readonly=readonly), n_bits, collection, version)
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return self._path
 
     def verify(self) -> None:
         """Read everything, and raise DamagedFile unless it is as it was written: pages, B-trees, items, vectors."""
@@ -150,28 +145,28 @@ class SQLiteSession(Session):
         """The collection; None if it does not exist."""
         info = super().find()
         if info is not None and not (_is_plain(info) and all(map(_is_plain, info.versions.values()))):
-            raise DamagedFile(f"{self.connection.path} is damaged: invalid facts about {self._name!r}; {ADVICE}")
+            raise DamagedFile(f"{self.connection.path} is damaged: invalid facts about {self.name!r}; {ADVICE}")
         if info is not None and self.connection.has_crc(CATALOGUE_TABLES[0]):
-            [(crc,)] = self.run(f"SELECT {CRC} FROM {CATALOGUE_TABLES[0]} WHERE name = ?", [self._name])
+            [(crc,)] = self.run(f"SELECT {CRC} FROM {CATALOGUE_TABLES[0]} WHERE name = ?", [self.name])
             if crc not in (None, facts_crc(info)):
-                raise DamagedFile(f"{self.connection.path} is damaged: facts about {self._name!r} differ; {ADVICE}")
+                raise DamagedFile(f"{self.connection.path} is damaged: facts about {self.name!r} differ; {ADVICE}")
         return info
 
     def save(self, info: CollectionInfo) -> None:
         """Write new or changed facts about the collection, with their checksum."""
         super().save(info)
         if self.connection.has_crc(CATALOGUE_TABLES[0]):
-            self.run(f"UPDATE {CATALOGUE_TABLES[0]} SET {CRC} = ? WHERE name = ?", [facts_crc(info), self._name])
+            self.run(f"UPDATE {CATALOGUE_TABLES[0]} SET {CRC} = ? WHERE name = ?", [facts_crc(info), self.name])
 
     def _crc_sql(self, besides: Sequence[str] = ()) -> str:
         """The checksum of a row, of all columns but one."""
-        rows = self.run("SELECT name FROM pragma_table_info(?) ORDER BY name", [self._name])
+        rows = self.run("SELECT name FROM pragma_table_info(?) ORDER BY name", [self.name])
         return crc_call([(name, quoted(name)) for (name,) in rows if name not in (CRC, *besides)])
 
     def check_rows(self, condition: str = "1", values: Sequence[Any] = ()) -> None:
         """Raise DamagedFile unless the items that fulfil a condition are as they were written."""
-        if self.connection.has_crc(self._name):
-            sql = f"SELECT id FROM {self._name} WHERE {condition} AND {CRC} <> {self._crc_sql()} LIMIT 1"
+        if self.connection.has_crc(self.name):
+            sql = f"SELECT id FROM {self.name} WHERE {condition} AND {CRC} <> {self._crc_sql()} LIMIT 1"
             self._refuse("item", self.run(sql, values))
 
     def _refuse(self, what: str, rows: Sequence[Any]) -> None:
@@ -192,9 +187,9 @@ class SQLiteSession(Session):
 
     def renew_crc(self, condition: str = "1", values: Sequence[Any] = (), besides: Sequence[str] = ()) -> None:
         """Write the checksums of items that were changed, or will lose columns."""
-        if self.connection.has_crc(self._name):
+        if self.connection.has_crc(self.name):
             crc = self._crc_sql(besides)
-            self.run(f"UPDATE {self._name} SET {CRC} = {crc} WHERE {condition} AND {CRC} IS NOT NULL", values)
+            self.run(f"UPDATE {self.name} SET {CRC} = {crc} WHERE {condition} AND {CRC} IS NOT NULL", values)
 
     def _check_schema(self) -> None:
         """Raise ForeignFile unless the tables of this collection are plain ones, with B-trees of ours.
@@ -202,7 +197,7 @@ class SQLiteSession(Session):
         A view, a trigger or an expression in a file that somebody else made would run what they like. Other tables of
         the database may be anything, since nothing reads them.
         """
-        ours = (*CATALOGUE_TABLES, self._name, f"{self._name}_vectors")
+        ours = (*CATALOGUE_TABLES, self.name, f"{self.name}_vectors")
         places = ", ".join("?" * len(ours))
         sql = f"SELECT type, name, sql FROM sqlite_master WHERE lower(tbl_name) IN ({places})"
         for kind, name, text in self.run(sql, [name.lower() for name in ours]):
@@ -242,7 +237,7 @@ class SQLiteSession(Session):
 
     def table_columns(self) -> dict[str, str]:
         """All columns of the table, and their types."""
-        return dict(self.run("SELECT name, type FROM pragma_table_info(?)", [self._name]))
+        return dict(self.run("SELECT name, type FROM pragma_table_info(?)", [self.name]))
 
     def sorted_by(self, sql: str, column: str, several: bool) -> str:
         """A query with its rows in order."""
@@ -261,7 +256,7 @@ class SQLiteSession(Session):
             self.side_file().read(slots, vectors)
         row_of = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0 and np.isnan(vectors[row, 0])}
         if row_of:
-            table = f"{self._name}_vectors"
+            table = f"{self.name}_vectors"
             crc_column = CRC if self.connection.has_crc(table) else "NULL"
             sql = f"SELECT slot, vector, {crc_column} FROM {table} WHERE slot IN (SELECT value FROM json_each(?))"
             size = 4 * self.collection.dimension
@@ -298,15 +293,15 @@ class SQLiteSession(Session):
                 f" OR typeof({quoted(name)}) NOT IN ({STORED[kind]}, 'null')" for name, kind in self.declared().items()
             )
         )
-        self._refuse("item", self.run(f"SELECT id FROM {self._name} WHERE {wrong} LIMIT 1"))
+        self._refuse("item", self.run(f"SELECT id FROM {self.name} WHERE {wrong} LIMIT 1"))
         self.check_rows()
-        cursor = self.connection.raw.execute(f"SELECT slot FROM {self._name} WHERE slot IS NOT NULL")
+        cursor = self.connection.raw.execute(f"SELECT slot FROM {self.name} WHERE slot IS NOT NULL")
         while block := cursor.fetchmany(VECTORS_AT_ONCE):
             self.read_vectors([slot for (slot,) in block])
 
     def create(self, version: Version) -> CollectionInfo:
         """Make the tables of a new collection, unless another process has made them."""
-        name, known = self._name, self.find()
+        name, known = self.name, self.find()
         if known is not None:
             return known
         check_free(self.run("SELECT 1 FROM sqlite_master WHERE name IN (?, ?)", [name, f"{name}_vectors"]), name)
@@ -324,29 +319,29 @@ class SQLiteSession(Session):
             slots = columns["slot"] = range(first_slot, first_slot + len(vectors))
             blobs = [vector.astype("<f4").tobytes() for vector in vectors]
             given: dict[str, Iterable[Any]] = {"slot": slots, "vector": blobs}
-            if self.connection.has_crc(f"{self._name}_vectors"):
+            if self.connection.has_crc(f"{self.name}_vectors"):
                 given[CRC] = map(vector_crc, slots, blobs)
             places = ", ".join("?" * len(given))
-            sql = f"INSERT INTO {self._name}_vectors({', '.join(given)}) VALUES ({places})"
+            sql = f"INSERT INTO {self.name}_vectors({', '.join(given)}) VALUES ({places})"
             self.connection.run_many(sql, zip(*given.values(), strict=True))
         values = {name: f"?{place}" for place, name in enumerate(columns, 1)}
-        if self.connection.has_crc(self._name):
+        if self.connection.has_crc(self.name):
             values[CRC] = crc_call(sorted(values.items()))
-        sql = f"INSERT INTO {self._name}({', '.join(map(quoted, values))}) VALUES ({', '.join(values.values())})"
+        sql = f"INSERT INTO {self.name}({', '.join(map(quoted, values))}) VALUES ({', '.join(values.values())})"
         self.connection.run_many(sql, zip(*columns.values(), strict=True))
 
     def delete(self, ids: AnyIds) -> None:
         """Delete items, and vectors that are not in a side file."""
         if self.collection.dimension:
             among, values = self.among_ids(ids)
-            slots = f"SELECT slot FROM {self._name} WHERE {among}"
-            self.run(f"DELETE FROM {self._name}_vectors WHERE slot IN ({slots})", values)
+            slots = f"SELECT slot FROM {self.name} WHERE {among}"
+            self.run(f"DELETE FROM {self.name}_vectors WHERE slot IN ({slots})", values)
         super().delete(ids)
 
     def add_version(self, version: Version) -> None:
         """Add columns for codes and posteriors, and the B-tree."""
-        self.run(f"ALTER TABLE {self._name} ADD COLUMN {version.column} INTEGER")
-        self.run(f"ALTER TABLE {self._name} ADD COLUMN {version.posterior} BLOB")
+        self.run(f"ALTER TABLE {self.name} ADD COLUMN {version.column} INTEGER")
+        self.run(f"ALTER TABLE {self.name} ADD COLUMN {version.posterior} BLOB")
         self._create_index(version)
 
     def drop_version(self, version: Version) -> None:
@@ -354,18 +349,18 @@ class SQLiteSession(Session):
         dropped = [version.column, *([version.posterior] if self.at(version).has_posteriors() else [])]
         self.check_rows()
         self.renew_crc(besides=dropped)
-        self.run(f"DROP INDEX {self._name}_{version.column}")
+        self.run(f"DROP INDEX {self.name}_{version.column}")
         for column in dropped:
-            self.run(f"ALTER TABLE {self._name} DROP COLUMN {column}")
+            self.run(f"ALTER TABLE {self.name} DROP COLUMN {column}")
 
     def drop(self) -> None:
         """Delete the collection with all items."""
         super().drop()
-        self.run(f"DROP TABLE {self._name}_vectors")
+        self.run(f"DROP TABLE {self.name}_vectors")
 
     def _create_index(self, version: Version) -> None:
         """The B-tree that searches probe; it holds all they read, and its rows are in bucket order."""
-        name, column = self._name, version.column
+        name, column = self.name, version.column
         also = f", {version.posterior}" if self.at(version).has_posteriors() else ""
         self.run(f"CREATE INDEX {name}_{column} ON {name}({column}, id, class, slot{also}) WHERE {column} IS NOT NULL")
 
