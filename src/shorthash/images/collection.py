@@ -19,25 +19,12 @@ from shorthash._progress import shown, with_progress
 from shorthash._validation import steps_of
 from shorthash.codes import as_packed
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
+from shorthash.images import storage
 from shorthash.images.decoding import MAX_PIXELS, Extracted, Source, extract
 from shorthash.images.features import ImageFeatures, make_features
 from shorthash.images.files import as_text
 from shorthash.images.reading import Reader
 from shorthash.images.results import AddReport, Label
-from shorthash.images.storage import (
-    ENCODER,
-    ITEMS,
-    MOST_ID,
-    THUMBNAILS,
-    ItemState,
-    ItemStore,
-    ItemTable,
-    check_new_folder,
-    move_folder,
-    read_meta,
-    write_meta,
-    write_thumbnail,
-)
 from shorthash.index.items import AnyIds, as_ids, as_vectors, check_unique
 from shorthash.index.posteriors import MOST_SETS
 from shorthash.persistence import load, save
@@ -88,21 +75,21 @@ class Collection(Reader):
         self, path: str | os.PathLike[str], *, readonly: bool = False, features: ImageFeatures | None = None
     ) -> None:
         self.path, self.readonly, self._features = Path(path), readonly, features
-        self._meta = read_meta(self.path)
+        self._meta = storage.read_meta(self.path)
         self._writing = threading.RLock()
         self._view: Self | None = None  # the last snapshot
         with ExitStack() as resources:
             if not readonly:
                 resources.enter_context(locked(self.path, LOCKED.format(self.path)))
-            self.hasher: Any = load(self.path / ENCODER)
-            file = self.path / ITEMS
+            self.hasher: Any = load(self.path / storage.ENCODER)
+            file = self.path / storage.ITEMS
             self._watch = SQLiteConnection(str(file), readonly=True) if readonly else None
             if self._watch is not None:
                 resources.callback(self._watch.close)
                 self._generation = self._watch.generation()
-            self._store = resources.enter_context(ItemStore(file, readonly=readonly))
+            self._store = resources.enter_context(storage.ItemStore(file, readonly=readonly))
             self._check_lengths()
-            self._state = ItemState.of(self._store.table(), self.n_bits)
+            self._state = storage.ItemState.of(self._store.table(), self.n_bits)
             self._next_id = self._store.next_id
             self._resources = resources.pop_all()
 
@@ -138,7 +125,7 @@ class Collection(Reader):
         n_trained : how many items, the first ones that are added, the hasher has learned from; None if unknown
         """
         target = Path(path)
-        check_new_folder(target)
+        storage.check_new_folder(target)
         made = None if features is None else make_features(features)
         learner = steps_of(hasher)[-1]
         n_bits = int(learner.n_bits)
@@ -152,15 +139,15 @@ class Collection(Reader):
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_path(target, folder=True) as place:
             work = place / "collection"
-            (work / THUMBNAILS).mkdir(parents=True)
-            save(hasher, work / ENCODER, statistics=False)
+            (work / storage.THUMBNAILS).mkdir(parents=True)
+            save(hasher, work / storage.ENCODER, statistics=False)
             for file in [] if made is None else made.files:
                 with replacing(work / file.name) as temporary:
                     shutil.copyfile(file, temporary)
-            with ItemStore(work / ITEMS, n_bits) as store:
+            with storage.ItemStore(work / storage.ITEMS, n_bits) as store:
                 store.index_contents()
-            write_meta(work, meta)
-            move_folder(work, target)
+            storage.write_meta(work, meta)
+            storage.move_folder(work, target)
         return cls(target, features=made)
 
     def close(self) -> None:
@@ -180,8 +167,8 @@ class Collection(Reader):
             assert self._watch is not None
             generation = self._watch.generation()
             if self._watch.immutable:  # such a connection never sees a change
-                self._store = self._resources.enter_context(ItemStore(self.path / ITEMS, readonly=True))
-            self._state = ItemState.of(self._store.table(), self.n_bits)
+                self._store = self._resources.enter_context(storage.ItemStore(self.path / storage.ITEMS, readonly=True))
+            self._state = storage.ItemState.of(self._store.table(), self.n_bits)
             self._generation = generation
             return True
 
@@ -331,7 +318,7 @@ class Collection(Reader):
             images = [image for image, _ in new]
             for image in images:  # before the items that refer to them: a thumbnail without an item does no harm
                 if image.thumbnail is not None:
-                    write_thumbnail(self.path, image.content, image.thumbnail)
+                    storage.write_thumbnail(self.path, image.content, image.thumbnail)
             vectors = np.stack([image.row for image in images])  # type: ignore[misc]
             ids = self._new_ids(len(new))
             packed = as_packed(self.encode(vectors), self.n_bits)
@@ -407,14 +394,16 @@ class Collection(Reader):
         if labels is None:
             labels = [None] * len(ids)
         classes = [label.item() if isinstance(label, np.generic) else label for label in labels]
-        if len(ids) and ids.dtype.kind == "i" and int(ids.max()) > MOST_ID:
-            raise InvalidInput(f"An id of a collection may be at most {MOST_ID}. Got {ids.max()}; choose smaller ids.")
+        if len(ids) and ids.dtype.kind == "i" and int(ids.max()) > storage.MOST_ID:
+            raise InvalidInput(
+                f"An id of a collection may be at most {storage.MOST_ID}. Got {ids.max()}; choose smaller ids."
+            )
         rows = None if vectors is None else as_vectors(vectors, len(ids), "Collection", np.float32)
         posteriors = None if rows is None or not len(rows) else self._compact(rows)
         self._store.add(codes, ids, classes=classes, metadata=metadata, vectors=rows, posteriors=posteriors)
         details = metadata or [{}] * len(ids)
         names, contents = ([entry.get(field, "") for entry in details] for field in ("name", "content"))
-        self._state = self._state.with_items(ItemTable.from_columns(ids, codes, classes, names, contents))
+        self._state = self._state.with_items(storage.ItemTable.from_columns(ids, codes, classes, names, contents))
         if len(ids) and ids.dtype.kind == "i":
             self._next_id = max(self._next_id, int(ids.max()) + 1)
 

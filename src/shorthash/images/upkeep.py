@@ -11,17 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shorthash.errors import DamagedFile, PersistenceError
+from shorthash.images import storage
 from shorthash.images.collection import LOCKED, Collection
-from shorthash.images.storage import (
-    ENCODER,
-    ITEMS,
-    THUMBNAILS,
-    check_new_folder,
-    move_folder,
-    read_meta,
-    read_thumbnail,
-    write_thumbnail,
-)
 from shorthash.persistence import verify
 from shorthash.persistence.files import locked, sync_folder, temporary_path
 
@@ -75,7 +66,7 @@ def check_collection(path: str | os.PathLike[str], *, repair: bool = False) -> C
     True
     """
     folder = Path(path)
-    read_meta(folder)
+    storage.read_meta(folder)
     if repair:
         with locked(folder, LOCKED.format(folder)):
             found = _checked(folder, repair=True)
@@ -89,7 +80,7 @@ def check_collection(path: str | os.PathLike[str], *, repair: bool = False) -> C
 def _checked(folder: Path, *, repair: bool) -> Checked:
     found = Checked(folder)
     try:
-        verify(folder / ENCODER)
+        verify(folder / storage.ENCODER)
         with Collection(folder, readonly=True) as collection:
             found.n_items = len(collection)
             collection._store.verify()
@@ -97,7 +88,7 @@ def _checked(folder: Path, *, repair: bool) -> Checked:
     except PersistenceError as error:
         found.damaged.append(str(error))
         return found
-    found.missing_thumbnails = sorted(c for c in contents if read_thumbnail(folder, c) is None)
+    found.missing_thumbnails = sorted(c for c in contents if storage.read_thumbnail(folder, c) is None)
     known = {f"{content}.jpg" for content in contents}
     superfluous = [file for file in _small_files(folder) if file.name not in known]
     found.orphans = sorted(str(file.relative_to(folder)) for file in superfluous)
@@ -110,7 +101,7 @@ def _checked(folder: Path, *, repair: bool) -> Checked:
 
 def _small_files(folder: Path) -> Iterator[Path]:
     """Thumbnails, and what unfinished writes have left."""
-    for place in (folder / THUMBNAILS).rglob("*"):
+    for place in (folder / storage.THUMBNAILS).rglob("*"):
         if place.is_symlink() or not place.is_dir():
             yield place
     yield from (place for place in folder.glob(".*.saving-*") if place.is_file())
@@ -142,23 +133,23 @@ def backup_collection(path: str | os.PathLike[str], target: str | os.PathLike[st
     4
     """
     source, place = Path(path), Path(target)
-    read_meta(source)
-    check_new_folder(place)
+    storage.read_meta(source)
+    storage.check_new_folder(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     with temporary_path(place, folder=True) as temporary:
         work = temporary / "collection"
-        (work / THUMBNAILS).mkdir(parents=True)
+        (work / storage.THUMBNAILS).mkdir(parents=True)
         _copy_items(source, work)
-        shutil.copytree(source / ENCODER, work / ENCODER)
+        shutil.copytree(source / storage.ENCODER, work / storage.ENCODER)
         for file in source.iterdir():  # meta.json, and models that features need
-            if file.is_file() and not file.is_symlink() and not file.name.startswith((".", ITEMS)):
+            if file.is_file() and not file.is_symlink() and not file.name.startswith((".", storage.ITEMS)):
                 shutil.copyfile(file, work / file.name)
         _copy_thumbnails(source, work)
         checked = _checked(work, repair=False)
         if checked.damaged:
             raise DamagedFile(f"{source} was not copied: {checked.damaged[0]}")
         _sync(work)
-        move_folder(work, place)
+        storage.move_folder(work, place)
     checked.path = place
     return checked
 
@@ -167,14 +158,16 @@ def _copy_items(source: Path, work: Path) -> None:
     """One state of the database, by SQLite's own means."""
     try:
         with (
-            closing(sqlite3.connect(f"{(source / ITEMS).resolve().as_uri()}?mode=ro", uri=True)) as old,
-            closing(sqlite3.connect(work / ITEMS)) as new,
+            closing(sqlite3.connect(f"{(source / storage.ITEMS).resolve().as_uri()}?mode=ro", uri=True)) as old,
+            closing(sqlite3.connect(work / storage.ITEMS)) as new,
         ):
             old.backup(new)
             new.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read anywhere
     except sqlite3.Error as error:
-        raise DamagedFile(f"{source / ITEMS} cannot be copied: {error}; check it with shorthash fsck.") from error
-    side = f"{ITEMS}-vectors"
+        raise DamagedFile(
+            f"{source / storage.ITEMS} cannot be copied: {error}; check it with shorthash fsck."
+        ) from error
+    side = f"{storage.ITEMS}-vectors"
     if (source / side).is_dir():
         shutil.copytree(source / side, work / side)
 
@@ -183,9 +176,9 @@ def _copy_thumbnails(source: Path, work: Path) -> None:
     with Collection(work, readonly=True) as collection:
         contents = _contents(collection)
     for content in sorted(contents):
-        octets = read_thumbnail(source, content)
+        octets = storage.read_thumbnail(source, content)
         if octets is not None:  # else its item was removed after the items were copied
-            write_thumbnail(work, content, octets, sync=False)
+            storage.write_thumbnail(work, content, octets, sync=False)
 
 
 def _contents(collection: Collection) -> set[str]:

@@ -26,16 +26,7 @@ from shorthash.data.datasets import Dataset
 from shorthash.data.splits import PerClassQueries
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.index.buckets import BucketIndex
-from shorthash.lab.figures import (
-    Page,
-    Section,
-    draw_pr_curve,
-    draw_precision_at_k,
-    draw_tie_bounds,
-    image_uri,
-    render,
-    write_page,
-)
+from shorthash.lab import figures
 from shorthash.lab.maps import draw_bucket_map
 from shorthash.lab.sharing import SharedSplit
 from shorthash.lab.spec import RunSpec
@@ -183,15 +174,15 @@ def demo_table(result: DemoResult) -> Table:
 
 def write_demo(result: DemoResult, folder: str | Path) -> Path:
     """Write ``report.html`` into a folder, created if necessary; return its path."""
-    return write_page(demo_page(result), folder, "report.html", files=False)
+    return figures.write_page(demo_page(result), folder, "report.html", files=False)
 
 
-def demo_page(result: DemoResult) -> Page:
+def demo_page(result: DemoResult) -> figures.Page:
     """The result as a page."""
     method, best = recipes()[result.method], result.best
     lengths = [run.n_bits for run in result.runs]
     shown = {run.n_bits: run for run in (result.runs[0], result.runs[-1])}
-    return Page(
+    return figures.Page(
         title=f"Handwritten digits in {lengths[0]} to {lengths[-1]} bits",
         lede=f"{len(result.y)} images of {len(np.unique(result.y))} digits, {result.images[0].size} pixels each. "
         f"{len(result.queries)} of them are queries; the other {len(result.database)} are what the codes are learned "
@@ -204,15 +195,15 @@ def demo_page(result: DemoResult) -> Page:
             (f"{best.search_microseconds:.1f} µs", "per query to find its ten nearest, in a batch"),
         ],
         sections=[
-            Section(
+            figures.Section(
                 "lengths",
                 "By code length",
                 "mAP is the exact mean over all orders of items at equal distance; worst and best are what the worst "
                 "and the best order would give. H<=2 counts only what lies within two bit flips of the query.",
                 tables={"": demo_table(result)},
             ),
-            Section("figures", "Figures", figures=_figures(result)),
-            Section(
+            figures.Section("figures", "Figures", figures=_figures(result)),
+            figures.Section(
                 "queries",
                 "What queries find",
                 "One query of every digit, drawn at random, and the hardest ones: those with the lowest average "
@@ -276,7 +267,7 @@ def _median_time(action: Callable[[], Any]) -> float:
 def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
     """Figures in the order of the page, each with a caption that has the numbers of this run."""
     scores, labels = [run.scores for run in result.runs], result.y[result.database]
-    ties = draw_tie_bounds(
+    ties = figures.draw_tie_bounds(
         [run.n_bits for run in result.runs],
         [score.map for score in scores],
         [score.map_worst for score in scores],
@@ -293,7 +284,7 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
             ),
         ),
         "radius": (
-            draw_pr_curve(curves),
+            figures.draw_pr_curve(curves),
             (
                 "From left to right the ball around a query grows by one bit flip per mark: more of the relevant items "
                 "are inside, and in the end everything else too."
@@ -309,7 +300,7 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
             _map_caption(result.runs[-1]) + " Squares name their most frequent digit; pale ones hold few images.",
         ),
         "first-k": (
-            draw_precision_at_k({f"{score.n_bits} bits": score.precision_at_k for score in scores}),
+            figures.draw_precision_at_k({f"{score.n_bits} bits": score.precision_at_k for score in scores}),
             (
                 f"A class has about {per_class:.0f} images here; in a longer list precision must fall, because no "
                 "relevant images are left."
@@ -334,5 +325,5 @@ def _wall(result: DemoResult, runs: Iterable[LengthRun]) -> str:
     for run in runs:
         right = [result.y[r.found] == result.y[r.query] for r in run.retrievals if not r.hard]
         walls.append({"run": run, "right": int(np.sum(right)), "found": np.size(right)})
-    values = {"walls": walls, "y": result.y.tolist(), "image": lambda row: image_uri(result.images[row])}
-    return render("wall.html", values)
+    values = {"walls": walls, "y": result.y.tolist(), "image": lambda row: figures.image_uri(result.images[row])}
+    return figures.render("wall.html", values)

@@ -20,27 +20,9 @@ from starlette.staticfiles import StaticFiles
 from shorthash._display import templates
 from shorthash.errors import InvalidInput
 from shorthash.images import BitExplanation, Bucket, Collection
+from shorthash.web import views
 from shorthash.web.schema import content_type, read_form
 from shorthash.web.service import Service, as_bits, parse_id
-from shorthash.web.views import (
-    K_DEFAULT,
-    K_MAX,
-    MOST_LOOKED,
-    PageQuery,
-    bits_view,
-    card,
-    cards,
-    counted,
-    default_radius,
-    explanation_views,
-    item_view,
-    learned_view,
-    model_view,
-    read_code,
-    rerank_note,
-    results_view,
-    sample_ids,
-)
 
 FOLDER = Path(__file__).parent
 SAMPLES = 48
@@ -94,7 +76,7 @@ async def upload_page(request: Request) -> HTMLResponse:
         collection = request.state.collection = await service.current()
         search = (collection, code, query.k, *_how(query))
         found = await service.run(lambda: service.find(*search, vector=vector, probes=_probes(query)))
-        results = results_view(collection, found, query, _root(request))
+        results = views.results_view(collection, found, query, _root(request))
         return _render_search(request, query, {"results": results, "uploaded": True})
     except HTTPException as error:
         return _render_search(request, query, {"problem": str(error.detail)}, error.status_code)
@@ -109,10 +91,10 @@ def map_page(request: Request, code: str = "", looked: str = "") -> HTMLResponse
     values: dict[str, Any] = {"bucket": None, "problem": ""}
     opened, status, cells = None, 200, []
     try:
-        cells = [read_code(text, collection.n_bits) for text in looked.split(".")[:MOST_LOOKED] if text]
+        cells = [views.read_code(text, collection.n_bits) for text in looked.split(".")[: views.MOST_LOOKED] if text]
         if code:
-            opened = read_code(code, collection.n_bits)
-            values["bucket"] = bucket_view(collection, opened, root, PageQuery.read({}, collection.n_bits))
+            opened = views.read_code(code, collection.n_bits)
+            values["bucket"] = bucket_view(collection, opened, root, views.PageQuery.read({}, collection.n_bits))
     except InvalidInput as error:
         values["problem"], status = str(error), 422
     if "part" in request.query_params:
@@ -128,8 +110,8 @@ def item_page(request: Request, id: str = "", near: str = "") -> HTMLResponse:  
     template = "item.html" if "part" in request.query_params else "item_page.html"
     try:
         [item] = collection.items([parse_id(id, collection.ids)])
-        query = PageQuery.read({}, collection.n_bits)
-        values = {"item": item_view(collection, item, query, root, near), "problem": ""}
+        query = views.PageQuery.read({}, collection.n_bits)
+        values = {"item": views.item_view(collection, item, query, root, near), "problem": ""}
         return _render(request, template, values)
     except InvalidInput as error:
         return _render(request, template, {"item": None, "problem": str(error)}, 404)
@@ -139,9 +121,9 @@ def item_page(request: Request, id: str = "", near: str = "") -> HTMLResponse:  
 def bits_page(request: Request) -> HTMLResponse:
     """What every bit separates."""
     collection = _collection(request)
-    query = PageQuery.read({}, collection.n_bits)
+    query = views.PageQuery.read({}, collection.n_bits)
     try:
-        bits = explanation_views(collection, _explained(request), query, _root(request))
+        bits = views.explanation_views(collection, _explained(request), query, _root(request))
         return _render(request, "bits.html", {"bits": bits, "problem": ""})
     except InvalidInput as error:
         return _render(request, "bits.html", {"bits": [], "problem": str(error)})
@@ -151,7 +133,7 @@ def bits_page(request: Request) -> HTMLResponse:
 def model_page(request: Request) -> HTMLResponse:
     """Method, bits, features, evaluation, and statistics of the codes."""
     collection = _collection(request)
-    return _render(request, "model.html", {"model": model_view(collection.facts(), collection.classes)})
+    return _render(request, "model.html", {"model": views.model_view(collection.facts(), collection.classes)})
 
 
 def _service(request: Request) -> Service:
@@ -167,8 +149,8 @@ def _collection(request: Request) -> Collection:
     return collection
 
 
-def _query(request: Request) -> PageQuery:
-    return PageQuery.read(request.query_params, _service(request).collection.n_bits)
+def _query(request: Request) -> views.PageQuery:
+    return views.PageQuery.read(request.query_params, _service(request).collection.n_bits)
 
 
 def _root(request: Request) -> str:
@@ -176,42 +158,44 @@ def _root(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-def _search(request: Request, query: PageQuery) -> dict[str, Any]:
+def _search(request: Request, query: views.PageQuery) -> dict[str, Any]:
     """What the address requests: neighbours of an item or of a code, or samples."""
     service, collection, root = _service(request), _collection(request), _root(request)
     if query.id:
         [item] = collection.items([parse_id(query.id, collection.ids)])
         found = service.find(collection, item.code, query.k, *_how(query), item.id, probes=_probes(query))
-        shown: dict[str, Any] = {"results": results_view(collection, found, query, root, item)}
+        shown: dict[str, Any] = {"results": views.results_view(collection, found, query, root, item)}
         if query.order:
             plain_query = replace(query, rerank=False, posterior=False)
             plain = service.find(collection, item.code, query.k, *_how(plain_query), item.id)
-            shown["note"] = rerank_note(found, plain, item)
+            shown["note"] = views.rerank_note(found, plain, item)
         details = f"{root}/item?{urlencode({'id': item.id})}"
-        return {**shown, "item": card(item, query, root, details=details)}
+        return {**shown, "item": views.card(item, query, root, details=details)}
     if query.code:
-        found = service.find(collection, read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False)
-        results = results_view(collection, found, query, root)
+        found = service.find(
+            collection, views.read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False
+        )
+        results = views.results_view(collection, found, query, root)
         return {"results": results, "note": NO_VECTOR if query.order or query.probes else ""}
     if query.q:
         ids = collection.find_text(query.q)
-        tiles = cards(collection, ids[:K_MAX], query, root)
-        return {"matches": {"items": tiles, "summary": counted(len(ids), "item") + " found", "n": len(ids)}}
-    samples = cards(collection, sample_ids(collection, SAMPLES, query.sample, query.new), query, root)
+        tiles = views.cards(collection, ids[: views.K_MAX], query, root)
+        return {"matches": {"items": tiles, "summary": views.counted(len(ids), "item") + " found", "n": len(ids)}}
+    samples = views.cards(collection, views.sample_ids(collection, SAMPLES, query.sample, query.new), query, root)
     more = f"{root}/{query.to(sample=query.sample + 1)}" if len(samples) == SAMPLES < len(collection) else ""
-    return {"samples": samples, "more": more, "learned": learned_view(collection, query, root)}
+    return {"samples": samples, "more": more, "learned": views.learned_view(collection, query, root)}
 
 
-def _probes(query: PageQuery) -> str | None:
+def _probes(query: views.PageQuery) -> str | None:
     return "auto" if query.probes else None
 
 
-def _how(query: PageQuery) -> tuple[int | None, bool | str]:
+def _how(query: views.PageQuery) -> tuple[int | None, bool | str]:
     """Radius and re-ranking; with probes there is no radius."""
     return None if query.probes else query.radius, query.order
 
 
-def _render_search(request: Request, query: PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:
+def _render_search(request: Request, query: views.PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:
     """The whole page, or only its results if a script requests a ``part``."""
     defaults: dict[str, Any] = {
         "results": None,
@@ -224,16 +208,16 @@ def _render_search(request: Request, query: PageQuery, values: dict[str, Any], s
         "note": "",
         "uploaded": False,
         "query": query,
-        "k_max": K_MAX,
-        "k_default": K_DEFAULT,
-        "radius_default": default_radius(query.n_bits),
+        "k_max": views.K_MAX,
+        "k_default": views.K_DEFAULT,
+        "radius_default": views.default_radius(query.n_bits),
     }
     defaults["title"] = _title(query, values)
     template = "results.html" if "part" in request.query_params else "search.html"
     return _render(request, template, {**defaults, **values}, status)
 
 
-def _title(query: PageQuery, values: dict[str, Any]) -> str:
+def _title(query: views.PageQuery, values: dict[str, Any]) -> str:
     """What the page shows, for the title of the window."""
     if values.get("problem"):
         return "Not found"
@@ -402,7 +386,7 @@ def map_view(
             for name, mark in marks.items()
         ],
         "chosen": chosen,
-        "looked": f"Framed: {counted(len(looked), 'cell')} that the search has looked up." if looked else "",
+        "looked": f"Framed: {views.counted(len(looked), 'cell')} that the search has looked up." if looked else "",
     }
 
 
@@ -435,7 +419,7 @@ def _mark_view(
         main = next((name for name in bucket.classes if str(name) == chosen), main)
         side = max(side, NAMED) if str(main) == chosen else side
     mark = {"colour": "none", "shape": 0, "letters": ""} if main is None else marks[main]
-    description = f"{text}: {counted(bucket.load, 'item')}"
+    description = f"{text}: {views.counted(bucket.load, 'item')}"
     if bucket.classes:
         description += f", {_listed(bucket.classes)}"
     return {
@@ -453,7 +437,7 @@ def _listed(classes: Mapping[int | str, int], most: int = 3) -> str:
     """The first classes of a bucket, and how many others there are."""
     named = [f"{name} {count}" for name, count in list(classes.items())[:most]]
     more = len(classes) - most
-    return ", ".join(named) + (f" and {counted(more, 'more class', 'more classes')}" if more > 0 else "")
+    return ", ".join(named) + (f" and {views.counted(more, 'more class', 'more classes')}" if more > 0 else "")
 
 
 def _axis(n: int, n_bits: int) -> list[dict[str, Any]]:
@@ -461,14 +445,14 @@ def _axis(n: int, n_bits: int) -> list[dict[str, Any]]:
 
 
 def _description(n_bits: int, used: int, shown: int, whole: bool) -> str:
-    total = counted(1 << n_bits, "code") if n_bits < 40 else f"2^{n_bits} codes"
+    total = views.counted(1 << n_bits, "code") if n_bits < 40 else f"2^{n_bits} codes"
     if whole:
         return f"{used:,} of {total} are in use.".replace(",", " ")
-    which = "the buckets in use" if shown == used else f"the {shown} fullest of {counted(used, 'bucket')}"
+    which = "the buckets in use" if shown == used else f"the {shown} fullest of {views.counted(used, 'bucket')}"
     return f"{total} are too many to draw: these are {which}, in Gray order."
 
 
-def bucket_view(collection: Collection, code: int, root: str, query: PageQuery) -> dict[str, Any]:
+def bucket_view(collection: Collection, code: int, root: str, query: views.PageQuery) -> dict[str, Any]:
     """One bucket: its items, its classes, and the buckets one bit away."""
     n_bits = collection.n_bits
     by_code = {bucket.code: bucket for bucket in collection.buckets()}
@@ -478,9 +462,9 @@ def bucket_view(collection: Collection, code: int, root: str, query: PageQuery) 
     ids = collection.bucket(code)
     others = [by_code.get(code ^ 1 << bit, Bucket(code ^ 1 << bit, 0)) for bit in reversed(range(n_bits))]
     return {
-        "bits": bits_view(code, n_bits),
+        "bits": views.bits_view(code, n_bits),
         "load": bucket.load,
-        "description": counted(bucket.load, "item") if bucket.load else "empty: no item has this code",
+        "description": views.counted(bucket.load, "item") if bucket.load else "empty: no item has this code",
         "classes": [
             {**marks[name], "count": count, "width": round(100 * count / most, 1)}
             for name, count in list(bucket.classes.items())[:PER_CLASS_BARS]
@@ -489,14 +473,14 @@ def bucket_view(collection: Collection, code: int, root: str, query: PageQuery) 
         "more_classes": max(0, len(bucket.classes) - PER_CLASS_BARS),
         "neighbours": [
             {
-                "bits": bits_view(other.code, n_bits, code),
+                "bits": views.bits_view(other.code, n_bits, code),
                 "load": other.load,
-                "description": _listed(other.classes, 2) if other.classes else counted(other.load, "item"),
+                "description": _listed(other.classes, 2) if other.classes else views.counted(other.load, "item"),
                 "url": f"{root}/map?code={as_bits(other.code, n_bits)}",
             }
             for other in others
         ],
-        "items": cards(collection, ids[:SHOWN], query, root),
+        "items": views.cards(collection, ids[:SHOWN], query, root),
         "more": max(0, len(ids) - SHOWN),
         "search_url": f"{root}/{query.to(code=as_bits(code, n_bits), id='')}",
     }
