@@ -19,7 +19,6 @@ Style = bool | Literal["lines"] | None
 WORDS: dict[str, Style] = {"": None, "0": False, "off": False, "1": True, "on": True, "lines": "lines"}
 _config: dict[str, Style] = {"progress": None}
 
-
 SHOW_SECONDS = 2.0  # work of the library that is shorter shows nothing
 LOG_SECONDS = 10.0  # least time between lines where there is no terminal
 REDRAW_SECONDS = 0.2  # between two updates of a bar
@@ -100,6 +99,9 @@ def config_context(*, progress: Style = None) -> Iterator[None]:
         yield
     finally:
         _config.update(before)
+
+
+# progress -------------------------------------------------------------------------------------------------------------
 
 
 class Progress(Protocol):

@@ -326,6 +326,9 @@ def _pack_signs(signs: Codes) -> PackedCodes:
     return packed_bytes.view(dtype.newbyteorder("<")).reshape(-1).astype(dtype, copy=False)
 
 
+# quality of a set of codes --------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class CodeQuality:
     """Measures of a set of codes.

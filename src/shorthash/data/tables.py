@@ -199,6 +199,9 @@ def feature_columns(names: Sequence[str], chosen: str | None, besides: Sequence[
     return found
 
 
+# tables in blocks -----------------------------------------------------------------------------------------------------
+
+
 class TableStream(Stream):
     """Rows of a Parquet or Arrow file, or of a folder of such files, read one row group at a time.
 
@@ -400,6 +403,9 @@ class TableStream(Stream):
             return label_rows(columns[0].to_pylist())
         values = [arrow_values(column) for column in columns]
         return values[0] if self._one_label else np.stack(values, axis=1)
+
+
+# tables read whole ----------------------------------------------------------------------------------------------------
 
 
 class _CsvTable:

@@ -287,6 +287,9 @@ def _length_axis(axes: Axes, lengths: list[int]) -> None:
     axes.set_xticks(lengths, labels)
 
 
+# pages ----------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Section:
     """One part of a page.

@@ -37,8 +37,8 @@ from shorthash.lab.tasks import SCHEMA, make_record
 from shorthash.persistence.files import locked
 
 Progress = Callable[[str, int, int, float], None]  # what is done, runs done, runs in all, seconds left
-LOG = "running.jsonl"
-TABLE = ".jsonl.gz"
+LOG = "running.jsonl"  # records of an experiment that is not complete
+TABLE = ".jsonl.gz"  # ending of the table of a complete one
 Records = Mapping[str, Mapping[str, Any]]  # name of the run -> record
 
 
@@ -205,6 +205,9 @@ def _read(name: str, data_dir: str | Path | None) -> Dataset:
         _last.clear()
         _last[name] = read_dataset(name, data_dir)
     return _last[name]
+
+
+# records on disk ------------------------------------------------------------------------------------------------------
 
 
 def read_records(folder: str | Path) -> dict[str, dict[str, Any]]:

@@ -38,13 +38,12 @@ from shorthash.persistence.files import (
 TRIED = 1 << 20  # columns of a row that a loaded model encodes to show that it can
 NOT_SAVED = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
 OF_PARTIAL_FIT = ("statistics_", "kept_rows_")
-Array = NDArray[Any]
-
 METHOD = "method:"  # prefix of the name of a learner that an installed package registers
 MOST_LETTERS = 1 << 22  # that strings in meta.json may be padded to
 MT_WORDS = 624  # words in the state of a Mersenne Twister
 SHORT_LIST = 4096  # string arrays up to this size are readable in meta.json; longer ones go to the array file
 
+Array = NDArray[Any]
 
 SKLEARN = {
     "decomposition": "IncrementalPCA PCA TruncatedSVD",
@@ -310,6 +309,9 @@ def _plain(node: Any) -> Any:
     if kind in ("float", "strings", "objects") and ("value" in node or "values" in node):
         return node.get("value", node.get("values"))
     return f"<{kind}>"
+
+
+# values as JSON and arrays --------------------------------------------------------------------------------------------
 
 
 def registered_name(value: object, registry: dict[str, str]) -> str | None:
