@@ -37,7 +37,7 @@ from shorthash.learners.eaph.pairs import RelevantPairs, fit_pairs
 from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
-from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, with_lone_rows
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, in_threads, with_lone_rows
 from shorthash.learners.posteriors.models import (
     MOST_REMEMBERED,
     POSTERIORS,
@@ -508,10 +508,14 @@ class EAPH(TableHasher):
         if is_prefit(kind):
             fitted = fit_prefit(kind, X, groups, folds)
             return [Candidate("prefit", fitted, fitted.oof)]
-        ids, found = groups.ids[folds.rows], []
-        for name, fitted in fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker):
+        ids = groups.ids[folds.rows]
+
+        def candidate(learned: tuple[str, Fitted]) -> Candidate:
+            name, fitted = learned
             known = replace(fitted, oof=with_lone_rows(fitted.oof, ids))
-            found.append(Candidate(name, known, fitted.model.predict(X[folds.rows])))
+            return Candidate(name, known, fitted.model.predict(X[folds.rows]))
+
+        found = in_threads(candidate, fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker))
         for plain in tuple(found) if remember else ():
             kept = fit_remembered(plain.fitted, X, groups.ids, len(groups.rows), folds)
             name = f"{plain.name}, rows remembered"

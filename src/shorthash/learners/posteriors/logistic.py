@@ -132,7 +132,7 @@ def fit_logistic(
         options: Any = {"scales": scales, "tolerance": TOLERANCE, "start": chosen.models[0]}
         steps = list(logistic_path(X, ids, Yg, folds, (chosen.penalty,), **options))
         best = 0
-    return [step.finished(X, ids, Yg) for step in steps[best : best + 1 + weaker]]
+    return finished(steps[best : best + 1 + weaker], X, ids, Yg)
 
 
 def column_scales(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Floats | None:
@@ -166,14 +166,20 @@ class Step:
     models: list[LogLinear]  # of every fold
     scales: Floats | None  # of the columns
 
-    def finished(self, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
-        """The model of this penalty, learned from all rows."""
-        target = _target(X, ids, Yg, self.scales)
-        target = replace(target, weights=self.pull * target.weights, penalty=self.penalty)
-        weights, bias = (np.mean([getattr(m, name) for m in self.models], axis=0) for name in ("weights", "bias"))
-        start = replace(target, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
-        model = minimise(target.scaled(X), ids, start, target, TOLERANCE, in_threads)
-        return Fitted(replace(model, temperature=self.temperature), self.oof, self.loss)
+
+def finished(steps: list[Step], X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> list[Fitted]:
+    """The models of some penalties, learned from all rows, in the space that they share."""
+    [(target, Z)] = in_threads(lambda scales: _in_space(X, ids, Yg, scales), [steps[0].scales])
+    by_steps, by_rows = (in_threads, one_by_one) if len(steps) > 1 else (one_by_one, in_threads)
+
+    def learned(step: Step) -> Fitted:
+        towards = replace(target, weights=step.pull * target.weights, penalty=step.penalty)
+        weights, bias = (np.mean([getattr(m, name) for m in step.models], axis=0) for name in ("weights", "bias"))
+        start = replace(towards, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
+        model = minimise(Z, ids, start, towards, TOLERANCE, by_rows)
+        return Fitted(replace(model, temperature=step.temperature), step.oof, step.loss)
+
+    return by_steps(learned, steps)
 
 
 def logistic_path(
@@ -202,8 +208,8 @@ def logistic_path(
 
     def prepared(part: Any) -> tuple[LogLinear, Any, Any]:
         seen, held, _ = part
-        target = _target(X[seen], ids[seen], Yg, scales)
-        return target, target.scaled(X[seen]), target.scaled(X[held])
+        target, Z = _in_space(X[seen], ids[seen], Yg, scales)
+        return target, Z, target.scaled(X[held])
 
     parts, labels = list(folds), ids[folds.rows]
     found = in_threads(prepared, parts)
@@ -220,14 +226,23 @@ def logistic_path(
     for penalty in PENALTIES if penalties is None else penalties:
 
         def learn(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
+            (seen, _, places), (_, Z, held) = parts[k], found[k]
             before = replace(models[k], penalty=penalty)
-            return minimise(found[k][1], ids[parts[k][0]], before, targets[k], tolerance, by_rows)
+            model = minimise(Z, ids[seen], before, targets[k], tolerance, by_rows)
+            S[places] = model.scores(held)
+            return model
 
         models = by_folds(learn, range(len(parts)))
-        for (_, _, places), (_, _, held), model in zip(parts, found, models, strict=True):
-            S[places] = model.scores(held)
         temperature, loss = calibrate(S, labels)
         yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models, scales)
+
+
+def _in_space(
+    X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], scales: Floats | None
+) -> tuple[LogLinear, NDArray[np.float32]]:
+    """What a penalty draws towards, and the rows in its space."""
+    target = _target(X, ids, Yg, scales)
+    return target, target.scaled(X)
 
 
 def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], scales: Floats | None = None) -> LogLinear:

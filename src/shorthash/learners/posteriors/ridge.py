@@ -86,8 +86,12 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
         losses = [min(calibrate(S, held)[1] for S in by_ridge.values()) for by_ridge in first]
         return [Tried(*each) for each in zip(losses, spaces, first, strict=True)]
 
+    def rest(k: int) -> Any:
+        return scores((chosen.space, k)) if k >= 0 else _kernel_system(X, ids, u, chosen.space, k)
+
     chosen = _best_space(X, tried)
-    found = [chosen.scores, *in_threads(scores, [(chosen.space, k) for k in range(1, len(parts))])]
+    whole, *others = in_threads(rest, [-1, *range(1, len(parts))])
+    found = [chosen.scores, *others]
     best: tuple[float, float, float, Posteriors] | None = None
     for ridge in RIDGES:
         S = np.empty((len(labels), u), dtype=np.float32)
@@ -98,7 +102,6 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
             best = (loss, ridge, temperature, softmax(temperature * S))
     assert best is not None
     loss, ridge, temperature, oof = best
-    [whole] = in_threads(lambda space: _kernel_system(X, ids, u, space, -1), [chosen.space])
     return Fitted(whole.model(ridge, temperature), oof, loss)
 
 
