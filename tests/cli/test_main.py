@@ -113,7 +113,25 @@ finally:
 
 BAD = {
     "unknown command": (["fitt"], "No such command 'fitt'. Did you mean 'fit'? (see shorthash --help)"),
-    "unknown option": (["fit", "--xyz"], "No such option: --xyz (see shorthash fit --help)"),
+    "unknown option": (
+        ["sums", "show", "--xyz"],
+        "No such option: --xyz; there are --json, --help (see shorthash sums show --help)",
+    ),
+    "misspelt option": (["fit", "--labl"], "No such option: --labl; did you mean --label? (see shorthash fit --help)"),
+    "option of another command": (
+        ["index", "search", "X.npy", "--label", "x"],
+        (
+            "No such option: --label; there are --index, --collection, --model, -k, --radius, --probes, --rerank, "
+            "--vectors, --id, --features, --output, --show, --json, --help (see shorthash index search --help)"
+        ),
+    ),
+    "option before its command": (
+        ["sums", "--json"],
+        (
+            "No such option: --json; options follow the command, one of collect, merge, subtract, show, fit "
+            "(see shorthash sums --help)"
+        ),
+    ),
     "missing argument": (["encode", "model"], "Missing argument 'FEATURES' (see shorthash encode --help)"),
     "missing output": (["fit", "X.npy", "y.npy"], "Missing option '--output' / '-o' (see shorthash fit --help)"),
     "setting without value": (

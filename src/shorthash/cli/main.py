@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any, cast
@@ -86,6 +87,7 @@ WORDS = {
     "drop this column or turn it into numbers (ids and labels are read from columns that are named)": COLUMNS,
 }
 
+CLOSE = 0.7  # likeness of two names of options from which on one may be meant by the other
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells report it
 RAISED_AGAIN = 0.02  # seconds after which an interrupt that got lost is raised again
 VERBOSITY = ("-q", "--quiet", "-v", "--verbose")  # options of the whole command line that may be given anywhere
@@ -231,12 +233,26 @@ def _explain(error: Exception) -> str | None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "shorthash"
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+        if context is not None and hasattr(error, "option_name"):
+            message = f"No such option: {error.option_name}{_instead(error.option_name, context)}"
         return f"{message.rstrip('.')} (see {command} --help)"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, ShorthashError) or (isinstance(error, ValueError) and _raised_by_sklearn(error)):
         return str(error)
     return None
+
+
+def _instead(wrong: str, context: Any) -> str:
+    """What to give in the place of an option that a command does not have: one much like it, or any that it has."""
+    options = [param for param in context.command.get_params(context) if param.param_type_name == "option"]
+    names = [max(param.opts, key=len) for param in options if not getattr(param, "hidden", False)]
+    close = get_close_matches(wrong.lstrip("-"), [name.lstrip("-") for name in names], n=2, cutoff=CLOSE)
+    if close:
+        return f"; did you mean {' or '.join(name for name in names if name.lstrip('-') in close)}?"
+    if hasattr(context.command, "list_commands") and context.parent is not None:
+        return f"; options follow the command, one of {', '.join(context.command.list_commands(context))}"
+    return f"; there are {', '.join(names)}"
 
 
 def _raised_by_sklearn(error: Exception) -> bool:
