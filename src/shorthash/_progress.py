@@ -26,6 +26,9 @@ REDRAW_SECONDS = 0.2  # between two updates of a bar
 P = ParamSpec("P")
 R = TypeVar("R")
 
+OnStep = Callable[[str, int, int], None]
+"""What users pass as ``progress``: a function of the step, units done, and units in all (0 if not known)."""
+
 
 def set_config(*, progress: Style = None) -> None:
     """Set what holds for the whole process, as ``sklearn.set_config`` does.

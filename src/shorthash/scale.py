@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from shorthash._arrays import Codes, PackedCodes, to_numpy
-from shorthash._progress import with_progress
+from shorthash._progress import OnStep, with_progress
 from shorthash._validation import check_n_bits, require_extra, steps_of
 from shorthash.codes import as_packed, pack, packed_dtype
 from shorthash.codes.signs import code_length
@@ -47,9 +47,6 @@ from shorthash.pipeline import HasherPipeline
 
 KIND = "statistics"
 MAX_COUNTED_BITS = 24  # distinct codes are counted in a table of at most 16 MiB
-
-Progress = Callable[[str, int, int], None]
-"""A function of what is being done, rows done, and rows in all (0 if not known)."""
 
 Hasher = TypeVar("Hasher", bound=BaseEstimator)
 
@@ -115,7 +112,7 @@ def fit_stream(
     keep_kernel: bool = False,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60,
-    progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> Hasher:
     """Fit a hasher on rows that need not fit in memory; the result is that of ``fit`` on all of them.
 
@@ -186,7 +183,7 @@ def collect(
     classes: ArrayLike | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60,
-    progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> Collected:
     """Add up the sums of a stream.
 
@@ -337,7 +334,7 @@ def _add_up(
     part: BlockSums,
     kernel: AnchorRBF | None,
     before: Collected | None,
-    report: Progress,
+    report: OnStep,
     checkpoint: str | Path | None,
     checkpoint_seconds: float,
 ) -> Collected:
@@ -412,7 +409,7 @@ class EncodedFile(NamedTuple):
     distinct: int | None  # number of different codes; None for codes of more than 24 bits
 
 
-def encoded(hasher: Any, source: Any, *, progress: Progress | None = None) -> Iterator[Codes]:
+def encoded(hasher: Any, source: Any, *, progress: OnStep | None = None) -> Iterator[Codes]:
     """Codes of a stream, block by block, as signs, int8 of shape (n, n_bits).
 
     Parameters
@@ -450,7 +447,7 @@ def encoded(hasher: Any, source: Any, *, progress: Progress | None = None) -> It
 
 @with_progress
 def encode_to_file(
-    hasher: Any, source: Any, path: str | Path, *, ids: ArrayLike | None = None, progress: Progress | None = None
+    hasher: Any, source: Any, path: str | Path, *, ids: ArrayLike | None = None, progress: OnStep | None = None
 ) -> EncodedFile:
     """Write the codes of a stream as packed integers of the smallest unsigned type; a failure leaves no partial file.
 

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._arrays import Features, Labels
-from shorthash._progress import Progress as AnyProgress
-from shorthash._progress import reporting
+from shorthash._progress import OnStep, Progress, reporting
 from shorthash._validation import check_choice
 from shorthash.data.files import ENDINGS, npz_array, read_features, read_labels
 from shorthash.data.splits import PerClassQueries, Protocol, RandomQueries
@@ -32,7 +31,6 @@ from shorthash.errors import DataFileError, InvalidInput
 
 CHUNK = 1 << 20  # bytes read from a server at once
 TIMEOUT = 30  # seconds without a single byte
-Progress = Callable[[str, int, int], None]
 CNN = "EfficientNet-Lite0 (ImageNet weights), pooled features at {} px, first 256 principal components, int8"
 
 
@@ -379,7 +377,7 @@ def dataset_facts(name: str, data_dir: str | Path | None = None) -> dict[str, An
     }
 
 
-def fetch(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> tuple[Path, ...]:
+def fetch(name: str, data_dir: str | Path | None = None, progress: OnStep | None = None) -> tuple[Path, ...]:
     """Download the original files of an entry into the folder ``originals/NAME``.
 
     Parameters
@@ -407,11 +405,11 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: Progress | No
     if not entry.originals:
         raise DataFileError(f"The data set {name!r} cannot be downloaded by a program: {entry.obtain}.")
     folder = (_user_cache() if data_dir is None else Path(data_dir)) / "originals" / name
-    with reporting(cast("AnyProgress | None", progress)) as step:
+    with reporting(cast("Progress | None", progress)) as step:
         return tuple(download(original, folder, step) for original in entry.originals)
 
 
-def download(original: Original, folder: str | Path, progress: Progress | None = None) -> Path:
+def download(original: Original, folder: str | Path, progress: OnStep | None = None) -> Path:
     """Download a file into a folder, unless it is there already with the right checksum.
 
     An interrupted download is resumed, if the server can do that. The file gets its name only when it is complete and
@@ -554,7 +552,7 @@ def _user_cache() -> Path:
     return Path(base) / "shorthash"
 
 
-def _receive(url: str, part: Path, progress: Progress) -> None:
+def _receive(url: str, part: Path, progress: OnStep) -> None:
     """Write all bytes of a URL to a file; if the server allows it, only those that the file does not have yet."""
     done = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})

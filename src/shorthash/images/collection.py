@@ -6,7 +6,7 @@ import copy
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import PackedCodes
-from shorthash._progress import shown, with_progress
+from shorthash._progress import OnStep, shown, with_progress
 from shorthash._validation import steps_of
 from shorthash.codes import as_packed
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError
@@ -250,7 +250,7 @@ class Collection(Reader):
         cache: str | os.PathLike[str] | None = None,
         max_pixels: int = MAX_PIXELS,
         n_workers: int = 0,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: OnStep | None = None,
     ) -> AddReport:
         """Add images; those whose content is in the collection are skipped, and those that cannot be read are reported.
 

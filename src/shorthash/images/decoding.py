@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shorthash._progress import OnStep
 from shorthash._validation import check_count, require_extra
 from shorthash.errors import DataFileError, MissingExtra, UnreadableImage
 from shorthash.images.features import FeatureCache, ImageFeatures
@@ -200,7 +201,7 @@ def extract(
     batch_size: int = BATCH,
     n_workers: int = 0,
     workers: Workers | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: OnStep | None = None,
 ) -> Iterator[list[Extracted]]:
     """Yield images with their features, batch by batch, in order.
 

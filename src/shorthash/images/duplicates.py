@@ -8,7 +8,7 @@ be resized, compressed again, brighter, or cropped a little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from shorthash._progress import with_progress
+from shorthash._progress import OnStep, with_progress
 from shorthash.errors import InvalidInput, UnreadableImage
 from shorthash.images.collection import Collection
 from shorthash.images.decoding import decode
@@ -35,8 +35,6 @@ SHARES = (1.0, 0.95, 0.9)  # of the sides of an image: the whole, and middle par
 ENOUGH = 64  # pixels of a thumbnail's shorter side that suffice
 FLAT = 2.0  # standard deviation of grey values below which an image shows nothing
 CONFIRMED_AT_ONCE = 4096
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class Duplicates:
 
 @with_progress
 def find_duplicates(
-    collection: Collection, *, threshold: float = THRESHOLD, progress: Progress | None = None
+    collection: Collection, *, threshold: float = THRESHOLD, progress: OnStep | None = None
 ) -> Duplicates:
     """Groups of files in a collection that show the same picture.
 
@@ -151,7 +149,7 @@ def find_duplicates(
 
 
 def near_pairs(
-    X: ArrayLike, threshold: float, *, progress: Progress | None = None
+    X: ArrayLike, threshold: float, *, progress: OnStep | None = None
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """All pairs of rows whose cosine is at least ``threshold``: (m, 2) row numbers, ascending, and the m cosines.
 
@@ -224,7 +222,7 @@ def _confirmed(
     ids: NDArray[Any],
     pairs: NDArray[np.intp],
     cosines: NDArray[np.float32],
-    progress: Progress,
+    progress: OnStep,
 ) -> NDArray[np.float32]:
     """The similarity of pairs of items: by pixels where both have a thumbnail, else the cosine."""
     rows, places = np.unique(pairs, return_inverse=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from shorthash._progress import with_progress
+from shorthash._progress import OnStep, with_progress
 from shorthash._validation import check_n_bits
 from shorthash.codes import pack
 from shorthash.errors import DataFileError, InvalidInput, named
@@ -37,7 +37,6 @@ LEAST_QUERIES = 5  # fewer say nothing about labels
 LEAST_LIFT = 0.05  # of the way from the mAP by chance to 1; less is no better than chance
 SHUFFLES = 10  # of the queries' labels, to see what chance gives
 NEARLY_ALL = 0.9  # share of the images in one bucket with which a search finds nothing
-Progress = Callable[[str, int, int], None]
 Fit = Callable[[NDArray[np.float32], NDArray[Any] | None], Any]
 
 
@@ -84,7 +83,7 @@ def fit_images(
     random_state: int = 0,
     cache: str | os.PathLike[str] | None = None,
     n_workers: int = 0,
-    progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> FitReport:
     """Learn codes of the images in a folder and make a collection of them; it is created completely or not at all.
 
@@ -196,7 +195,7 @@ def _learn(
     found: NamedImages,
     measuring: tuple[float, int],
     on_doubt: str,
-    progress: Progress,
+    progress: OnStep,
 ) -> _Learned:
     """Measure, and fit to all images; labels that say nothing about the images may be dropped.
 
@@ -375,7 +374,7 @@ def _evaluate(fit: Fit, X: NDArray[np.float32], y: NDArray[Any], share: float, s
     }
 
 
-def _add(collection: Collection, images: Sequence[Extracted], found: NamedImages, progress: Progress) -> AddReport:
+def _add(collection: Collection, images: Sequence[Extracted], found: NamedImages, progress: OnStep) -> AddReport:
     report = AddReport(skipped={kind: list(names) for kind, names in found.skipped.items()})
     for start in range(0, len(images), ADDED_AT_ONCE):
         rows = slice(start, start + ADDED_AT_ONCE)

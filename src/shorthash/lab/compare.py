@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._labels import LabelGroups, group_labels, label_rows
-from shorthash._progress import with_progress
+from shorthash._progress import OnStep, with_progress
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes import pack
 from shorthash.data.datasets import Dataset
@@ -179,7 +179,7 @@ def compare(
     split: Split | Mapping[str, ArrayLike] | None = None,
     radius: int = 2,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: OnStep | None = None,
 ) -> MethodComparison:
     """Learn, encode and score with every method on one split of the rows.
 

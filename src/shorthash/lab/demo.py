@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 import shorthash
 from shorthash._arrays import Codes
-from shorthash._progress import with_progress
+from shorthash._progress import OnStep, with_progress
 from shorthash._validation import check_count
 from shorthash.codes import CodeQuality, code_quality
 from shorthash.data.datasets import Dataset
@@ -133,7 +133,7 @@ def run_demo(
     per_class: int = 30,
     method: str = "auto",
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: OnStep | None = None,
 ) -> DemoResult:
     """Learn, index, search and score codes of every length.
 
