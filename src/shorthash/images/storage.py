@@ -37,13 +37,7 @@ from shorthash.images.results import Bucket, Label, split_label
 from shorthash.index.buckets import BucketIndex
 from shorthash.index.items import AnyIds
 from shorthash.persistence.files import ADVICE, parse_json, replacing, sync_folder
-from shorthash.store.items import (
-    Items,
-    as_classes,
-    as_ids_array,
-    as_json_list,
-    from_signed,
-)
+from shorthash.store.items import Items, as_classes, as_ids_array, as_json_list, from_signed
 from shorthash.store.sqlite import SQLiteSession, SQLiteStore
 
 META, ENCODER, ITEMS, THUMBNAILS = "meta.json", "encoder", "items.sqlite", "thumbnails"

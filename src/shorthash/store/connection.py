@@ -36,11 +36,7 @@ OLDEST_SQLITE = (3, 35)  # DROP COLUMN
 DEFENSES = ("cell_size_check = ON",)
 SWITCHES = {"DEFENSIVE": True, "ENABLE_TRIGGER": False, "ENABLE_VIEW": False}  # settable from Python 3.12 on
 ALL_BITS = (1 << 64) - 1
-OPENING: dict[str, Any] = {
-    "isolation_level": None,
-    "check_same_thread": False,
-    "cached_statements": 256,
-}
+OPENING: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "cached_statements": 256}
 OLDEST_POSTGRES = 150_000
 
 
