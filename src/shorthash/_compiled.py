@@ -4,6 +4,9 @@ Compiling takes most of the time of a first use. In compiled functions, ``np.int
 value of an argument keeps numba from compiling the callee once more for the literal; loops in the place of ``a[:] = b``
 keep it from compiling the messages of broadcasting; conditions in the place of ``min`` and ``max``, and arrays that the
 caller allocates, save functions of numba; small functions of one caller have ``inline="always"``.
+
+A loop over part of an array is a loop over a slice: from 0, numba sees that no index is negative, and the loop can be
+vectorised.
 """
 
 from __future__ import annotations

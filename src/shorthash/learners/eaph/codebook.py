@@ -287,8 +287,10 @@ def _surroundings(z: Ints, g: int, masses: Masses, within: Floats, F: Floats) ->
         s = masses.sets[first + i]
         for h in range(masses.holder_starts[s], masses.holder_starts[s + 1]):
             F[(_apart(z[g], z[masses.holders[h]]) + 1) * n + i] += masses.holder_masses[h]
-    for i in range(2 * n, (T + 1) * n):
-        F[i] += F[i - n]
+    for t in range(1, T):
+        nearer, here = F[t * n : (t + 1) * n], F[(t + 1) * n : (t + 2) * n]
+        for i in range(n):
+            here[i] += nearer[i]
 
 
 @njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
@@ -305,9 +307,9 @@ def _take(g: int, other: int, sign: float, masses: Masses, levels: Levels) -> No
 @njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
 def _shift(g: int, sign: float, masses: Masses, levels: Levels) -> None:
     """The relevant mass that moves, for the entries of group g."""
-    first = masses.starts[g]
-    for i in range(masses.starts[g + 1] - first):
-        levels.shift[i] = sign * levels.moved[masses.sets[first + i]]
+    sets = masses.sets[masses.starts[g] : masses.starts[g + 1]]
+    for i in range(len(sets)):
+        levels.shift[i] = sign * levels.moved[sets[i]]
 
 
 @njit(inner=True, cache=True, nogil=True, fastmath=True, allocates=False)
@@ -362,8 +364,8 @@ def _add_up(
     With f and n the mass at a distance, R and N the mass before it, and e the mass of one item:
     w f (f (1 - N l / n) + (R + e (1 - f / n)) l) / n, l = ln(1 + n / (N + e)).
     """
-    first, count = masses.starts[g], masses.starts[g + 1] - masses.starts[g]
-    item, total = masses.item, 0.0
+    weights = masses.weights[masses.starts[g] : masses.starts[g + 1]]
+    count, item, total = len(weights), masses.item, 0.0
     for t in range(low, high + 1):
         before, here = (1.0 if t > low else 0.0), (1.0 if t < high else 0.0)
         N = within[t] + before * mass
@@ -372,10 +374,11 @@ def _add_up(
         if n > NOTHING:
             log = math.log(1.0 + n / (N + item)) if N + item > 0.0 else 0.0
             kept, inverse = 1.0 - N * log / n, 1.0 / n
+            nearer, farther = F[t * count : (t + 1) * count], F[(t + 1) * count : (t + 2) * count]
             for i in range(count):
-                R = F[t * count + i] + before * shift[i]
-                f = F[(t + 1) * count + i] + here * shift[i] - R
-                part += masses.weights[first + i] * f * (f * kept + (R + item * (1.0 - f * inverse)) * log)
+                R = nearer[i] + before * shift[i]
+                f = farther[i] + here * shift[i] - R
+                part += weights[i] * f * (f * kept + (R + item * (1.0 - f * inverse)) * log)
             part *= inverse
         total += part
         parts[t] = part
@@ -407,7 +410,8 @@ def _accept(z: Ints, g: int, other: int, old: int, new: int, masses: Masses, lev
             _shift(j, sign, masses, levels)
             for t in range(low + 1, high + 1):
                 levels.within[j, t] += sign * mass
+                nearer = F[t * n : (t + 1) * n]
                 for i in range(n):
-                    F[t * n + i] += levels.shift[i]
+                    nearer[i] += levels.shift[i]
         for t in range(low, high + 1):
             levels.parts[j, t] = levels.tried[j, t]
