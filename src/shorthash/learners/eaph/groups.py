@@ -34,7 +34,7 @@ from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.eaph.encoding import CellCenters, extend
 from shorthash.learners.eaph.refinement import Design, best_rows, refine_table
 from shorthash.learners.itq import PCAITQ
-from shorthash.learners.posteriors.folds import PosteriorModel, Posteriors, softmax
+from shorthash.learners.posteriors.folds import PosteriorModel, Posteriors, in_threads, softmax
 
 TABLE_SIZE = 1 << 21  # codes times clusters
 MOST_ROWS = 60_000  # a sample that is clustered, of more rows
@@ -206,14 +206,15 @@ class Search:
 
     def _softened(self) -> list[_Softened]:
         """Memberships of every softness; one where all clusters are alike."""
-        found: dict[float, _Softened] = {}
+        temperatures: dict[float, float] = {}
         for softness in self.softness:
-            t = temperature_of(self.logits, softness)
-            if t not in found:
-                P = softmax(t * self.logits)
-                model = replace(self.plain, temperature=t)
-                found[t] = _Softened(softness, model, P, *self.goal.relevance(model, P))
-        return list(found.values())
+            temperatures.setdefault(temperature_of(self.logits, softness), softness)
+
+        def softened(t: float) -> _Softened:
+            P, model = softmax(t * self.logits), replace(self.plain, temperature=t)
+            return _Softened(temperatures[t], model, P, *self.goal.relevance(model, P))
+
+        return in_threads(softened, temperatures)
 
     def _annealed(self, soft: _Softened, n_groups: int) -> NDArray[np.int64]:
         """Cells of the rows: clusters are joined to groups, whose codes are annealed."""
@@ -333,7 +334,7 @@ def estimate_relevance(
     return np.asarray((R + R.T) / 2)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _expected_pairs(
     R: Floats,
     sets: NDArray[np.intp],
@@ -344,16 +345,22 @@ def _expected_pairs(
 ) -> Floats:
     """How many pairs of a row and one of its list are due to every pair of clusters, (K, K)."""
     counts, top = np.zeros(R.shape), sets.shape[1]
-    part = np.empty((top, top))
+    part = np.empty(top * top)
     for q, i in enumerate(listed):
         for j in lists[q]:
-            total = 0.0
+            its_sets, its_shares = sets[j], shares[j]
             for a in range(top):
+                row, of_row = part[a * top : (a + 1) * top], R[sets[i, a]]
                 for b in range(top):
-                    part[a, b] = shares[i, a] * shares[j, b] * R[sets[i, a], sets[j, b]]
-                    total += part[a, b]
+                    row[b] = shares[i, a] * its_shares[b] * of_row[its_sets[b]]
+            total = 0.0
+            for place in range(top * top):
+                total += part[place]
             if total > 0.0:
+                for place in range(top * top):
+                    part[place] = weights[q] * part[place] / total
                 for a in range(top):
+                    row, of_row = part[a * top : (a + 1) * top], counts[sets[i, a]]
                     for b in range(top):
-                        counts[sets[i, a], sets[j, b]] += weights[q] * part[a, b] / total
+                        of_row[its_sets[b]] += row[b]
     return counts
