@@ -66,22 +66,27 @@ def ap_table(h: Any, background: Floats, rel: Floats | None = None) -> ApTable:
     A, own = np.empty((Z, u), dtype=np.float32), np.empty((Z, u), dtype=np.float32)
     block = max(1, BLOCK_FLOATS // n.size, min(SIDE_BY_SIDE, MOST_FLOATS // n.size))
     low = n_bits // 2  # bits that are raised first and lowered last
+    filled = np.flatnonzero(h.any(axis=1))
+    place = np.full(Z, len(filled))  # of a cell in gn and gN, where all cells without mass share the last row
+    place[filled] = np.arange(len(filled))
 
     def terms(start: int) -> tuple[Floats, Floats]:
         part = slice(start, min(start + block, u))
         f = np.zeros((low + 1, Z, part.stop - start), dtype=np.float32)
         f[0] = seen[:, part]
-        here, gn, gN = np.zeros(f.shape[1:], dtype=np.float32), np.zeros_like(n), np.zeros_like(n)
+        here = np.zeros(f.shape[1:], dtype=np.float32)
+        gn, gN = np.zeros((2, len(filled) + 1, n_bits + 1))
         inside = np.zeros((n_bits + 1, Z >> low, f.shape[2]), dtype=np.float32)
         space = np.zeros((n_bits + 3, f.shape[2]))
         _raise_levels(f, low, 0)
-        _upper_bits(f, inside, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], gn, gN, here, space)
+        _upper_bits(f, inside, n, N, log, np.ascontiguousarray(h[:, part]), inverse[part], place, gn, gN, here, space)
         _lower_levels(f, low, 0)
         A[:, part], own[:, part] = here, f[0]
         return gn, gN
 
     gn, gN = (np.sum(parts, axis=0) for parts in zip(*in_threads(terms, range(0, u, block)), strict=True))
-    common = np.ascontiguousarray((gn + np.cumsum(gN[:, ::-1], axis=1)[:, ::-1] - gN).T)[:, :, None]  # (T, Z, 1)
+    common = np.zeros((n_bits + 1, Z, 1))
+    common[:, filled, 0] = (gn + np.cumsum(gN[:, ::-1], axis=1)[:, ::-1] - gN)[:-1].T
     _lower_levels(common, n_bits, 0)
     D = (own if rel is None else own @ rel) + common[0]
     return ApTable(A, D.astype(np.float32), float(np.sum(h * A)))
@@ -143,6 +148,7 @@ def _upper_bits(
     log: Floats,
     h: Floats,
     inverse: Floats,
+    place: NDArray[np.intp],
     gn: Floats,
     gN: Floats,
     A: NDArray[np.float32],
@@ -165,7 +171,8 @@ def _upper_bits(
         filled = False
         for high in range(inside.shape[1]):
             z = high << n_low | rest
-            some = _class_terms(inside[:, high], n[z], N[z], log[z], h[z], inverse, gn[z], gN[z], A[z], space)
+            row = place[z]
+            some = _class_terms(inside[:, high], n[z], N[z], log[z], h[z], inverse, gn[row], gN[row], A[z], space)
             filled = filled or some
         if filled:
             _lower_levels(inside, n_high, n_low)
