@@ -18,12 +18,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shorthash import BucketIndex, load, save
+from shorthash.index.sorting import bitmap, is_dense, read_bits, set_all, set_equal, sort, sort_space
 
 try:
     import faiss
@@ -61,10 +63,10 @@ def clustered(rng: np.random.Generator, n: int, n_bits: int) -> Any:
 
 
 def seconds(call: Callable[..., Any], budget: float = 0.5, batches: Any = ((),)) -> float:
-    """The shortest of at least three timings of every batch of arguments, taken in turn; their mean."""
+    """The shortest of at least five timings of every batch of arguments, taken in turn; their mean."""
     best = [np.inf] * len(batches)
     start, rounds = time.perf_counter(), 0
-    while rounds < 3 or (time.perf_counter() - start < budget and rounds < 200):
+    while rounds < 5 or (time.perf_counter() - start < budget and rounds < 200):
         for i, given in enumerate(batches):
             before = time.perf_counter()
             call(*given)
@@ -101,6 +103,48 @@ def our_times(index: BucketIndex, codes: Any) -> dict[str, float]:
     return times
 
 
+def quickest(call: Callable[[], Any], prepare: Callable[[], Any]) -> float:
+    """The shortest of ten timings, with something to prepare before each."""
+    best = np.inf
+    for _ in range(10):
+        prepare()
+        before = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - before)
+    return best
+
+
+def part_times(index: BucketIndex, codes: Any) -> dict[str, float]:
+    """Seconds of the parts of a single query by id: the call, where every code has one item, and sorting distances."""
+    n_bits, n, queries = index.n_bits, len(index), drawn(codes, 1)
+    small = BucketIndex(n_bits).add(np.arange(1 << n_bits))
+    small.slices([0], 0)  # sorts the items into the table
+    call = seconds(lambda q: small.within(q, RADIUS, ties="any"), 0.2, queries)
+    times = {"call": call, "mark": 0.0, "read": 0.0, "sort": 0.0}
+    scratch, kept = sort_space(n), codes.astype(np.uint8)
+    bits = bitmap(scratch, n)
+    for (query,) in queries:
+        found = index.slices(query, RADIUS)
+        for t in range(1, RADIUS + 1):
+            ring = np.concatenate([found.positions[:0], *(places for distance, places in found[0] if distance == t)])
+            values = ring.astype(np.int64)
+
+            def mark(ring: Any = ring, query: Any = query, t: int = t) -> None:
+                if n_bits <= 8:
+                    set_equal(bits, kept, query[0], t)
+                else:
+                    set_all(bits, ring)
+
+            if is_dense(len(ring), n):
+                times["read"] += quickest(lambda v=values: read_bits(bits, v), mark) / len(queries)
+                times["mark"] += quickest(mark, lambda: bits.fill(0)) / len(queries)
+                bits.fill(0)
+            else:
+                restore = partial(np.copyto, values, ring)
+                times["sort"] += quickest(lambda v=values: sort(v, scratch, n), restore) / len(queries)
+    return times
+
+
 def faiss_times(codes: Any, n_bits: int) -> dict[str, float]:
     """Seconds per query of IndexBinaryHash, by question and batch size."""
     if faiss is None:
@@ -127,12 +171,14 @@ def short_codes(n_items: int, lengths: list[int]) -> list[dict[str, Any]]:
             index = BucketIndex(n_bits).add(codes)
             hits = float(index.counts(rng.choice(codes, size=MANY), RADIUS).mean())
             ours, other = our_times(index, codes), faiss_times(codes, n_bits)
-            rows.append({"n_bits": n_bits, "codes": draw.__name__, "hits": hits, "ours": ours, "faiss": other})
+            row = {"n_bits": n_bits, "codes": draw.__name__, "hits": hits, "ours": ours, "faiss": other}
+            rows.append(row | {"parts": part_times(index, codes)})
             print(f"\n{n_bits} bits, {n_items} {draw.__name__} codes, {hits:.0f} items within the radius, us per query")
             for name, value in ours.items():
                 against = other.get(name.replace(", any order", ""))
                 beside = "" if against is None else f"{1e6 * against:14.3f}{against / value:10.1f} times as fast"
                 print(f"  {name:24}{1e6 * value:14.3f}{beside}")
+            print("  parts of one query:", {name: round(1e6 * value, 1) for name, value in rows[-1]["parts"].items()})
     return rows
 
 
@@ -154,7 +200,7 @@ def bandwidth() -> float:
     """Bytes per second that copying arrays reads and writes, on all processors."""
     n = 8 << 20
     pairs = [(np.ones(n), np.empty(n)) for _ in range(processors())]
-    best = min(at_once(lambda i: np.copyto(pairs[i][1], pairs[i][0]), len(pairs)) for _ in range(5))
+    best = min(at_once(lambda i: np.copyto(pairs[i][1], pairs[i][0]), len(pairs)) for _ in range(50))
     return 16 * n * len(pairs) / best
 
 
@@ -170,7 +216,7 @@ def scaling(n_items: int) -> dict[str, dict[str, float]]:
             for i in range(repeats):
                 index.within(batches[(thread + i) % 20], RADIUS)
 
-        rates = {t: t * repeats * n / min(at_once(work, t) for _ in range(3)) for t in (1, 2, 4)}
+        rates = {t: t * repeats * n / min(at_once(work, t) for _ in range(10)) for t in (1, 2, 4)}
         found[str(n)] = {str(t): rate for t, rate in rates.items()}
     return found
 
@@ -271,12 +317,13 @@ def render(path: Path = RESULTS) -> str:
         _batch_lines(rows, "within", "All within radius 2, by distance and id (the default)"),
         _batch_lines(rows, "top 100", "The 100 nearest"),
         _other_lines(rows),
+        _part_lines(rows),
         _bound_lines(record),
         _size_lines(record),
         _long_lines(record),
         [about],
     )
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
 def _batch_lines(rows: dict[tuple[int, str], Any], name: str, title: str) -> list[str]:
@@ -309,6 +356,24 @@ def _other_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
     ]
     for title, name in ways.items():
         lines.append(f"| {title} | " + " | ".join(_time(row["ours"][name]) for row in rows.values()) + " |")
+    return lines
+
+
+def _part_lines(rows: dict[tuple[int, str], Any]) -> list[str]:
+    """Where the time of a single query goes."""
+    lines = [
+        "Parts of a single query, all within radius 2 by id, measured one by one:",
+        "",
+        "| bits | codes | the call | mark items in bitmaps | read bitmaps | sort by radix | in all | in any order |",
+        "|---:|---|" + "---:|" * 6,
+    ]
+    if any("parts" not in row for row in rows.values()):  # a record of an earlier run
+        return []
+    for (n_bits, codes), row in rows.items():
+        times = [row["parts"][name] for name in ("call", "mark", "read", "sort")]
+        whole = [row["ours"]["within, 1"], row["ours"]["within, any order, 1"]]
+        cells = " | ".join(_time(value) if value > 1e-7 else "" for value in (*times, *whole))
+        lines.append(f"| {n_bits} | {codes} | {cells} |")
     return lines
 
 
