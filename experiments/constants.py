@@ -5,6 +5,10 @@ From the training rows of every data set (seed 0 of its protocol) some are drawn
 them and scored by the mAP of the other third, its rows searched among each other. Every row is once in that third.
 Beside constants of EAPH: the order in which EAPH looks up cells, and the estimate of confusion behind the annealed
 start of RSLH.
+
+Constants of codes without labels are scored likewise: rows that are a query of no seed are split in thirds; two thirds
+are learned from and searched, the other third searches. Of the three scores (mAP by neighbours, recall of neighbours in
+the first hundredth, mAP by class) the geometric mean over all data sets decides.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,18 @@ CONSTANTS: dict[str, tuple[float, ...]] = {
     "posteriors.prototypes.SHRINKAGE": (0.25, 0.5, 0.75),
 }
 DATASETS = {"cifar10": 3000, "imagenet100": 4000, "caltech101-cnn": 3000, "wordnet": 3000}  # rows drawn
+# the same without labels
+UNLABELLED_CONSTANTS: dict[str, tuple[float, ...]] = {
+    "eaph.neighbours.FAR_SHARE": (5, 10, 20, 1_000_000),
+    "eaph.neighbours.FAR_WEIGHT": (0.0, 1 / 3, 1.0),
+    "eaph.neighbours.WIDE_WEIGHT": (1, 3, 10),
+    "eaph.filling.MOST_LOST": (0.02, 0.05, 0.1),
+}
+UNLABELLED = ("cifar10", "imagenet100", "voc2012", "caltech101-cnn", "wordnet")
+MOST_ROWS = 12_000
+NEIGHBOURS = 100 / 59_000  # share of the rows that are relevant
+SHARE = 0.01  # of the database, for the recall
+SEEDS = 5  # of the protocols; rows that are a query of one are left out
 BITS = 8
 FOLDS = 3
 
@@ -41,13 +58,21 @@ def main() -> None:
 
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     with threadpool_limits(1):
+        for dataset in UNLABELLED:
+            known = record.setdefault("no labels", {}).setdefault(dataset, {})
+            measured = partial(neighbour_scores, *free_rows(dataset))
+            usual = cache(measured)
+            for name, values in UNLABELLED_CONSTANTS.items():
+                if name not in known:
+                    known[name] = scores_by_value(name, values, measured, usual)
+                    RECORD.write_text(json.dumps(record, indent=1) + "\n")
         for dataset, n_rows in DATASETS.items():
-            known = record.setdefault(dataset, {})
+            known = record.setdefault("labels", {}).setdefault(dataset, {})
             for name in ["random state", "confusion", "order of cells", *CONSTANTS]:
                 if name not in known:
                     known[name] = measure(name, *training_rows(dataset, n_rows))
                     RECORD.write_text(json.dumps(record, indent=1) + "\n")
-    print(table(record))
+    print(render(), render_unlabelled(), sep="\n\n")
 
 
 def training_rows(dataset: str, n_rows: int) -> tuple[Any, Any]:
@@ -69,15 +94,50 @@ def measure(name: str, X: Any, y: Any) -> dict[str, float]:
     if name == "order of cells":
         orders = [lookup(*each) for each in thirds(X, y, "auto")]
         return {key: mean([order[key] for order in orders]) for key in ("Hamming", "relevance")}
+    measured = partial(score, X, y)
+    return scores_by_value(name, CONSTANTS[name], measured, measured)
+
+
+def scores_by_value(
+    name: str, values: tuple[float, ...], measured: Callable[[], Any], usual: Callable[[], Any]
+) -> dict[str, Any]:
+    """What is measured at every value of a constant, and with all constants as they are in use."""
     module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
     place = importlib.import_module(module)
     own = getattr(place, constant)
     scores = {}
-    for value in CONSTANTS[name]:
+    for value in values:
         setattr(place, constant, value)
-        scores[str(value)] = score(X, y)
+        scores[f"{value:.3g}"] = usual() if value == own else measured()
     setattr(place, constant, own)
     return scores
+
+
+def free_rows(dataset: str) -> tuple[Any, Any]:
+    """Some rows that are a query of no seed, and their labels."""
+    from shorthash.data.datasets import read_dataset
+    from shorthash.data.splits import RandomQueries
+
+    data = read_dataset(dataset)
+    queries = [RandomQueries(n_queries=1000, seed=seed).split(data.y).query for seed in range(SEEDS)]
+    free = np.setdiff1d(np.arange(len(data.X)), np.concatenate(queries))
+    rows = np.random.default_rng(0).permutation(free)[:MOST_ROWS]
+    return data.X[rows], data.y[rows]
+
+
+def neighbour_scores(X: Any, y: Any) -> list[float]:
+    """The mAP by neighbours, recall in the first hundredth, and mAP by class of held-out thirds."""
+    from shorthash import evaluate, evaluate_neighbours, make_hasher
+
+    fold, scores = np.random.default_rng(1).permutation(len(X)) % FOLDS, []
+    for k in range(FOLDS):
+        kept, held = fold != k, fold == k
+        n_neighbors = max(1, round(NEIGHBOURS * kept.sum()))
+        hasher = make_hasher("auto", BITS, random_state=k, n_neighbors=n_neighbors).fit(X[kept])
+        codes = hasher.transform(X[held]), hasher.transform(X[kept])
+        found = evaluate_neighbours(*codes, X[held], X[kept], k=n_neighbors, shares=(SHARE,))
+        scores.append([found.map, found.recall[SHARE], evaluate(codes[0], y[held], codes[1], y[kept]).map])
+    return [mean(values) for values in zip(*scores, strict=True)]
 
 
 def score(X: Any, y: Any, method: str = "auto", **settings: Any) -> float:
@@ -146,7 +206,7 @@ def table(record: dict[str, dict[str, dict[str, float]]]) -> str:
     in_use = {"random state": "", "confusion": "corrected", "order of cells": "relevance"}
     for name in CONSTANTS:
         module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
-        in_use[name] = str(getattr(importlib.import_module(module), constant))
+        in_use[name] = f"{getattr(importlib.import_module(module), constant):.3g}"
     lines = [f"| choice | value | {' | '.join(record)} |", "|---|---:|" + "---:|" * len(record)]
     for name, own in in_use.items():
         for value in record[next(iter(record))][name]:
@@ -157,8 +217,23 @@ def table(record: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def render() -> str:
-    """The record as a table."""
-    return table(json.loads(RECORD.read_text()))
+    """The record of codes from labels as a table."""
+    return table(json.loads(RECORD.read_text())["labels"])
+
+
+def render_unlabelled() -> str:
+    """The record of codes without labels as a table; the last column decides."""
+    record = json.loads(RECORD.read_text())["no labels"]
+    lines = [f"| choice | value | {' | '.join(record)} | mean |", "|---|---:|" + "---:|" * (len(record) + 1)]
+    for name, values in UNLABELLED_CONSTANTS.items():
+        module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
+        own = f"{getattr(importlib.import_module(module), constant):.3g}"
+        for value in (f"{value:.3g}" for value in values):
+            scores = [known[name][value] for known in record.values() if name in known]
+            cells = " | ".join(" / ".join(f"{score:.3f}" for score in triple) for triple in scores)
+            together = f"{np.exp(np.mean(np.log(scores))):.4f}"
+            lines.append(f"| {name} | {f'**{value}**' if value == own else value} | {cells} | {together} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
