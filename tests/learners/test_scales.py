@@ -97,6 +97,14 @@ def test_units_do_not_matter_to_codes(measured, hasher, monkeypatch):
     assert map_of(EAPH(4, random_state=0).fit(units[:400], y[:400]), units) < expected - 0.1
 
 
+def test_the_report_says_that_columns_were_scaled(measured, hasher):
+    plain, _, y = measured
+    other = EAPH(4, random_state=0).fit(plain[:400], y[:400])
+    for fitted, expected in ((hasher, True), (other, False)):
+        names = [line["posteriors"] for line in fitted.report_]
+        assert any("columns scaled" in name for name in names) == expected
+
+
 def test_a_kernel_of_scaled_rows_is_that_of_the_rows_times_the_scales(measured):
     _, X, y = measured
     model = fit_ridge(X, *folded(y, 4)).model

@@ -72,11 +72,17 @@ class Fitted:
     model : fitted on all rows
     oof : (m, u) out-of-fold posteriors
     loss : their log-loss
+    scaled : whether columns were scaled (``uneven_scales``)
     """
 
     model: PosteriorModel
     oof: Posteriors
     loss: float
+    scaled: bool = False
+
+    def called(self, name: str) -> str:
+        """A name for the report, which says whether columns were scaled."""
+        return f"{name}, columns scaled" if self.scaled else name
 
 
 @dataclass(frozen=True)

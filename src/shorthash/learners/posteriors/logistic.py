@@ -177,7 +177,7 @@ def finished(steps: list[Step], X: Features, ids: NDArray[np.intp], Yg: NDArray[
         weights, bias = (np.mean([getattr(m, name) for m in step.models], axis=0) for name in ("weights", "bias"))
         start = replace(towards, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
         model = minimise(Z, ids, start, towards, TOLERANCE, by_rows)
-        return Fitted(replace(model, temperature=step.temperature), step.oof, step.loss)
+        return Fitted(replace(model, temperature=step.temperature), step.oof, step.loss, step.scales is not None)
 
     return by_steps(learned, steps)
 

@@ -114,13 +114,14 @@ def fit_posteriors(
     if not isinstance(kind, str):
         return [(type(kind).__name__, _fit_classifier(kind, X, ids, Yg, folds))]
     if kind == "ridge":
-        return [(kind, fit_ridge(X, ids, Yg, folds))]
+        ridge = fit_ridge(X, ids, Yg, folds)
+        return [(ridge.called(kind), ridge)]
     if kind == "prototypes":
         return [(kind, fit_prototypes(X, ids, Yg, folds))]
     found: list[tuple[str, Fitted]] = []
     for fitted in fit_logistic(X, ids, Yg, folds, weaker):
         assert isinstance(fitted.model, LogLinear)
-        found.append((f"logistic, penalty {fitted.model.penalty:g}", fitted))
+        found.append((fitted.called(f"logistic, penalty {fitted.model.penalty:g}"), fitted))
     if kind == "logistic":
         return found
     ridge = fit_ridge(X, ids, Yg, folds)
@@ -129,7 +130,7 @@ def fit_posteriors(
         return found if together is None else [(f"{found[0][0]}, with a kernel", together), *found[1:]]
     if together is not None:
         found.append((f"{found[0][0]}, with a kernel", together))
-    return [*found, ("ridge", ridge)]
+    return [*found, (ridge.called("ridge"), ridge)]
 
 
 POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]

@@ -102,7 +102,7 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
             best = (loss, ridge, temperature, softmax(temperature * S))
     assert best is not None
     loss, ridge, temperature, oof = best
-    return Fitted(whole.model(ridge, temperature), oof, loss)
+    return Fitted(whole.model(ridge, temperature), oof, loss, chosen.space.scales is not None)
 
 
 class Space(NamedTuple):

@@ -204,7 +204,7 @@ def fit_streamed(
     fitted = _calibrated(passes.fitted(start, pull, n_before=(~held).sum()), Z, ids)
     model = fitted.model
     assert isinstance(model, LogLinear)
-    name = f"logistic, penalty {model.penalty:.2g}"
+    name = replace(fitted, scaled=scales is not None).called(f"logistic, penalty {model.penalty:.2g}")
     refit = held.sum() >= REFIT * statistics.counts.sum()
     if refit:
         everything = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
