@@ -88,6 +88,33 @@ def test_spreading_agrees_with_scikit_learn(rods, monkeypatch):
     assert np.array_equal(found[kept], labels[kept])
 
 
+def test_what_spreads_and_a_model_know_more_together(monkeypatch):
+    """Neighbours show which pair of classes a row has, a model which of the two."""
+    y = np.arange(400) % 8
+    X = np.hstack([y[:, None], np.random.default_rng(0).normal(size=(400, 2))]).astype(np.float32)
+    labels, kept = few(y, 6)
+    pairs = (y[:, None] // 2 == np.arange(8) // 2) + 0.01 * (np.arange(8) % 2)
+
+    class Parity:
+        def predict(self, rows):
+            return (rows[:, :1] % 2 == np.arange(8) % 2) + 0.1
+
+    monkeypatch.setattr(unlabelled, "_spread", lambda *_: pairs.copy())
+    monkeypatch.setattr(unlabelled, "_model", lambda *_: Parity())
+    rows, found, spread = spread_labels(X, labels, missing_in(labels), "euclidean", np.random.RandomState(0))
+    assert spread
+    assert np.array_equal(found.astype(int), y[rows])
+    assert np.isin(kept, rows).all()
+
+
+def test_rows_that_nothing_spreads_to_have_equal_shares(rods):
+    X, _ = rods
+    apart = np.vstack([X[:30], X[:30] + 1000])
+    F = unlabelled._spread(unlabelled._graph(apart, "euclidean"), np.array([0, 1]), np.array([0, 1]), 2)
+    assert np.allclose(F.sum(axis=1), 1)
+    assert np.allclose(F[30:], 0.5)
+
+
 def test_many_unlabelled_rows_are_sampled(rods, monkeypatch):
     X, y = rods
     labels, kept = few(y, 2)

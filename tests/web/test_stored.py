@@ -216,6 +216,10 @@ def test_two_servers_a_writer_a_migration_and_a_kill(hasher, tmp_path):
         threads = [threading.Thread(target=client, args=(address,)) for address in addresses]
         for thread in threads:
             thread.start()
+        while (
+            len({address for address, _ in answers}) < 2 and not lost
+        ):  # both have answered before anything is written
+            stop.wait(0.01)
         for start in range(100, 200, 20):  # the writer
             searcher.add(X[start : start + 20], classes=y[start : start + 20])
         newer = Searcher(

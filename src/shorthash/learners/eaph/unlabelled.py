@@ -7,8 +7,10 @@ the same mass. The columns of F are scaled to the same mass, and a row takes the
 Bousquet, Lal, Weston, Schoelkopf: Learning with Local and Global Consistency, NIPS 2003; scaled as in Zhu, Ghahramani,
 Lafferty: Semi-Supervised Learning Using Gaussian Fields and Harmonic Functions, ICML 2003).
 
-Whether this is done is decided on labelled rows: half of the labels are hidden, and must be recovered more often by
-spreading the other half than by a model of it.
+With few labels per class the graph knows more than a model of the labelled rows; with more of them either knows what
+the other does not, and F counts as a chance that is multiplied by the posteriors of that model. Which is done, and
+whether any of it, is decided on labelled rows: either half of the labels is hidden once, and must be recovered from the
+other more often than by the model alone.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from scipy import sparse
 from shorthash._arrays import Floats, is_foreign
 from shorthash._labels import label_rows, missing_labels
 from shorthash.data.rows import nearest_rows
-from shorthash.learners.posteriors.folds import draw_folds
+from shorthash.learners.posteriors.folds import PosteriorModel, draw_folds
 from shorthash.learners.posteriors.models import fit_posteriors
 
 MOST_ROWS = 12_000  # labelled and unlabelled together, in the graph; unlabelled ones beyond that are left out
@@ -64,9 +66,13 @@ def spread_labels(
     if not room or len(names) < 2:
         return known, labels[known], False
     graph = _graph(X[rows], metric)
-    if not _recovers(X[known], ids, len(names), graph, place, rng):
+    power = _best_power(X[known], ids, len(names), graph, place, rng)
+    if power is None:
         return known, labels[known], False
-    found = _spread(graph, place, ids, len(names))
+    F = _spread(graph, place, ids, len(names))
+    if power:
+        F *= _model(X[known], ids, len(names), rng).predict(X[rows])
+    found = F.argmax(axis=1)
     found[place] = ids
     return rows, names[found], True
 
@@ -95,37 +101,48 @@ def _graph(X: NDArray[np.float32], metric: str) -> Any:
     return (scale @ W @ scale).tocsr()
 
 
-def _spread(graph: Any, place: NDArray[np.intp], ids: NDArray[np.intp], n_classes: int) -> NDArray[np.intp]:
-    """The class that spreads to every row."""
+def _spread(graph: Any, place: NDArray[np.intp], ids: NDArray[np.intp], n_classes: int) -> Floats:
+    """Shares of the classes in what spreads to every row, (n, n_classes); equal ones where nothing does."""
     Y = np.zeros((graph.shape[0], n_classes))
     Y[place, ids] = 1 / np.maximum(np.bincount(ids, minlength=n_classes), 1)[ids]
     F: Floats = Y
     for _ in range(STEPS):
         F = ALPHA * (graph @ F) + (1 - ALPHA) * Y
-    return np.asarray((F / np.maximum(F.sum(axis=0), SMALLEST)).argmax(axis=1))
+    F = F / np.maximum(F.sum(axis=0), SMALLEST) + SMALLEST
+    return np.asarray(F / F.sum(axis=1, keepdims=True))
 
 
-def _recovers(
+def _model(X: NDArray[np.float32], ids: NDArray[np.intp], n_classes: int, rng: np.random.RandomState) -> PosteriorModel:
+    """A model of labelled rows alone."""
+    Yg = np.eye(n_classes, dtype=np.uint8)
+    [(_, fitted)] = fit_posteriors("logistic", X, ids, Yg, draw_folds(ids, rng, every=True))
+    return fitted.model
+
+
+def _best_power(
     X: NDArray[np.float32],
     ids: NDArray[np.intp],
     n_classes: int,
     graph: Any,
     place: NDArray[np.intp],
     rng: np.random.RandomState,
-) -> bool:
-    """Whether hidden labels are recovered more often by spreading the others than by a model of the others.
+) -> float | None:
+    """The power of the model's posteriors beside what spreads, 0 or 1, that recovers hidden labels most often.
 
-    Where there is one label per class there is nothing to compare, and labels are spread.
+    None where the model does so alone. Where there is one label per class there is nothing to compare: 0.
     """
     counts = np.bincount(ids, minlength=n_classes)
     if np.median(counts) < FEWEST:
-        return True
+        return 0.0
     order = rng.permutation(len(ids))
     order = order[np.argsort(ids[order], kind="stable")]
     rank = np.arange(len(ids)) - (np.cumsum(counts) - counts)[ids[order]]
-    shown, hidden = np.sort(order[rank % 2 == 0]), np.sort(order[rank % 2 == 1])
-    spread = _spread(graph, place[shown], ids[shown], n_classes)[place[hidden]]
-    Yg = np.eye(n_classes, dtype=np.uint8)
-    [(_, fitted)] = fit_posteriors("logistic", X[shown], ids[shown], Yg, draw_folds(ids[shown], rng, every=True))
-    alone = fitted.model.predict(X[hidden]).argmax(axis=1)
-    return bool((spread == ids[hidden]).mean() >= (alone == ids[hidden]).mean())
+    recovered = {0.0: 0, None: 0, 1.0: 0}
+    for part in (0, 1):
+        hide = (rank % 2 == part) & (counts[ids[order]] > 1)
+        shown, hidden = np.sort(order[~hide]), np.sort(order[hide])
+        F = _spread(graph, place[shown], ids[shown], n_classes)[place[hidden]]
+        P = _model(X[shown], ids[shown], n_classes, rng).predict(X[hidden])
+        for power, scores in ((0.0, F), (1.0, F * P), (None, P)):
+            recovered[power] += int((scores.argmax(axis=1) == ids[hidden]).sum())
+    return max(recovered, key=lambda power: recovered[power])  # the first of equal ones
