@@ -84,7 +84,7 @@ FeatureColumns = Annotated[
         "COLUMNS",
         "Columns of features in the table: names, ranges FIRST:LAST and patterns PREFIX*, separated by commas; or one "
         "column of vectors.",
-        "all but --id and --label",
+        "all other columns",
     ),
 ]
 Separator = Annotated[
