@@ -212,8 +212,8 @@ def advise(
     the database that a lookup reads, the rows per bucket and the size of the index. The shortest code whose mAP is
     within 0.01 of the best is recommended. Rows without a label are left out. Without any labels, relevant to a row are
     the 100 nearest by cosine, of the rows held out with it their share. To save time, auto is refined in 4 iterations
-    instead of 16 above 12 bits, and with more than 64 label sets it anneals from one start instead of 2, so a full fit
-    is a little better there than the table says.
+    instead of 16 above 12 bits, and with more than 64 label sets it anneals from one start instead of 2 and compares
+    fewer posteriors, so a full fit is a little better there than the table says.
 
     \b
     Examples:
