@@ -120,12 +120,13 @@ def _order_table(grid: ResultGrid, title: str) -> Table:
 
 def auto() -> str:
     """The recommended method beside all others: first by how much it leads or trails the best of them, then all."""
-    experiment = parts("auto")
+    experiment = (*parts("auto-seeds"), *parts("auto"))
     grids = [(part, collect_grid(part, records())) for part in experiment]
     columns = (Column("", text=True), Column("data", text=True), *(Column(f"{b} bits", text=True) for b in AUTO_BITS))
     leads = [
         (part.title, dataset, *(_lead(grid, dataset, bits) for bits in AUTO_BITS))
         for part, grid in grids
+        if part in parts("auto")
         for dataset in grid.datasets
     ]
     lines = [to_markdown(Table(columns, tuple(leads)))]
