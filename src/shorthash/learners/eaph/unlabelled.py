@@ -66,11 +66,11 @@ def spread_labels(
     if not room or len(names) < 2:
         return known, labels[known], False
     graph = _graph(X[rows], metric)
-    power = _best_power(X[known], ids, len(names), graph, place, rng)
-    if power is None:
+    way = _best_way(X[known], ids, len(names), graph, place, rng)
+    if way == "model":
         return known, labels[known], False
     F = _spread(graph, place, ids, len(names))
-    if power:
+    if way == "both":
         F *= _model(X[known], ids, len(names), rng).predict(X[rows])
     found = F.argmax(axis=1)
     found[place] = ids
@@ -119,30 +119,30 @@ def _model(X: NDArray[np.float32], ids: NDArray[np.intp], n_classes: int, rng: n
     return fitted.model
 
 
-def _best_power(
+def _best_way(
     X: NDArray[np.float32],
     ids: NDArray[np.intp],
     n_classes: int,
     graph: Any,
     place: NDArray[np.intp],
     rng: np.random.RandomState,
-) -> float | None:
-    """The power of the model's posteriors beside what spreads, 0 or 1, that recovers hidden labels most often.
+) -> str:
+    """What recovers hidden labels most often: "graph", "model" (of the labelled rows alone) or "both".
 
-    None where the model does so alone. Where there is one label per class there is nothing to compare: 0.
+    Where there is one label per class there is nothing to compare: "graph".
     """
     counts = np.bincount(ids, minlength=n_classes)
     if np.median(counts) < FEWEST:
-        return 0.0
+        return "graph"
     order = rng.permutation(len(ids))
     order = order[np.argsort(ids[order], kind="stable")]
     rank = np.arange(len(ids)) - (np.cumsum(counts) - counts)[ids[order]]
-    recovered = {0.0: 0, None: 0, 1.0: 0}
+    recovered = {"graph": 0, "model": 0, "both": 0}
     for part in (0, 1):
         hide = (rank % 2 == part) & (counts[ids[order]] > 1)
         shown, hidden = np.sort(order[~hide]), np.sort(order[hide])
         F = _spread(graph, place[shown], ids[shown], n_classes)[place[hidden]]
         P = _model(X[shown], ids[shown], n_classes, rng).predict(X[hidden])
-        for power, scores in ((0.0, F), (1.0, F * P), (None, P)):
-            recovered[power] += int((scores.argmax(axis=1) == ids[hidden]).sum())
-    return max(recovered, key=lambda power: recovered[power])  # the first of equal ones
+        for way, scores in (("graph", F), ("model", P), ("both", F * P)):
+            recovered[way] += int((scores.argmax(axis=1) == ids[hidden]).sum())
+    return max(recovered, key=lambda way: recovered[way])  # the first of equal ones

@@ -201,10 +201,10 @@ def fit_streamed(
     path = Passes(_beside(stream, sample), _known_sets, np.flatnonzero(held), space)
     start, pull = _best_penalty(path, Z, ids)
     passes = Passes(stream, labelling, np.sort(sample.numbers[held]), space, progress)
-    fitted = _calibrated(passes.fitted(start, pull, n_before=(~held).sum()), Z, ids)
+    fitted = replace(_calibrated(passes.fitted(start, pull, n_before=(~held).sum()), Z, ids), scaled=scales is not None)
     model = fitted.model
     assert isinstance(model, LogLinear)
-    name = replace(fitted, scaled=scales is not None).called(f"logistic, penalty {model.penalty:.2g}")
+    name = fitted.called(f"logistic, penalty {model.penalty:.2g}")
     refit = held.sum() >= REFIT * statistics.counts.sum()
     if refit:
         everything = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
