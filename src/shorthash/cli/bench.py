@@ -29,7 +29,7 @@ Example:
 Specs = Annotated[list[Path], cli.argument("SPEC", "Specifications of experiments: .toml files.")]
 Results = Annotated[
     Path | None,
-    cli.option("--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first SPEC"),
+    cli.option("FOLDER", "Folder of the records.", "results in the folder of the first SPEC", names="--results -r"),
 ]
 
 bench = cli.group("bench", __doc__)
@@ -42,11 +42,9 @@ def run(
     results: Results = None,
     data_dir: cli.DataDir = None,
     workers: Annotated[
-        int | None, cli.option("--workers -w", "N", "Processes of one thread each.", "one per core")
+        int | None, cli.option("N", "Processes of one thread each.", "one per core", names="--workers -w")
     ] = None,
-    again: Annotated[
-        str, cli.option("--again", "NAME,...", "Repeat the runs of these methods and replace their records.")
-    ] = "",
+    again: Annotated[str, cli.option("NAME,...", "Repeat the runs of these methods and replace their records.")] = "",
     as_json: cli.AsJson = False,
 ) -> None:
     """Do the runs of the specifications that have no record.
@@ -135,10 +133,13 @@ def report(
     results: Annotated[
         Path | None,
         cli.option(
-            "--results -r", "FOLDER", "Folder of the records.", "results in the folder of the first of EXPERIMENTS"
+            "FOLDER",
+            "Folder of the records.",
+            "results in the folder of the first of EXPERIMENTS",
+            names="--results -r",
         ),
     ] = None,
-    out: Annotated[Path, cli.option("--out -o", "FOLDER", "Folder for the report.")] = Path("report"),
+    out: Annotated[Path, cli.option("FOLDER", "Folder for the report.", names="--out -o")] = Path("report"),
     as_json: cli.AsJson = False,
 ) -> None:
     """Draw tables and figures from stored runs.

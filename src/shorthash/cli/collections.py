@@ -24,14 +24,10 @@ NewFolder = Annotated[Path, cli.argument("TARGET", "Folder to write; it must be 
 def duplicates(
     model: cli.CollectionFolder,
     out: Annotated[
-        Path | None, cli.option("--out -o", "FILE", "Write all pairs to this file: .csv, .parquet or .jsonl.")
+        Path | None, cli.option("FILE", "Write all pairs to this file: .csv, .parquet or .jsonl.", names="--out -o")
     ] = None,
-    html: Annotated[
-        Path | None, cli.option("--html", "FILE", "Write a page with all groups to this .html file.")
-    ] = None,
-    threshold: Annotated[
-        float, cli.option("--threshold", "N", "Least similarity of near duplicates, in (0, 1].")
-    ] = 0.95,
+    html: Annotated[Path | None, cli.option("FILE", "Write a page with all groups to this .html file.")] = None,
+    threshold: Annotated[float, cli.option("N", "Least similarity of near duplicates, in (0, 1].")] = 0.95,
     as_json: cli.AsJson = False,
 ) -> None:
     """Find files of equal content and near duplicates: resized, compressed again, brighter, cropped a little.
@@ -117,9 +113,9 @@ def _write_pairs(path: Path, found: Duplicates) -> None:
 
 def export(
     model: cli.CollectionFolder,
-    out: Annotated[Path, cli.option("--out -o", "FILE", "File of items and codes: .csv, .parquet or .jsonl.")],
+    out: Annotated[Path, cli.option("FILE", "File of items and codes: .csv, .parquet or .jsonl.", names="--out -o")],
     vectors: Annotated[
-        Path | None, cli.option("--vectors", "FILE", "Also write the features to this .npy file, in the same order.")
+        Path | None, cli.option("FILE", "Also write the features to this .npy file, in the same order.")
     ] = None,
     bits: Annotated[bool, cli.flag("--bits", "Write the code as text of 0 and 1, highest bit first, too.")] = False,
     as_json: cli.AsJson = False,

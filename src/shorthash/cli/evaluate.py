@@ -22,29 +22,23 @@ BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_ra
 
 @cli.with_groups
 def evaluate(
-    query: Annotated[Path, cli.option("--query", "FILE", "Queries.")],
-    query_labels: Annotated[Path | None, cli.option("--query-labels", "FILE", "Labels of the queries.")] = None,
-    database: Annotated[
-        Path | None, cli.option("--database", "FILE", "Rows to rank.", "for each query, the other queries")
-    ] = None,
-    database_labels: Annotated[
-        Path | None, cli.option("--database-labels", "FILE", "Labels of the rows to rank.")
-    ] = None,
-    model: Annotated[Path | None, cli.option("--model", "MODEL", "Folder written by shorthash fit.")] = None,
+    query: Annotated[Path, cli.option("FILE", "Queries.")],
+    query_labels: Annotated[Path | None, cli.option("FILE", "Labels of the queries.")] = None,
+    database: Annotated[Path | None, cli.option("FILE", "Rows to rank.", "for each query, the other queries")] = None,
+    database_labels: Annotated[Path | None, cli.option("FILE", "Labels of the rows to rank.")] = None,
+    model: Annotated[Path | None, cli.option("MODEL", "Folder written by shorthash fit.")] = None,
     codes: Annotated[bool, cli.flag("--codes", "The rows are codes, not features; no model is needed.")] = False,
-    bits: Annotated[int | None, cli.option("--bits", "N", "Length of packed codes; with --codes only.")] = None,
-    ties: Annotated[str | None, cli.option("--ties", "NAME", "expected, stable, best or worst.", "expected")] = None,
+    bits: Annotated[int | None, cli.option("N", "Length of packed codes; with --codes only.")] = None,
+    ties: Annotated[str | None, cli.option("NAME", "expected, stable, best or worst.", "expected")] = None,
     radius: cli.Radius = 2,
-    k: Annotated[str | None, cli.option("--k -k", "N,N,...", "List lengths.", "10,100,1000")] = None,
+    k: Annotated[str | None, cli.option("N,N,...", "List lengths.", "10,100,1000", names="--k -k")] = None,
     convention: Annotated[
-        str,
-        cli.option("--convention", "NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir."),
+        str, cli.option("NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir.")
     ] = "shorthash",
     bounds: Annotated[bool, cli.flag("--bounds", "Show the mAP of the worst and the best order of ties.")] = False,
     by_class: Annotated[bool, cli.flag("--by-class", "Show scores for every class of queries.")] = False,
     relevance: Annotated[
-        Path | None,
-        cli.option("--relevance", "FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC)."),
+        Path | None, cli.option("FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC).")
     ] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
     as_json: cli.AsJson = False,
@@ -184,25 +178,16 @@ def advise(
     labels: Annotated[
         Path | None, cli.argument("LABELS", "Labels, one per row; without them the nearest rows are relevant.")
     ] = None,
-    bits: Annotated[str | None, cli.option("--bits", "N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
+    bits: Annotated[str | None, cli.option("N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
     methods: Annotated[
         str | None,
-        cli.option(
-            "--methods",
-            "NAME,...",
-            "Methods to try; see shorthash methods.",
-            "auto,rslh; without labels auto,pcaitq",
-        ),
+        cli.option("NAME,...", "Methods to try; see shorthash methods.", "auto,rslh; without labels auto,pcaitq"),
     ] = None,
-    folds: Annotated[int, cli.option("--folds", "N", "Folds of the cross-validation.")] = 3,
+    folds: Annotated[int, cli.option("N", "Folds of the cross-validation.")] = 3,
     radius: cli.Radius = 2,
-    items: Annotated[
-        int | None, cli.option("--items", "N", "Size of the database to plan for.", "number of rows")
-    ] = None,
+    items: Annotated[int | None, cli.option("N", "Size of the database to plan for.", "number of rows")] = None,
     seed: cli.Seed = 0,
-    figure: Annotated[
-        Path | None, cli.option("--figure", "FILE", "Draw mAP by length to this .png or .svg file.")
-    ] = None,
+    figure: Annotated[Path | None, cli.option("FILE", "Draw mAP by length to this .png or .svg file.")] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
     as_json: cli.AsJson = False,
 ) -> None:
@@ -264,38 +249,29 @@ def compare(
             "LABELS", "Labels, one per row, or an indicator matrix; without them the nearest rows are relevant."
         ),
     ] = None,
-    bits: Annotated[
-        str | None,
-        cli.option("--bits", "N,N,...", "Code lengths.", "four, by the number of classes"),
-    ] = None,
+    bits: Annotated[str | None, cli.option("N,N,...", "Code lengths.", "four, by the number of classes")] = None,
     methods: Annotated[
         str | None,
         cli.option(
-            "--methods",
             "NAME,...",
             "Methods, or all; see shorthash methods.",
             "the paper's ten, classifier, auto; without labels the unsupervised ones, auto",
         ),
     ] = None,
-    queries: Annotated[
-        int | None, cli.option("--queries", "N", "Number of queries.", "a fifth of the rows, at most 1000")
-    ] = None,
-    train: Annotated[
-        int | None, cli.option("--train", "N", "Number of training rows.", "all others, at most 10000")
-    ] = None,
+    queries: Annotated[int | None, cli.option("N", "Number of queries.", "a fifth of the rows, at most 1000")] = None,
+    train: Annotated[int | None, cli.option("N", "Number of training rows.", "all others, at most 10000")] = None,
     query_rows: Annotated[
-        Path | None,
-        cli.option("--query-rows", "FILE", "Numbers of the query rows, from 0, in place of a random split."),
+        Path | None, cli.option("FILE", "Numbers of the query rows, from 0, in place of a random split.")
     ] = None,
     train_rows: Annotated[
-        Path | None, cli.option("--train-rows", "FILE", "Numbers of the training rows.", "those of the database")
+        Path | None, cli.option("FILE", "Numbers of the training rows.", "those of the database")
     ] = None,
     database_rows: Annotated[
-        Path | None, cli.option("--database-rows", "FILE", "Numbers of the rows to search.", "all but the queries")
+        Path | None, cli.option("FILE", "Numbers of the rows to search.", "all but the queries")
     ] = None,
     radius: cli.Radius = 2,
     seed: cli.Seed = 0,
-    out: Annotated[Path, cli.option("--out -o", "FOLDER", "Folder for the report.")] = Path("compare"),
+    out: Annotated[Path, cli.option("FOLDER", "Folder for the report.", names="--out -o")] = Path("compare"),
     table: cli.LabelledOptions = cli.LabelledOptions(),
     as_json: cli.AsJson = False,
 ) -> None:
@@ -351,7 +327,7 @@ def _split(files: dict[str, Path | None]) -> dict[str, Any] | None:
 
 
 def demo(
-    out: Annotated[Path, cli.option("--out -o", "FOLDER", "Folder for report.html.")] = Path("demo"),
+    out: Annotated[Path, cli.option("FOLDER", "Folder for report.html.", names="--out -o")] = Path("demo"),
     as_json: cli.AsJson = False,
 ) -> None:
     """Run a demonstration on handwritten digits and write a report.

@@ -29,28 +29,22 @@ def fit(
     ] = None,
     bits: cli.Bits = 8,
     method: Annotated[
-        str | None,
-        cli.option(
-            "--method", "NAME", "Method; see shorthash methods.", f"{METHOD}; {STREAM_METHOD} with --checkpoint"
-        ),
+        str | None, cli.option("NAME", "Method; see shorthash methods.", f"{METHOD}; {STREAM_METHOD} with --checkpoint")
     ] = None,
     preset: cli.Preset = "paper",
     anchors: Annotated[
-        int | None,
-        cli.option("--anchors", "N", "Anchors, for methods with kernel features.", "1000 for most methods"),
+        int | None, cli.option("N", "Anchors, for methods with kernel features.", "1000 for most methods")
     ] = None,
     seed: cli.Seed = 0,
     settings: Annotated[
         list[str] | None,
-        cli.option("--set", "NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable."),
+        cli.option("NAME=VALUE", "Set a parameter of the learner, or kernel.NAME=VALUE; repeatable.", names="--set"),
     ] = None,
     stream: Annotated[bool, cli.flag("--stream", "Read the rows in blocks; they need not fit in memory.")] = False,
     table: cli.LabelledOptions = cli.LabelledOptions(),
     pairs: Annotated[
         Path | None,
-        cli.option(
-            "--pairs", "FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."
-        ),
+        cli.option("FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."),
     ] = None,
     checkpoint: cli.Checkpoint = None,
     as_json: cli.AsJson = False,
@@ -131,8 +125,7 @@ def align(
     model: cli.ModelOutput,
     labels: Annotated[Path | None, cli.argument("LABELS", "Labels of these rows, of the classes of MODEL.")] = None,
     rows: Annotated[
-        Path | None,
-        cli.option("--rows", "FILE", "In place of labels: rows of the first space that show the same things."),
+        Path | None, cli.option("FILE", "In place of labels: rows of the first space that show the same things.")
     ] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
     as_json: cli.AsJson = False,

@@ -34,16 +34,13 @@ CORES = os.cpu_count() or 1
 TOKEN = "SHORTHASH_TOKEN"
 SHORT_TOKEN = 16  # characters; fewer can be guessed
 
-LabelTable = Annotated[Path | None, cli.option("--labels", "CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
+LabelTable = Annotated[Path | None, cli.option("CSV", "Lines of NAME,LABEL; several labels joined by ';'.")]
 LabelsFrom = Annotated[
-    str | None,
-    cli.option(
-        "--labels-from", "PLACE", "folder, csv (with --labels) or none.", "--labels; else folders, unless albums"
-    ),
+    str | None, cli.option("PLACE", "folder, csv (with --labels) or none.", "--labels; else folders, unless albums")
 ]
 NoLabels = Annotated[bool, cli.flag("--no-labels", "Do without labels, as --labels-from none.")]
-Workers = Annotated[int, cli.option("--workers", "N", "Processes that decode images; 0: none.", "one per core")]
-Cache = Annotated[Path | None, cli.option("--cache", "FILE", "File to cache features in.", "in ~/.cache/shorthash")]
+Workers = Annotated[int, cli.option("N", "Processes that decode images; 0: none.", "one per core")]
+Cache = Annotated[Path | None, cli.option("FILE", "File to cache features in.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, cli.flag("--no-cache", "Do not cache features.")]
 
 images = cli.group("images", __doc__)
@@ -52,15 +49,15 @@ images = cli.group("images", __doc__)
 @images.command()
 def fit(
     folder: Annotated[Path, cli.argument("DIR", "Folder of images; its subfolders may be the classes.")],
-    model: Annotated[Path, cli.option("--output -o", "MODEL", "Folder to write; it must be new or empty.")],
+    model: Annotated[Path, cli.option("MODEL", "Folder to write; it must be new or empty.", names="--output -o")],
     bits: cli.Bits = 8,
-    features: Annotated[str, cli.option("--features", "NAME", "gist, cnn, or an .onnx file.")] = "gist",
+    features: Annotated[str, cli.option("NAME", "gist, cnn, or an .onnx file.")] = "gist",
     labels: LabelTable = None,
     labels_from: LabelsFrom = None,
     no_labels: NoLabels = False,
-    method: Annotated[str | None, cli.option("--method", "NAME", "Method; see shorthash methods.", "auto")] = None,
+    method: Annotated[str | None, cli.option("NAME", "Method; see shorthash methods.", "auto")] = None,
     settings: cli.Settings = None,
-    hold_out: Annotated[float, cli.option("--hold-out", "SHARE", "Share of images held out to measure mAP.")] = 0.2,
+    hold_out: Annotated[float, cli.option("SHARE", "Share of images held out to measure mAP.")] = 0.2,
     seed: cli.Seed = 0,
     workers: Workers = CORES,
     cache: Cache = None,
@@ -169,8 +166,8 @@ def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
 def search(
     model: cli.CollectionFolder,
     query: Annotated[str, cli.argument("IMAGE|ID", "An image file, or the id of an item.")],
-    k: Annotated[int, cli.option("-k", "N", "Number of neighbours.")] = 10,
-    radius: Annotated[int | None, cli.option("--radius", "N", "Largest Hamming distance.")] = None,
+    k: Annotated[int, cli.option("N", "Number of neighbours.", names="-k")] = 10,
+    radius: Annotated[int | None, cli.option("N", "Largest Hamming distance.")] = None,
     rerank: Annotated[
         bool, cli.flag("--rerank", "Rank all within --radius (default: 2) by the cosine of their features.")
     ] = False,
@@ -179,9 +176,10 @@ def search(
     ] = False,
     probes: cli.Probes = None,
     out: Annotated[
-        Path | None, cli.option("--out -o", "FILE", "Write the neighbours to this file: .csv, .parquet or .jsonl.")
+        Path | None,
+        cli.option("FILE", "Write the neighbours to this file: .csv, .parquet or .jsonl.", names="--out -o"),
     ] = None,
-    html: Annotated[Path | None, cli.option("--html", "FILE", "Write a contact sheet to this .html file.")] = None,
+    html: Annotated[Path | None, cli.option("FILE", "Write a contact sheet to this .html file.")] = None,
     as_json: cli.AsJson = False,
 ) -> None:
     """Find the images most similar to an image or an item.
@@ -284,7 +282,7 @@ def _query(collection: Collection, text: str) -> dict[str, Any]:
 def add(
     model: cli.CollectionFolder,
     paths: Annotated[list[Path], cli.argument("PATH", "Images, and folders of images.")],
-    label: Annotated[str | None, cli.option("--label", "NAME", "Label of all these images.")] = None,
+    label: Annotated[str | None, cli.option("NAME", "Label of all these images.")] = None,
     labels: LabelTable = None,
     labels_from: LabelsFrom = None,
     no_labels: NoLabels = False,
@@ -426,28 +424,24 @@ def _left_out(report: AddReport) -> dict[str, Any]:
 
 def serve(
     place: Annotated[str, cli.argument("MODEL|URL", "Folder written by shorthash images fit; or a database.")],
-    model: Annotated[
-        Path | None, cli.option("--model", "MODEL", "Model that encoded the items of the database.")
-    ] = None,
-    collection: Annotated[str, cli.option("--collection", "NAME", "Collection of the database.")] = "items",
-    version: Annotated[str | None, cli.option("--version", "NAME", "Version of its codes.", "the current one")] = None,
-    host: Annotated[str, cli.option("--host", "ADDRESS", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, cli.option("--port", "N", "Port; 0: any free port.")] = 8000,
+    model: Annotated[Path | None, cli.option("MODEL", "Model that encoded the items of the database.")] = None,
+    collection: Annotated[str, cli.option("NAME", "Collection of the database.")] = "items",
+    version: Annotated[str | None, cli.option("NAME", "Version of its codes.", "the current one")] = None,
+    host: Annotated[str, cli.option("ADDRESS", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, cli.option("N", "Port; 0: any free port.")] = 8000,
     token: Annotated[
-        str | None, cli.option("--token", "TEXT", "Token that writers must send.", f"${TOKEN}; else no writes")
+        str | None, cli.option("TEXT", "Token that writers must send.", f"${TOKEN}; else no writes")
     ] = None,
     readonly: Annotated[bool, cli.flag("--readonly", "Refuse writes, so that another process can write.")] = False,
     allow_host: Annotated[
-        list[str] | None, cli.option("--allow-host", "NAME", "Also accept requests for this host name; repeatable.")
+        list[str] | None, cli.option("NAME", "Also accept requests for this host name; repeatable.")
     ] = None,
-    max_body: Annotated[float, cli.option("--max-body", "MIB", "Largest request.")] = 32,
-    max_pixels: Annotated[int, cli.option("--max-pixels", "N", "Largest image, in pixels.")] = 40_000_000,
-    rate: Annotated[float, cli.option("--rate", "N", "Requests per second of a client; 0: no limit.")] = 200,
-    cache_size: Annotated[int, cli.option("--cache-size", "MIB", "Size of the cache of answers.")] = 64,
-    timeout: Annotated[float, cli.option("--timeout", "SECONDS", "Longest time for a request.")] = 30,
-    connections: Annotated[
-        int, cli.option("--connections", "N", "Connections of one client at once; 0: no limit.")
-    ] = 100,
+    max_body: Annotated[float, cli.option("MIB", "Largest request.")] = 32,
+    max_pixels: Annotated[int, cli.option("N", "Largest image, in pixels.")] = 40_000_000,
+    rate: Annotated[float, cli.option("N", "Requests per second of a client; 0: no limit.")] = 200,
+    cache_size: Annotated[int, cli.option("MIB", "Size of the cache of answers.")] = 64,
+    timeout: Annotated[float, cli.option("SECONDS", "Longest time for a request.")] = 30,
+    connections: Annotated[int, cli.option("N", "Connections of one client at once; 0: no limit.")] = 100,
 ) -> None:
     """Serve a search page and an HTTP API; Ctrl+C stops.
 

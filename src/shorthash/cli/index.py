@@ -37,14 +37,10 @@ if TYPE_CHECKING:
 
 RERANK_RADIUS = 2  # of the ball that --rerank ranks if --radius is not given
 
-Place = Annotated[
-    str, cli.option("--index", "PLACE", "The index: a file, or a database as sqlite:///FILE or postgresql://...")
-]
-Collection = Annotated[str | None, cli.option("--collection", "NAME", "Collection of the database.", "items")]
-RowModel = Annotated[
-    Path | None, cli.option("--model", "MODEL", "Model that encodes the rows; without it the rows are codes.")
-]
-RowIds = Annotated[Path | None, cli.option("--ids", "FILE", "Ids of the rows.", "numbers")]
+Place = Annotated[str, cli.option("PLACE", "The index: a file, or a database as sqlite:///FILE or postgresql://...")]
+Collection = Annotated[str | None, cli.option("NAME", "Collection of the database.", "items")]
+RowModel = Annotated[Path | None, cli.option("MODEL", "Model that encodes the rows; without it the rows are codes.")]
+RowIds = Annotated[Path | None, cli.option("FILE", "Ids of the rows.", "numbers")]
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,14 @@ class ItemOptions:
     """How the rows of items are read."""
 
     model: RowModel = None
-    bits: Annotated[int | None, cli.option("--bits", "N", "Length of packed codes, if their file does not say.")] = None
+    bits: Annotated[int | None, cli.option("N", "Length of packed codes, if their file does not say.")] = None
     ids: RowIds = None
     id_column: cli.IdColumn = None
     label: Annotated[
-        list[str] | None,
-        cli.option("--label", "COLUMN", "Column of labels in the table; a database keeps it as the class."),
+        list[str] | None, cli.option("COLUMN", "Column of labels in the table; a database keeps it as the class.")
     ] = None
     feature_columns: cli.FeatureColumns = None
-    vectors: Annotated[Path | None, cli.option("--vectors", "FILE", "Vectors of the rows, to rank by.")] = None
+    vectors: Annotated[Path | None, cli.option("FILE", "Vectors of the rows, to rank by.")] = None
 
 
 index = cli.group("index", __doc__)
@@ -73,9 +68,7 @@ def build(
     index: Place,
     collection: Collection = None,
     given: ItemOptions = ItemOptions(),
-    partitions: Annotated[
-        int, cli.option("--partitions", "N", "Tables of a new collection in PostgreSQL, by ranges of the code.")
-    ] = 1,
+    partitions: Annotated[int, cli.option("N", "Tables of a new collection in PostgreSQL, by ranges of the code.")] = 1,
     replace: Annotated[bool, cli.flag("--replace", "Replace the index if the file exists.")] = False,
     as_json: cli.AsJson = False,
 ) -> None:
@@ -171,7 +164,7 @@ def upsert(
 def remove(
     index: Place,
     given: Annotated[list[str] | None, cli.argument("ID", "Ids of the items to remove.")] = None,
-    ids: Annotated[Path | None, cli.option("--ids", "FILE", "Or a file of ids.")] = None,
+    ids: Annotated[Path | None, cli.option("FILE", "Or a file of ids.")] = None,
     collection: Collection = None,
     as_json: cli.AsJson = False,
 ) -> None:
@@ -200,12 +193,12 @@ def search(
     collection: Collection = None,
     model: RowModel = None,
     k: cli.Neighbours = None,
-    radius: Annotated[int | None, cli.option("--radius", "N", "Find all within this distance.")] = None,
+    radius: Annotated[int | None, cli.option("N", "Find all within this distance.")] = None,
     probes: cli.Probes = None,
     rerank: Annotated[
-        str | None, cli.option("--rerank", "METRIC", "Rank by cosine, dot, euclidean, asymmetric or posterior.")
+        str | None, cli.option("METRIC", "Rank by cosine, dot, euclidean, asymmetric or posterior.")
     ] = None,
-    vectors: Annotated[Path | None, cli.option("--vectors", "FILE", "Vectors of the queries.")] = None,
+    vectors: Annotated[Path | None, cli.option("FILE", "Vectors of the queries.")] = None,
     id_column: cli.IdColumn = None,
     feature_columns: cli.FeatureColumns = None,
     found: cli.FoundFile = None,
@@ -309,16 +302,16 @@ def _show_ranked(ranked: Any, queries: CodedRows, show: int, found: Path | None,
 @index.command()
 def migrate(
     index: Place,
-    model: Annotated[Path, cli.option("--model", "MODEL", "The model whose codes the items get.")],
-    version: Annotated[str, cli.option("--version", "NAME", "Version of its codes; made unless it exists.")],
+    model: Annotated[Path, cli.option("MODEL", "The model whose codes the items get.")],
+    version: Annotated[str, cli.option("NAME", "Version of its codes; made unless it exists.")],
     rows: Annotated[Path | None, cli.argument("ROWS", "Features of the items, if the database has no vectors.")] = None,
     ids: RowIds = None,
     id_column: cli.IdColumn = None,
     feature_columns: cli.FeatureColumns = None,
     collection: Collection = None,
-    batch: Annotated[int, cli.option("--batch", "N", "Items per transaction.", min=1)] = 10_000,
+    batch: Annotated[int, cli.option("N", "Items per transaction.", min=1)] = 10_000,
     switch: Annotated[bool, cli.flag("--switch", "Then open this version by default.")] = False,
-    drop: Annotated[str | None, cli.option("--drop", "NAME", "Last, delete the codes of this version.")] = None,
+    drop: Annotated[str | None, cli.option("NAME", "Last, delete the codes of this version.")] = None,
     as_json: cli.AsJson = False,
 ) -> None:
     """Give the items of a database the codes of another model, while servers and writers go on.

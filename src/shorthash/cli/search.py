@@ -35,7 +35,7 @@ def encode(
     features: Annotated[
         Path, cli.argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet, or a folder of tables.")
     ],
-    codes: Annotated[Path, cli.option("--output -o", "CODES", "File to write.")],
+    codes: Annotated[Path, cli.option("CODES", "File to write.", names="--output -o")],
     signs: Annotated[bool, cli.flag("--signs", "Write -1 and +1, one column per bit.")] = False,
     table: cli.TableOptions = cli.TableOptions(),
     as_json: cli.AsJson = False,
@@ -176,15 +176,13 @@ def search(
     database: Annotated[Path, cli.argument("DATABASE", "Rows to search in.")],
     queries: Annotated[Path, cli.argument("QUERIES", "Rows to search for.")],
     k: cli.Neighbours = None,
-    radius: Annotated[int | None, cli.option("--radius", "N", "Find all within this distance instead.")] = None,
+    radius: Annotated[int | None, cli.option("N", "Find all within this distance instead.")] = None,
     probes: cli.Probes = None,
-    rerank: Annotated[str | None, cli.option("--rerank", "NAME", "Order by posterior or cosine.", "none")] = None,
+    rerank: Annotated[str | None, cli.option("NAME", "Order by posterior or cosine.", "none")] = None,
     codes: Annotated[bool, cli.flag("--codes", "DATABASE and QUERIES are codes, not features.")] = False,
     database_codes: Annotated[bool, cli.flag("--database-codes", "Only DATABASE is codes.")] = False,
-    labels: Annotated[
-        Path | None, cli.option("--labels", "FILE", "Labels of DATABASE to show with the results.")
-    ] = None,
-    ids: Annotated[Path | None, cli.option("--ids", "FILE", "Ids of DATABASE.", "row numbers")] = None,
+    labels: Annotated[Path | None, cli.option("FILE", "Labels of DATABASE to show with the results.")] = None,
+    ids: Annotated[Path | None, cli.option("FILE", "Ids of DATABASE.", "row numbers")] = None,
     table: cli.TableOptions = cli.TableOptions(),
     found: cli.FoundFile = None,
     show: cli.Show = 10,
@@ -421,19 +419,17 @@ def _label_names(ids: Any, labels: Labels) -> dict[Any, Any]:
 
 
 def sql(
-    bits: Annotated[int, cli.option("--bits", "N", "Length of the codes, 1 to 64.")],
+    bits: Annotated[int, cli.option("N", "Length of the codes, 1 to 64.")],
     radius: cli.Radius = 2,
-    dialect: Annotated[str, cli.option("--dialect", "NAME", "postgresql, sqlite, duckdb or mysql.")] = "postgresql",
-    table: Annotated[str, cli.option("--table", "NAME", "Your table, or SCHEMA.TABLE.")] = "items",
-    code_column: Annotated[str, cli.option("--code-column", "NAME", "Its column of codes.")] = "code",
-    id_column: Annotated[str, cli.option("--id-column", "NAME", "Its column of ids.")] = "id",
+    dialect: Annotated[str, cli.option("NAME", "postgresql, sqlite, duckdb or mysql.")] = "postgresql",
+    table: Annotated[str, cli.option("NAME", "Your table, or SCHEMA.TABLE.")] = "items",
+    code_column: Annotated[str, cli.option("NAME", "Its column of codes.")] = "code",
+    id_column: Annotated[str, cli.option("NAME", "Its column of ids.")] = "id",
     param_style: Annotated[
-        str, cli.option("--param-style", "NAME", "How the code is written: named, pyformat, qmark or numeric.")
+        str, cli.option("NAME", "How the code is written: named, pyformat, qmark or numeric.")
     ] = "named",
     probes: Annotated[bool, cli.flag("--probes", "Look up a list of codes, in its order, instead of a ball.")] = False,
-    partitions: Annotated[
-        int | None, cli.option("--partitions", "N", "First make the table, divided by N ranges of the code.")
-    ] = None,
+    partitions: Annotated[int | None, cli.option("N", "First make the table, divided by N ranges of the code.")] = None,
 ) -> None:
     """Print SQL statements that search codes in your own database.
 

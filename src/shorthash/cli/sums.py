@@ -24,7 +24,7 @@ from shorthash.cli.fit import STREAM_METHOD, check_output, read_training, show_f
 from shorthash.errors import InvalidInput
 
 SumsFile = Annotated[Path, cli.argument("SUMS", "File written by shorthash sums collect.")]
-SumsOutput = Annotated[Path, cli.option("--output -o", "SUMS", "File to write.")]
+SumsOutput = Annotated[Path, cli.option("SUMS", "File to write.", names="--output -o")]
 
 sums = cli.group("sums", __doc__)
 
@@ -39,12 +39,12 @@ def collect(
     labels: Annotated[Path | None, cli.argument("LABELS", "Labels, if they are in a separate file.")] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
     kernel: Annotated[
-        Path | None, cli.option("--kernel", "SUMS", "Use the anchors of this file, so that the sums can be merged.")
+        Path | None, cli.option("SUMS", "Use the anchors of this file, so that the sums can be merged.")
     ] = None,
-    anchors: Annotated[int | None, cli.option("--anchors", "N", "Number of anchors.", "1000")] = None,
+    anchors: Annotated[int | None, cli.option("N", "Number of anchors.", "1000")] = None,
     seed: cli.Seed = 0,
     settings: Annotated[
-        list[str] | None, cli.option("--set", "kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.")
+        list[str] | None, cli.option("kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.", names="--set")
     ] = None,
     checkpoint: cli.Checkpoint = None,
     as_json: cli.AsJson = False,
@@ -145,7 +145,7 @@ def fit(
     path: SumsFile,
     model: cli.ModelOutput,
     bits: cli.Bits = 8,
-    method: Annotated[str, cli.option("--method", "NAME", "sumeaph, rslh, nsh or hcsdh.")] = STREAM_METHOD,
+    method: Annotated[str, cli.option("NAME", "sumeaph, rslh, nsh or hcsdh.")] = STREAM_METHOD,
     preset: cli.Preset = "paper",
     seed: cli.Seed = 0,
     settings: cli.Settings = None,

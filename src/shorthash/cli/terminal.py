@@ -40,15 +40,15 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
-def option(names: str, metavar: str, text: str, default: bool | str = True, **limits: Any) -> Any:
+def option(metavar: str, text: str, default: bool | str = True, names: str = "", **limits: Any) -> Any:
     """An option with a value.
 
     Parameters
     ----------
-    names : the name, or the long and the short one: ``"--output -o"``
     metavar : what help shows for the value
     text : help
     default : what help shows as the default: True shows the Python value, words explain a None
+    names : ``"--output -o"``; "": the name of the parameter
     **limits : ``min`` or ``max`` of a number
     """
     return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text, **limits)
@@ -67,46 +67,45 @@ def misuse(rule: str, option: str | None = None) -> typer.BadParameter:
 Model = Annotated[Path, argument("MODEL", "Folder written by shorthash fit.")]
 CollectionFolder = Annotated[Path, argument("MODEL", "Folder written by shorthash images fit.")]
 Features = Annotated[Path, argument("FEATURES", "Feature rows: .npy, .npz, .csv or .parquet.")]
-ModelOutput = Annotated[Path, option("--output -o", "MODEL", "Folder to write.")]
-Bits = Annotated[int, option("--bits -b", "N", "Length of the codes, 1 to 64.")]
-Preset = Annotated[str, option("--preset", "NAME", "Settings: paper, or a preset that shorthash methods lists.")]
-Seed = Annotated[int, option("--seed", "N", "Seed of all random choices.", min=0)]
-Settings = Annotated[list[str] | None, option("--set", "NAME=VALUE", "Set a parameter of the learner; repeatable.")]
-LabelColumns = Annotated[
-    list[str] | None,
-    option("--label", "COLUMN", "Column of labels in the table; repeat it for several 0/1 columns."),
+ModelOutput = Annotated[Path, option("MODEL", "Folder to write.", names="--output -o")]
+Bits = Annotated[int, option("N", "Length of the codes, 1 to 64.", names="--bits -b")]
+Preset = Annotated[str, option("NAME", "Settings: paper, or a preset that shorthash methods lists.")]
+Seed = Annotated[int, option("N", "Seed of all random choices.", min=0)]
+Settings = Annotated[
+    list[str] | None, option("NAME=VALUE", "Set a parameter of the learner; repeatable.", names="--set")
 ]
-IdColumn = Annotated[str | None, option("--id", "COLUMN", "Column of ids in the table.")]
+LabelColumns = Annotated[
+    list[str] | None, option("COLUMN", "Column of labels in the table; repeat it for several 0/1 columns.")
+]
+IdColumn = Annotated[str | None, option("COLUMN", "Column of ids in the table.", names="--id")]
 FeatureColumns = Annotated[
     str | None,
     option(
-        "--features",
         "COLUMNS",
         "Columns of features in the table: names, ranges FIRST:LAST and patterns PREFIX*, separated by commas; or one "
         "column of vectors.",
         "all other columns",
+        names="--features",
     ),
 ]
-Separator = Annotated[
-    str | None, option("--separator", "TEXT", "Text between labels, if a cell of --label holds several.")
-]
+Separator = Annotated[str | None, option("TEXT", "Text between labels, if a cell of --label holds several.")]
 FoundFile = Annotated[
     Path | None,
-    option("--output -o", "FILE", "Write all neighbours to this file: .csv, .parquet or .jsonl.", "a table is printed"),
+    option(
+        "FILE",
+        "Write all neighbours to this file: .csv, .parquet or .jsonl.",
+        "a table is printed",
+        names="--output -o",
+    ),
 ]
 Checkpoint = Annotated[
-    Path | None,
-    option("--checkpoint", "FILE", "Save the sums to this file while reading; the next run continues from it."),
+    Path | None, option("FILE", "Save the sums to this file while reading; the next run continues from it.")
 ]
-Radius = Annotated[int, option("--radius", "N", "Radius of the Hamming ball.")]
-Neighbours = Annotated[int | None, option("-k", "N", "Number of neighbours.", "10")]
-Probes = Annotated[
-    str | None, option("--probes", "N", "Look up the N codes with the most relevant items, or: auto.", "none")
-]
-Show = Annotated[int, option("--show", "N", "Number of queries in the table.", min=0)]
-DataDir = Annotated[
-    Path | None, option("--data-dir", "FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")
-]
+Radius = Annotated[int, option("N", "Radius of the Hamming ball.")]
+Neighbours = Annotated[int | None, option("N", "Number of neighbours.", "10", names="-k")]
+Probes = Annotated[str | None, option("N", "Look up the N codes with the most relevant items, or: auto.", "none")]
+Show = Annotated[int, option("N", "Number of queries in the table.", min=0)]
+DataDir = Annotated[Path | None, option("FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 
