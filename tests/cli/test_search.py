@@ -95,7 +95,7 @@ def test_policies_that_do_not_fit(run):
     for options, message in [
         (["--probes", "many"], "--probes: must be a number of at least 1, or auto. Got 'many'"),
         (["--probes", 0], "--probes: must be a number of at least 1, or auto. Got '0'"),
-        (["--rerank", "dot"], "--rerank: must be posterior or cosine. Got 'dot'"),
+        (["--rerank", "dot"], "--rerank must be one of 'posterior', 'cosine'. Got 'dot' instead."),
         (["--probes", 2, "--radius", 1], "--probes: give --probes or --radius, not both"),
         (["--probes", 2, "--codes"], "needs features of the queries; leave out --codes"),
         (["--rerank", "cosine", "--database-codes"], "needs features of the database; leave out --database-codes"),

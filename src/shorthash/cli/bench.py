@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from shorthash.cli import terminal as cli
 from shorthash.cli.evaluate import check_report
@@ -44,7 +44,7 @@ def run(
     workers: Annotated[
         int | None, cli.option("N", "Processes of one thread each.", "one per core", names="--workers -w")
     ] = None,
-    again: Annotated[str, cli.option("NAME,...", "Repeat the runs of these methods and replace their records.")] = "",
+    again: Annotated[Any, cli.names("Repeat the runs of these methods and replace their records.")] = None,
     as_json: cli.AsJson = False,
 ) -> None:
     """Do the runs of the specifications that have no record.
@@ -66,7 +66,7 @@ def run(
             folder,
             data_dir=data_dir,
             workers=workers,
-            again=[name.strip() for name in again.split(",") if name.strip()],
+            again=again or [],
             progress=step,
         )
     cli.show({**vars(done), "results": str(folder)}, as_json=as_json)

@@ -31,7 +31,7 @@ def evaluate(
     bits: Annotated[int | None, cli.option("N", "Length of packed codes; with --codes only.")] = None,
     ties: Annotated[str | None, cli.option("NAME", "expected, stable, best or worst.", "expected")] = None,
     radius: cli.Radius = 2,
-    k: Annotated[str | None, cli.option("N,N,...", "List lengths.", "10,100,1000", names="--k -k")] = None,
+    k: Annotated[Any, cli.numbers("List lengths.", "10,100,1000", names="--k -k")] = None,
     convention: Annotated[
         str, cli.option("NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir.")
     ] = "shorthash",
@@ -87,7 +87,7 @@ def evaluate(
             convention=convention,
             ties=ties,
             radius=radius,
-            k=cli.parse_numbers(k, "--k"),
+            k=k,
         )
     data = scores.to_dict() | {"headline": scores.headline}
     tables = [_scores_by_k(scores)] if scores.rules.k else []
@@ -178,10 +178,9 @@ def advise(
     labels: Annotated[
         Path | None, cli.argument("LABELS", "Labels, one per row; without them the nearest rows are relevant.")
     ] = None,
-    bits: Annotated[str | None, cli.option("N,N,...", "Lengths to try.", "4,6,8,10,12,16")] = None,
+    bits: Annotated[Any, cli.numbers("Lengths to try.", "4,6,8,10,12,16")] = None,
     methods: Annotated[
-        str | None,
-        cli.option("NAME,...", "Methods to try; see shorthash methods.", "auto,rslh; without labels auto,pcaitq"),
+        Any, cli.names("Methods to try; see shorthash methods.", "auto,rslh; without labels auto,pcaitq")
     ] = None,
     folds: Annotated[int, cli.option("N", "Folds of the cross-validation.")] = 3,
     radius: cli.Radius = 2,
@@ -217,8 +216,8 @@ def advise(
         advice = lab.advise(
             rows,
             y,
-            lengths=cli.parse_numbers(bits, "--bits") or lab.LENGTHS,
-            methods=None if methods is None else [name.strip() for name in methods.split(",")],
+            lengths=bits or lab.LENGTHS,
+            methods=methods,
             n_folds=folds,
             radius=radius,
             n_items=items,
@@ -249,11 +248,10 @@ def compare(
             "LABELS", "Labels, one per row, or an indicator matrix; without them the nearest rows are relevant."
         ),
     ] = None,
-    bits: Annotated[str | None, cli.option("N,N,...", "Code lengths.", "four, by the number of classes")] = None,
+    bits: Annotated[Any, cli.numbers("Code lengths.", "four, by the number of classes")] = None,
     methods: Annotated[
-        str | None,
-        cli.option(
-            "NAME,...",
+        Any,
+        cli.names(
             "Methods, or all; see shorthash methods.",
             "the paper's ten, classifier, auto; without labels the unsupervised ones, auto",
         ),
@@ -294,15 +292,14 @@ def compare(
     from shorthash.methods import recipes
 
     check_report("shorthash compare", out)
-    names = None if methods is None else tuple(name.strip() for name in methods.split(","))
     split = _split({"query": query_rows, "train": train_rows, "database": database_rows})
     rows, y = read_training(features, labels, table.columns)
     with cli.progress() as step:
         result = lab.compare(
             rows,
             y,
-            lengths=cli.parse_numbers(bits, "--bits"),
-            methods=tuple(recipes()) if names == ("all",) else names,
+            lengths=bits,
+            methods=list(recipes()) if methods == ["all"] else methods,
             n_queries=queries,
             n_train=train,
             split=split,

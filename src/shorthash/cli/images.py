@@ -199,13 +199,12 @@ def search(
 
     if rerank and posterior:
         raise cli.misuse("give --rerank or --posterior, not both", "--posterior")
-    policy = search_policy(probes, radius, None)
+    search_policy(probes, radius, None)
     check_found_file(out, "--out")
     check_sheet(html)
     with Collection(model, readonly=True) as collection:
         order = "posterior" if posterior else rerank
-        cells = None if policy is None else policy["probes"]
-        found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=order, probes=cells)
+        found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=order, probes=probes)
         if html is not None:
             _write_found_sheet(html, collection, query, found)
         if out is not None:

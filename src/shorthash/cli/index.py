@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from shorthash.cli import terminal as cli
 from shorthash.cli.search import (
-    CodedRows,
+    answer_table,
     check_bits,
     check_found_file,
+    distance_table,
     find_answers,
     find_neighbours,
-    hidden_queries,
     item_encoder,
     load_model,
     name_queries,
     neighbour_lists,
+    read_file,
     read_rows,
     search_policy,
-    show_answers,
-    show_neighbours,
+    show_results,
 )
 from shorthash.errors import InvalidInput
 
 if TYPE_CHECKING:
     from shorthash.data.tables import Columns
+    from shorthash.lab.tables import Table
 
 RERANK_RADIUS = 2  # of the ball that --rerank ranks if --radius is not given
 
@@ -44,17 +45,15 @@ RowIds = Annotated[Path | None, cli.option("FILE", "Ids of the rows.", "numbers"
 
 
 @dataclass(frozen=True)
-class ItemOptions:
+class ItemOptions(cli.TableOptions):
     """How the rows of items are read."""
 
     model: RowModel = None
     bits: Annotated[int | None, cli.option("N", "Length of packed codes, if their file does not say.")] = None
     ids: RowIds = None
-    id_column: cli.IdColumn = None
     label: Annotated[
         list[str] | None, cli.option("COLUMN", "Column of labels in the table; a database keeps it as the class.")
     ] = None
-    feature_columns: cli.FeatureColumns = None
     vectors: Annotated[Path | None, cli.option("FILE", "Vectors of the rows, to rank by.")] = None
 
 
@@ -187,6 +186,7 @@ def remove(
 
 
 @index.command()
+@cli.with_groups
 def search(
     queries: Annotated[Path, cli.argument("QUERIES", "Codes, or features if --model is given.")],
     index: Place,
@@ -199,8 +199,7 @@ def search(
         str | None, cli.option("METRIC", "Rank by cosine, dot, euclidean, asymmetric or posterior.")
     ] = None,
     vectors: Annotated[Path | None, cli.option("FILE", "Vectors of the queries.")] = None,
-    id_column: cli.IdColumn = None,
-    feature_columns: cli.FeatureColumns = None,
+    table: cli.TableOptions = cli.TableOptions(),
     found: cli.FoundFile = None,
     show: cli.Show = 10,
     as_json: cli.AsJson = False,
@@ -224,14 +223,18 @@ def search(
     """
     from shorthash.retrieval import Searcher
 
-    policy = _policy(model, probes, radius, rerank, vectors)
+    learned = probes is not None or rerank == "posterior"
+    if learned and model is None:
+        name = "--rerank" if probes is None else "--probes"
+        raise cli.misuse("needs features of the queries and the model that encodes them: --model", name)
+    if vectors is not None and (learned or rerank is None):
+        raise cli.misuse("these vectors are used with --rerank only, and not with --probes", "--vectors")
     if rerank is None and k is not None and radius is not None:
         raise cli.misuse("give -k or --radius, not both", "--radius")
-    if rerank is None and vectors is not None:
-        raise cli.misuse("vectors are used with --rerank only", "--vectors")
+    policy = search_policy(probes, radius, rerank) if learned else None
     check_found_file(found)
     hasher = None if model is None else load_model(model)
-    columns = cli.TableOptions(id_column, None, feature_columns).columns
+    columns = table.columns
     with _open(index, collection) as items, cli.progress() as step:
         rows = read_rows(queries, hasher, step, items.n_bits, columns)
         step("searching", 0, 0)
@@ -241,73 +244,49 @@ def search(
                     "the index holds no posteriors; build it from features, with a --model that has them (method auto)",
                     "--rerank",
                 )
-            data = find_answers(Searcher(hasher, items), rows, k, policy)
+            data, make_table = find_answers(Searcher(hasher, items), rows, k, policy), answer_table
         elif rerank is None:
-            data = find_neighbours(items, rows.codes, k, radius)
+            data, make_table = find_neighbours(items, rows.codes, k, radius), distance_table
         else:
             scored = _query_vectors(rerank, vectors, queries, hasher, columns)
             ball = RERANK_RADIUS if radius is None else radius
             ranked = items.rerank(rows.codes, scored, k or 10, radius=ball, metric=rerank)
-    if policy is None and rerank is not None:
-        _show_ranked(ranked, rows, show, found, as_json)
-        return
+            results = neighbour_lists(ranked, "score")
+            data, make_table = {"n_queries": len(results), "results": results}, _score_table
     name_queries(data, rows.ids)
-    (show_neighbours if policy is None else show_answers)(data, show, found=found, as_json=as_json)
+    show_results(data, make_table, show, found, as_json)
 
 
-def _policy(
-    model: Path | None, probes: str | None, radius: int | None, rerank: str | None, vectors: Path | None
-) -> dict[str, Any] | None:
-    """What ``Searcher.search`` takes, None without --probes and --rerank posterior; raises in terms of options."""
-    if probes is None and rerank != "posterior":
-        return None
-    name = "--probes" if probes is not None else "--rerank"
-    policy = search_policy(probes, radius, rerank)
-    if model is None:
-        raise cli.misuse("needs features of the queries and the model that encodes them: --model", name)
-    if vectors is not None:
-        raise cli.misuse(f"with {name} they are the features of the queries; leave it out", "--vectors")
-    return policy
-
-
-def _query_vectors(metric: str, vectors: Path | None, queries: Path, hasher: Any, columns: Columns) -> Any:
+def _query_vectors(metric: str | None, vectors: Path | None, queries: Path, hasher: Any, columns: Columns) -> Any:
     """Vectors that the scores of the queries are computed from."""
     from shorthash.data.files import read_features
-    from shorthash.data.tables import read_table
 
     if vectors is not None:
         return read_features(vectors)
     if metric != "asymmetric" or hasher is None:
         raise cli.misuse("give the --vectors of the queries (or --rerank asymmetric and --model)")
-    return hasher.project(read_table(queries, columns).X if columns else read_features(queries))
+    return hasher.project(read_file(queries, columns).X)
 
 
-def _show_ranked(ranked: Any, queries: CodedRows, show: int, found: Path | None, as_json: bool) -> None:
-    """Print neighbours with their scores, or write them to a file."""
-    results = neighbour_lists(ranked, "score")
-    data = {"n_queries": len(results), "results": results}
-    name_queries(data, queries.ids)
-    if found is not None:
-        show_neighbours(data, show, found=found, as_json=as_json)
-        return
+def _score_table(results: list[dict[str, Any]]) -> Table:
+    """One row per query and neighbour."""
     rows = [
         (result["query"] if rank == 0 else "", rank + 1, f"{hit['score']:.6g}", str(hit["id"]))
-        for result in results[:show]
+        for result in results
         for rank, hit in enumerate(result["neighbours"])
     ]
-    table = cli.table(["query", "rank", "score", "id"], rows, text=["id"])
-    cli.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+    return cli.table(["query", "rank", "score", "id"], rows, text=["id"])
 
 
 @index.command()
+@cli.with_groups
 def migrate(
     index: Place,
     model: Annotated[Path, cli.option("MODEL", "The model whose codes the items get.")],
     version: Annotated[str, cli.option("NAME", "Version of its codes; made unless it exists.")],
     rows: Annotated[Path | None, cli.argument("ROWS", "Features of the items, if the database has no vectors.")] = None,
     ids: RowIds = None,
-    id_column: cli.IdColumn = None,
-    feature_columns: cli.FeatureColumns = None,
+    table: cli.TableOptions = cli.TableOptions(),
     collection: Collection = None,
     batch: Annotated[int, cli.option("N", "Items per transaction.", min=1)] = 10_000,
     switch: Annotated[bool, cli.flag("--switch", "Then open this version by default.")] = False,
@@ -332,10 +311,11 @@ def migrate(
 
     if not _is_database(index):
         raise cli.misuse("an index in a file has one version; build another file", "--index")
-    if rows is None and (ids is not None or id_column is not None or feature_columns is not None):
+    columns = table.columns
+    if rows is None and (ids is not None or columns):
         raise cli.misuse("--ids, --id and --features describe ROWS; give that file, too", "ROWS")
     hasher = load_model(model)
-    encode = item_encoder(Searcher(hasher), rows, ids, cli.TableOptions(id_column, None, feature_columns).columns)
+    encode = item_encoder(Searcher(hasher), rows, ids, columns)
     with _open(index, collection) as items, cli.progress() as step:
         _check_drop(items, drop, version, switch=switch)
         if len(items):
@@ -505,7 +485,7 @@ def _read_items(rows: Path, place: str, given: ItemOptions, items: Any = None) -
     if given.label and not _is_database(place):
         raise cli.misuse("an index in a file holds no labels; use a database", "--label")
     check_bits(given.bits, given.model)
-    columns = cli.TableOptions(given.id_column, given.label, given.feature_columns).columns
+    columns = given.columns
     if given.model is None and columns:
         raise cli.misuse("columns of a table are encoded by a model; give --model", "--model")
     if given.ids is not None and columns.id is not None:

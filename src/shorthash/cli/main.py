@@ -56,6 +56,7 @@ WORDS = {
     "n_bits": "--bits",
     "n_anchors": "--anchors",
     "metric": "--rerank",
+    "rerank": "--rerank",
     "metric of EAPH": "--set metric",
     "search of EAPH": "--set search",
     "k": "-k",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -14,7 +14,8 @@ from shorthash.errors import InvalidInput
 if TYPE_CHECKING:
     from shorthash._arrays import Codes, Labels
     from shorthash._progress import Progress
-    from shorthash.data.tables import Columns
+    from shorthash.data.tables import Columns, TableRows
+    from shorthash.lab.tables import Table
 
 CHUNK_ROWS = 65_536  # rows between two updates of the progress bar; a multiple of the batches the library reads
 NAMED = 8  # neighbours named per distance in a table
@@ -37,7 +38,7 @@ def encode(
     ],
     codes: Annotated[Path, cli.option("CODES", "File to write.", names="--output -o")],
     signs: Annotated[bool, cli.flag("--signs", "Write -1 and +1, one column per bit.")] = False,
-    table: cli.TableOptions = cli.TableOptions(),
+    table: cli.LabelOptions = cli.LabelOptions(),
     as_json: cli.AsJson = False,
 ) -> None:
     """Encode feature rows with a saved model.
@@ -73,7 +74,7 @@ def encode(
             counts = encode_to_file(hasher, stream, codes, ids=ids, progress=step)
             n_rows, n_bits, distinct = counts.n_rows, counts.n_bits, counts.distinct
         else:
-            rows = read_rows(features, hasher, step, columns=columns)
+            rows = read_rows(features, hasher, step, None, columns)
             write_codes(codes, rows.codes, signs=signs, ids=rows.ids)
             (n_rows, n_bits), distinct = rows.codes.shape, len(np.unique(pack(rows.codes)))
         seconds = time.perf_counter() - start
@@ -97,14 +98,25 @@ def load_model(path: Path) -> Any:
     return load(path)
 
 
+def read_file(path: Path, columns: Columns, *, lenient: bool = False) -> TableRows:
+    """Feature rows of a file; ids and labels, too, if its columns are named.
+
+    Parameters
+    ----------
+    path : the file
+    columns : what the columns of a table are
+    lenient : the file need not have the columns of ids and labels
+    """
+    from shorthash.data.files import read_features
+    from shorthash.data.tables import TABLE_ENDINGS, TableRows, read_table
+
+    if columns and not (lenient and path.suffix.lower() not in TABLE_ENDINGS):
+        return read_table(path, columns, lenient=lenient)
+    return TableRows(read_features(path), [])
+
+
 def read_rows(
-    path: Path,
-    hasher: Any,
-    step: Progress,
-    n_bits: int | None = None,
-    columns: Columns | None = None,
-    *,
-    lenient: bool = False,
+    path: Path, hasher: Any, step: Progress, n_bits: int | None, columns: Columns, *, lenient: bool = False
 ) -> CodedRows:
     """Codes from a file of feature rows, encoded in chunks, or from a file of codes if ``hasher`` is None.
 
@@ -112,18 +124,15 @@ def read_rows(
     ----------
     path, hasher, step : the file, the model or None, and what to call with the progress
     n_bits : length of packed codes
-    columns : what the columns of a table are; codes are in their own columns
-    lenient : the table need not have the columns of ids and labels
+    columns, lenient : of a file of feature rows, as for ``read_file``
     """
     import numpy as np
 
-    from shorthash.data import files
-    from shorthash.data.tables import TABLE_ENDINGS, TableRows, read_table
+    from shorthash.data.files import read_codes, read_ids
 
     if hasher is None:
-        return CodedRows(files.read_codes(path, n_bits), files.read_ids(path))
-    table = columns and not (lenient and path.suffix.lower() not in TABLE_ENDINGS)
-    rows = read_table(path, columns, lenient=lenient) if table else TableRows(files.read_features(path), [])
+        return CodedRows(read_codes(path, n_bits), read_ids(path))
+    rows = read_file(path, columns, lenient=lenient)
     _check_columns(path, rows.X.shape[1], hasher)
     parts = []
     for start in range(0, len(rows.X), CHUNK_ROWS):
@@ -150,13 +159,12 @@ def item_encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Co
 
     import numpy as np
 
-    from shorthash.data.files import read_features, read_labels
-    from shorthash.data.tables import read_table
+    from shorthash.data.files import read_labels
 
-    table = read_table(rows, columns) if columns else None
-    X = read_features(rows) if table is None else table.X
-    named = None if table is None else table.ids
-    names = read_labels(ids) if ids is not None else np.arange(len(X)) if named is None else named
+    table = read_file(rows, columns)
+    X, names = table.X, table.ids if ids is None else read_labels(ids)
+    if names is None:
+        names = np.arange(len(X))
     if len(names) != len(X):
         raise InvalidInput(f"There are {len(names)} ids for {len(X)} rows of {rows}; give one per row.")
     place = {name: row for row, name in enumerate(names.tolist())}
@@ -183,7 +191,7 @@ def search(
     database_codes: Annotated[bool, cli.flag("--database-codes", "Only DATABASE is codes.")] = False,
     labels: Annotated[Path | None, cli.option("FILE", "Labels of DATABASE to show with the results.")] = None,
     ids: Annotated[Path | None, cli.option("FILE", "Ids of DATABASE.", "row numbers")] = None,
-    table: cli.TableOptions = cli.TableOptions(),
+    table: cli.LabelOptions = cli.LabelOptions(),
     found: cli.FoundFile = None,
     show: cli.Show = 10,
     as_json: cli.AsJson = False,
@@ -242,8 +250,7 @@ def search(
             for hit in result["neighbours"]:
                 hit["label"] = names[hit["id"]]
     name_queries(data, sought.ids)
-    shower = show_neighbours if policy is None else show_answers
-    shower(data, show, labelled=names is not None, found=found, as_json=as_json)
+    show_results(data, distance_table if policy is None else answer_table, show, found, as_json)
 
 
 def name_queries(data: dict[str, Any], ids: Labels | None) -> None:
@@ -279,18 +286,16 @@ def write_found(path: Path, results: list[dict[str, Any]]) -> None:
     write_table(path, {name: np.array([row[name] for row in rows]) for name in names})
 
 
-def search_policy(probes: str | None, radius: int | None, rerank: str | None) -> dict[str, Any] | None:
-    """What ``Searcher.search`` takes, None without --probes and --rerank; raises in terms of options."""
-    if probes is None and rerank is None:
-        return None
-    if rerank is not None and rerank not in ("posterior", "cosine"):
-        raise cli.misuse(f"must be posterior or cosine. Got {rerank!r}", "--rerank")
+def search_policy(probes: int | str | None, radius: int | None, rerank: str | None) -> dict[str, Any] | None:
+    """What ``Searcher.search`` takes; None without --probes and --rerank."""
     if probes is not None and radius is not None:
         raise cli.misuse("give --probes or --radius, not both", "--probes")
-    if probes is not None and probes != "auto" and not (probes.isdecimal() and int(probes)):
-        raise cli.misuse(f"must be a number of at least 1, or auto. Got {probes!r}", "--probes")
-    number = int(probes) if probes is not None and probes != "auto" else probes
-    return {"probes": number, "radius": radius, "rerank": rerank}
+    if rerank is not None:
+        from shorthash._validation import check_choice
+        from shorthash.retrieval import RERANKS
+
+        check_choice(rerank, "rerank", "search", RERANKS)
+    return None if probes is None and rerank is None else {"probes": probes, "radius": radius, "rerank": rerank}
 
 
 def find_answers(searcher: Any, queries: CodedRows, k: int | None, policy: dict[str, Any]) -> dict[str, Any]:
@@ -314,18 +319,15 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else round(float(value), 4)
 
 
-def show_answers(data: dict[str, Any], show: int, *, labelled: bool = False, found: Path | None, as_json: bool) -> None:
-    """Print one row per query: what it cost, what to expect, and the best rows."""
-    if found is not None:
-        write_found(found, data["results"])
+def answer_table(results: list[dict[str, Any]]) -> Table:
+    """One row per query: what it cost, what to expect, and the best rows."""
     rows = []
-    for result in data["results"][:show]:
+    for result in results:
         expected = result["expected_precision"]
         shown = "" if expected is None else f"{expected:.3f}"
         rows.append((result["query"], result["cells"], result["items"], shown, _listed(result["neighbours"])))
-    title = "best first, as id:label" if labelled else "best first"
-    table = cli.table(["query", "cells", "items", "expected", title], rows, text=[title])
-    cli.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+    title = f"best first{_as_listed(results)}"
+    return cli.table(["query", "cells", "items", "expected", title], rows, text=[title])
 
 
 def find_neighbours(index: Any, queries: Any, k: int | None, radius: int | None) -> dict[str, Any]:
@@ -355,18 +357,30 @@ def neighbour_lists(pairs: Iterable[tuple[Any, Any]], value: str) -> list[dict[s
     ]
 
 
-def show_neighbours(
-    data: dict[str, Any], show: int, *, labelled: bool = False, found: Path | None = None, as_json: bool
+def show_results(
+    data: dict[str, Any],
+    make_table: Callable[[list[dict[str, Any]]], Table],
+    show: int,
+    found: Path | None,
+    as_json: bool,
 ) -> None:
-    """Print one row per query and distance, or write one per neighbour to a file."""
+    """Print a table of the first queries, or write all neighbours to a file."""
+    results = data["results"]
     if found is not None:
-        write_found(found, data["results"])
-        n_found = sum(len(result["neighbours"]) for result in data["results"])
-        facts: dict[str, Any] = {name: data[name] for name in ("n_bits", "n_database", "n_queries") if name in data}
+        write_found(found, results)
+        facts = {name: value for name, value in data.items() if name != "results"}
+        n_found = sum(len(result["neighbours"]) for result in results)
         cli.show({**facts, "output": str(found), "n_neighbours": n_found}, as_json=as_json)
         return
+    hidden = len(results) - show
+    notes = [f"{hidden} more queries; --show {len(results)} or --json shows all"] if hidden > 0 else []
+    cli.show(data, {}, [make_table(results[:show])], notes, as_json=as_json)
+
+
+def distance_table(results: list[dict[str, Any]]) -> Table:
+    """One row per query and distance."""
     rows: list[tuple[Any, ...]] = []
-    for result in data["results"][:show]:
+    for result in results:
         by_distance: dict[int, list[dict[str, Any]]] = {}
         for hit in result["neighbours"]:
             by_distance.setdefault(hit["distance"], []).append(hit)
@@ -377,21 +391,19 @@ def show_neighbours(
             rows.append((result["query"] if number == 0 else "", distance, count, _listed(hits)))
         if not by_distance:
             rows.append((result["query"], None, 0, "nothing within the radius"))
-    title = "neighbours, as id:label" if labelled else "neighbours"
-    table = cli.table(["query", "distance", "rows", title], rows, text=[title])
-    cli.show(data, {}, [table], hidden_queries(data, show), as_json=as_json)
+    title = f"neighbours{_as_listed(results)}"
+    return cli.table(["query", "distance", "rows", title], rows, text=[title])
+
+
+def _as_listed(results: list[dict[str, Any]]) -> str:
+    """How a title says what ``_listed`` shows."""
+    return ", as id:label" if any("label" in hit for result in results for hit in result["neighbours"]) else ""
 
 
 def _listed(hits: list[dict[str, Any]]) -> str:
     """The first ids, with their labels if they have some, and how many more there are."""
     named = [str(hit["id"]) if hit.get("label") is None else f"{hit['id']}:{hit['label']}" for hit in hits[:NAMED]]
     return ", ".join(named) + (f", ... {len(hits) - NAMED} more" if len(hits) > NAMED else "")
-
-
-def hidden_queries(data: dict[str, Any], show: int) -> list[str]:
-    """A note on the queries that the table does not show."""
-    n_queries = len(data["results"])
-    return [f"{n_queries - show} more queries; --show {n_queries} or --json shows all"] if n_queries > show else []
 
 
 def _rows_at_last_distance(index: Any, queries: Any, found: Any) -> list[int]:

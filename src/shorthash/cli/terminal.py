@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -40,7 +40,7 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
-def option(metavar: str, text: str, default: bool | str = True, names: str = "", **limits: Any) -> Any:
+def option(metavar: str, text: str, default: bool | str = True, names: str = "", **more: Any) -> Any:
     """An option with a value.
 
     Parameters
@@ -49,9 +49,9 @@ def option(metavar: str, text: str, default: bool | str = True, names: str = "",
     text : help
     default : what help shows as the default: True shows the Python value, words explain a None
     names : ``"--output -o"``; "": the name of the parameter
-    **limits : ``min`` or ``max`` of a number
+    **more : ``min`` or ``max`` of a number; ``parser`` of the text
     """
-    return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text, **limits)
+    return typer.Option(*names.split(), metavar=metavar, show_default=default, help=text, **more)
 
 
 def flag(name: str, text: str) -> Any:
@@ -62,6 +62,50 @@ def flag(name: str, text: str) -> Any:
 def misuse(rule: str, option: str | None = None) -> typer.BadParameter:
     """The error for an option that breaks a rule; it is raised by the caller."""
     return typer.BadParameter(rule, param_hint=option)
+
+
+def parse_probes(text: str) -> int | str:
+    """Read the value of --probes."""
+    if text == "auto":
+        return text
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise misuse(f"must be a number of at least 1, or auto. Got {text!r}", "--probes")
+
+
+def parse_numbers(text: str) -> list[int]:
+    """Read whole numbers separated by commas.
+
+    Examples
+    --------
+    >>> parse_numbers("1,10,100")
+    [1, 10, 100]
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of whole numbers like 1,10,100") from None
+
+
+def parse_names(text: str) -> list[str]:
+    """Read names separated by commas.
+
+    Examples
+    --------
+    >>> parse_names("rslh, auto")
+    ['rslh', 'auto']
+    """
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+def numbers(text: str, default: str, names: str = "") -> Any:
+    """An option with several whole numbers."""
+    return option("N,N,...", text, default, names, parser=parse_numbers)
+
+
+def names(text: str, default: bool | str = True) -> Any:
+    """An option with several names."""
+    return option("NAME,...", text, default, parser=parse_names)
 
 
 Model = Annotated[Path, argument("MODEL", "Folder written by shorthash fit.")]
@@ -103,7 +147,9 @@ Checkpoint = Annotated[
 ]
 Radius = Annotated[int, option("N", "Radius of the Hamming ball.")]
 Neighbours = Annotated[int | None, option("N", "Number of neighbours.", "10", names="-k")]
-Probes = Annotated[str | None, option("N", "Look up the N codes with the most relevant items, or: auto.", "none")]
+Probes = Annotated[
+    Any, option("N", "Look up the N codes with the most relevant items, or: auto.", "none", parser=parse_probes)
+]
 Show = Annotated[int, option("N", "Number of queries in the table.", min=0)]
 DataDir = Annotated[Path | None, option("FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
@@ -111,10 +157,9 @@ AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the columns of a table are, by --id, --label and --features."""
+    """What the columns of a table are, by --id and --features."""
 
     id_column: IdColumn = None
-    label: LabelColumns = None
     feature_columns: FeatureColumns = None
 
     @property
@@ -122,7 +167,7 @@ class TableOptions:
         """The same as the library takes it; one column of labels, or several that form an indicator matrix."""
         from shorthash.data.tables import Columns
 
-        label, separator = self.label, getattr(self, "separator", None)
+        label, separator = getattr(self, "label", None), getattr(self, "separator", None)
         if separator is not None and len(label or []) != 1:
             raise misuse("it belongs to one column --label", "--separator")
         labels = label[0] if label and len(label) == 1 else label or None
@@ -130,7 +175,14 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class LabelledOptions(TableOptions):
+class LabelOptions(TableOptions):
+    """The same, and --label."""
+
+    label: LabelColumns = None
+
+
+@dataclass(frozen=True)
+class LabelledOptions(LabelOptions):
     """The same, and --separator for rows with several labels."""
 
     separator: Separator = None
@@ -143,7 +195,9 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if is_dataclass(parameter.annotation):
             groups[parameter.name] = parameter.annotation
-            parameters += inspect.signature(groups[parameter.name], eval_str=True).parameters.values()
+            hints = get_type_hints(parameter.annotation, include_extras=True)
+            inner = inspect.signature(parameter.annotation).parameters.values()
+            parameters += [option.replace(annotation=hints[option.name]) for option in inner]
         else:
             parameters.append(parameter)
 
@@ -173,22 +227,6 @@ def parse_settings(given: list[str] | None) -> dict[str, Any]:
             raise misuse(f"{pair!r} is not of the form NAME=VALUE", "--set")
         settings[name.replace("kernel.", KERNEL)] = _value(text)
     return settings
-
-
-def parse_numbers(text: str | None, option: str) -> list[int] | None:
-    """Read whole numbers separated by commas.
-
-    Examples
-    --------
-    >>> parse_numbers("1,10,100", "--k")
-    [1, 10, 100]
-    """
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise misuse(f"{text!r} is not a list of whole numbers like 1,10,100", option) from None
 
 
 def parse_ids(words: list[str], ids: Any) -> list[int] | list[str]:
