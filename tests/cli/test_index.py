@@ -136,9 +136,15 @@ def test_policies_that_do_not_fit_an_index(run, tmp_path):
     for options, message in [
         (["--probes", 2], "--probes: needs features of the queries and the model that encodes them: --model"),
         ([*with_model, "--probes", "x"], "--probes: must be a number of at least 1, or auto. Got 'x'"),
-        ([*with_model, "--probes", 2, "--rerank", "dot"], "--rerank must be one of 'posterior', 'cosine'. Got 'dot' instead."),
+        (
+            [*with_model, "--probes", 2, "--rerank", "dot"],
+            "--rerank must be one of 'posterior', 'cosine'. Got 'dot' instead.",
+        ),
         ([*with_model, "--probes", 2, "--radius", 1], "--probes: give --probes or --radius, not both"),
-        ([*with_model, "--probes", 2, "--vectors", "X.npy"], "--vectors: these vectors are used with --rerank only, and not with --probes"),
+        (
+            [*with_model, "--probes", 2, "--vectors", "X.npy"],
+            "--vectors: these vectors are used with --rerank only, and not with --probes",
+        ),
         ([*with_model, "--rerank", "posterior"], "--rerank: the index holds no posteriors; build it from"),
     ]:
         outcome = run("index", "search", "queries.npz", *options, *place)

@@ -277,7 +277,10 @@ BAD = {
     ),
     "words for numbers": (
         ["evaluate", "--model", "model", "--query", "X.npy", "--query-labels", "names.npy", "--k", "few"],
-        "Invalid value for '--k' / '-k': 'few' is not a list of whole numbers like 1,10,100 (see shorthash evaluate --help)",
+        (
+            "Invalid value for '--k' / '-k': 'few' is not a list of whole numbers like 1,10,100 "
+            "(see shorthash evaluate --help)"
+        ),
     ),
 }
 

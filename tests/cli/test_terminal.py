@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from shorthash.cli.terminal import complain, show, warnings_as_lines
+from shorthash.cli.terminal import Result, complain, warnings_as_lines
 from shorthash.errors import CollisionWarning
 from shorthash.lab.tables import Column, Table
 
@@ -24,7 +24,7 @@ WIDE = Table(
 @pytest.mark.parametrize("width", [20, 60, 100, 200])
 def test_numbers_survive_every_terminal(capsys, monkeypatch, width):
     monkeypatch.setattr("shorthash.cli.terminal.PIPE_WIDTH", width)
-    show({}, {}, [WIDE], as_json=False)
+    Result({}, {}, [WIDE]).show(as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].split() == ["4", "0.1235", "17.40", *["0.5000"] * 6]
     words = "".join(lines[:-2]).replace(" ", "")
@@ -33,7 +33,7 @@ def test_numbers_survive_every_terminal(capsys, monkeypatch, width):
 
 
 def test_long_words_fold(capsys):
-    show({}, {"name": "word " * 40}, as_json=False)
+    Result({}, {"name": "word " * 40}).show(as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert " ".join(lines).split() == ["name"] + ["word"] * 40
@@ -41,7 +41,7 @@ def test_long_words_fold(capsys):
 
 def test_json_has_no_nan_and_no_numpy(capsys):
     data = {"a": float("nan"), "b": np.float32(0.5), "c": np.arange(3), 4: (np.int64(1), None, "µ"), "d": float("inf")}
-    show(data, as_json=True)
+    Result(data).show(as_json=True)
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": 0.5, "c": [0, 1, 2], "4": [1, None, "µ"], "d": None}
 
 

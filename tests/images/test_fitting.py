@@ -90,7 +90,7 @@ def test_labels_may_be_left_out(tmp_path, photos):
 def test_where_labels_come_from_must_fit(tmp_path, photos):
     for given, says in [
         ({"labels_from": "exif"}, "must be one of 'folder', 'csv', 'none'"),
-        ({"labels_from": "csv"}, "need that file"),
+        ({"labels_from": "csv"}, "needs a CSV file"),
         ({"labels_from": "none", "labels": "x.csv"}, "Labels come from one place"),
     ]:
         with pytest.raises(InvalidInput, match=says):

@@ -32,8 +32,8 @@ Results = Annotated[
     cli.option("FOLDER", "Folder of the records.", "results in the folder of the first SPEC", names="--results -r"),
 ]
 
-bench = cli.group("bench", __doc__)
-datasets = cli.group("datasets", DATASETS)
+bench = cli.Group(__doc__)
+datasets = cli.Group(DATASETS)
 
 
 @bench.command()
@@ -45,8 +45,7 @@ def run(
         int | None, cli.option("N", "Processes of one thread each.", "one per core", names="--workers -w")
     ] = None,
     again: Annotated[Any, cli.names("Repeat the runs of these methods and replace their records.")] = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Do the runs of the specifications that have no record.
 
     The command can be stopped at any time and continues where it stopped. Runs on the same split share kernel features,
@@ -69,11 +68,11 @@ def run(
             again=again or [],
             progress=step,
         )
-    cli.show({**vars(done), "results": str(folder)}, as_json=as_json)
+    return cli.Result({**vars(done), "results": str(folder)})
 
 
 @bench.command("list")
-def list_parts(specs: Specs, results: Results = None, as_json: cli.AsJson = False) -> None:
+def list_parts(specs: Specs, results: Results = None) -> cli.Result:
     """List the parts of specifications, and count the runs that are stored.
 
     Points are those of a grid of settings. A run that several parts plan is done once. --json lists every run.
@@ -104,11 +103,11 @@ def list_parts(specs: Specs, results: Results = None, as_json: cli.AsJson = Fals
     table = cli.table(titles, rows, text=titles[:4])
     data = {"results": str(folder), "parts": cli.records(table), "runs": runs}
     notes = ["", f"{len({run['run'] for run in runs})} different runs; records in {folder}"]
-    cli.show(data, {}, [table], notes, as_json=as_json)
+    return cli.Result(data, {}, [table], notes)
 
 
 @bench.command()
-def status(specs: Specs, results: Results = None, as_json: cli.AsJson = False) -> None:
+def status(specs: Specs, results: Results = None) -> cli.Result:
     """Count the runs of experiments that are stored, and those that are missing.
 
     \b
@@ -122,7 +121,7 @@ def status(specs: Specs, results: Results = None, as_json: cli.AsJson = False) -
     rows = [(at.experiment, at.part, at.n_runs - at.n_missing, at.n_runs, at.n_missing) for at in parts]
     table = cli.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
     data = {"results": str(folder), "parts": cli.records(table)}
-    cli.show(data, {"records": str(folder)}, [table], as_json=as_json)
+    return cli.Result(data, {"records": str(folder)}, [table])
 
 
 def report(
@@ -140,8 +139,7 @@ def report(
         ),
     ] = None,
     out: Annotated[Path, cli.option("FOLDER", "Folder for the report.", names="--out -o")] = Path("report"),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Draw tables and figures from stored runs.
 
     Only the records of shorthash bench run are read. FOLDER will contain a self-contained index.html, every table as
@@ -165,15 +163,14 @@ def report(
     commands = list(dict.fromkeys(part.command for part in parts if part.n_missing))
     notes = ["", *(f"to do the missing runs: {command}" for command in commands), f"page: {page}"]
     data = {"page": str(page), "parts": cli.records(table), "commands": commands}
-    cli.show(data, {}, [table], notes, as_json=as_json)
+    return cli.Result(data, {}, [table], notes)
 
 
 @datasets.command("list")
 def list_datasets(
     name: Annotated[str | None, cli.argument("NAME", "Data set to show in detail.")] = None,
     data_dir: cli.DataDir = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """List the data sets and where they are, or show one in detail.
 
     \b
@@ -187,8 +184,7 @@ def list_datasets(
     facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
     if name is not None:
         check_choice(name, "NAME", "list", list(CATALOGUE))
-        cli.show({name: facts[name]} if as_json else facts[name], as_json=as_json)
-        return
+        return cli.Result({name: facts[name]}, cli.facts_of(facts[name]))
     rows = [
         (known, f["title"], f["rows"], f["dims"], f["classes"], Path(f["place"]).name if f["place"] else "no")
         for known, f in facts.items()
@@ -197,15 +193,14 @@ def list_datasets(
     table = cli.table(titles, rows, text=["name", "data set", "found"])
     folders = ", ".join(str(folder) for folder in data_folders(data_dir))
     notes = ["", f"Looked in: {folders}", "For details: shorthash datasets list NAME"]
-    cli.show(facts, {}, [table], notes, as_json=as_json)
+    return cli.Result(facts, {}, [table], notes)
 
 
 @datasets.command()
 def fetch(
     name: Annotated[str, cli.argument("NAME", "Name of a data set; see shorthash datasets list.")],
     data_dir: cli.DataDir = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Download the original files of a data set.
 
     Existing files are checked, not downloaded again. Files are saved to originals/NAME in the data folder, or in the
@@ -224,7 +219,7 @@ def fetch(
     with cli.progress() as step:
         files = download(name, data_dir, progress=step)
     facts = {file.name: str(file) for file in files} | {"licence": CATALOGUE[name].licence}
-    cli.show({"files": [str(file) for file in files]}, facts, as_json=as_json)
+    return cli.Result({"files": [str(file) for file in files]}, facts)
 
 
 def _read_experiments(specs: list[Path]) -> list[Experiment]:

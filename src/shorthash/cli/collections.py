@@ -6,10 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from shorthash.cli import terminal as cli
-from shorthash.cli.search import check_found_file
 
 if TYPE_CHECKING:
     from shorthash.images import Checked, Collection
@@ -27,9 +24,10 @@ def duplicates(
         Path | None, cli.option("FILE", "Write all pairs to this file: .csv, .parquet or .jsonl.", names="--out -o")
     ] = None,
     html: Annotated[Path | None, cli.option("FILE", "Write a page with all groups to this .html file.")] = None,
-    threshold: Annotated[float, cli.option("N", "Least similarity of near duplicates, in (0, 1].")] = 0.95,
-    as_json: cli.AsJson = False,
-) -> None:
+    threshold: Annotated[
+        float, cli.option("N", "Least similarity of near duplicates, in (0, 1].", min=0, max=1)
+    ] = 0.95,
+) -> cli.Result:
     """Find files of equal content and near duplicates: resized, compressed again, brighter, cropped a little.
 
     Every pair of items with similar features is found, and confirmed by the pixels of the thumbnails. The first file of
@@ -42,46 +40,30 @@ def duplicates(
     """
     from shorthash.images import Collection, find_duplicates
 
-    if not 0 < threshold <= 1:
-        raise cli.misuse(f"{threshold} is not in (0, 1]", "--threshold")
-    check_found_file(out, "--out")
-    check_sheet(html)
+    cli.check_file(out, "--out")
+    cli.check_file(html, "--html", ".html", ".htm")
     with Collection(model, readonly=True) as collection, cli.progress() as step:
         found = find_duplicates(collection, threshold=threshold, progress=step)
         if html is not None:
             _write_groups(html, collection, found)
     if out is not None:
         _write_pairs(out, found)
-    near = len(found.pairs) - found.n_exact
     data = {
         "model": str(model),
         "n_items": found.n_items,
         "n_groups": len(found.groups),
         "n_exact_pairs": found.n_exact,
-        "n_near_pairs": near,
+        "n_near_pairs": len(found.pairs) - found.n_exact,
         "threshold": threshold,
         "groups": [[{"id": file.id, "name": file.name, "source": file.source} for file in g] for g in found.groups],
-    }
-    facts = {
-        "items": str(found.n_items),
-        "groups": f"{len(found.groups)} ({found.n_exact} exact pairs, {near} near pairs)",
-        **{name: str(path) for name, path in (("pairs", out), ("page", html)) if path is not None},
+        "pairs": out,
+        "page": html,
     }
     rows = [(n, file.id, file.name) for n, group in enumerate(found.groups[:SHOWN]) for file in group]
     tables = [cli.table(["group", "id", "name"], rows, text=["name"])] if rows and out is None else []
     more = len(found.groups) - SHOWN
     notes = [f"{more} more groups; --out or --html writes all"] if tables and more > 0 else []
-    cli.show(data, facts, tables, notes, as_json=as_json)
-
-
-def check_sheet(path: Path | None) -> None:
-    """Raise if a page could not be written to the file of --html."""
-    from shorthash.data.files import check_place
-
-    if path is not None:
-        if path.suffix.lower() not in (".html", ".htm"):
-            raise cli.misuse(f"{path} does not end in .html", "--html")
-        check_place(path)
+    return cli.Result(data, None, tables, notes)
 
 
 def _write_groups(path: Path, collection: Collection, found: Duplicates) -> None:
@@ -118,8 +100,7 @@ def export(
         Path | None, cli.option("FILE", "Also write the features to this .npy file, in the same order.")
     ] = None,
     bits: Annotated[bool, cli.flag("--bits", "Write the code as text of 0 and 1, highest bit first, too.")] = False,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Write all items: id, code, label, name, and the file that each was read from.
 
     Codes are packed integers: bit j of an integer is bit j of the code. Rows of --vectors are those of --out; a row of
@@ -132,14 +113,11 @@ def export(
     """
     import numpy as np
 
-    from shorthash.data.files import check_place, replacing, write_table
+    from shorthash.data.files import replacing, write_table
     from shorthash.images import Collection
 
-    check_found_file(out, "--out")
-    if vectors is not None:
-        if vectors.suffix.lower() != ".npy":
-            raise cli.misuse(f"{vectors} does not end in .npy", "--vectors")
-        check_place(vectors)
+    cli.check_file(out, "--out")
+    cli.check_file(vectors, "--vectors", ".npy")
     with Collection(model, readonly=True) as collection:
         ids, n_bits = collection.ids, collection.n_bits
         items = collection.items(ids)
@@ -157,7 +135,7 @@ def export(
         with replacing(vectors) as temporary:
             np.save(temporary, matrix, allow_pickle=False)
     data = {"model": str(model), "n_items": len(ids), "n_bits": n_bits, "codes": out, "vectors": vectors}
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 def fsck(
@@ -165,8 +143,7 @@ def fsck(
     repair: Annotated[
         bool, cli.flag("--repair", "Remove thumbnails of no item and unfinished files; add posteriors.")
     ] = False,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Read every byte and compare it with its checksums; the exit status is 1 if something is wrong.
 
     Of a collection: description, encoder, items, vectors and thumbnails. What is damaged cannot be repaired; restore a
@@ -182,8 +159,8 @@ def fsck(
     from shorthash.persistence import verify
 
     if is_collection(model):
-        _report(check_collection(model, repair=repair), as_json)
-        return
+        found = check_collection(model, repair=repair)
+        return _report(found, status=0 if found.sound else 1)
     if repair:
         raise cli.misuse("only a collection can be repaired", "--repair")
     if model.is_file() and _starts_with(model, SQLITE):
@@ -192,13 +169,12 @@ def fsck(
         with SQLiteStore(model, readonly=True) as store:
             store.verify()
             n_items = len(store)
-        cli.show({"model": str(model), "n_items": n_items, "sound": True}, as_json=as_json)
-        return
+        return cli.Result({"model": str(model), "n_items": n_items, "sound": True})
     verify(model)
-    cli.show({"model": str(model), "sound": True}, as_json=as_json)
+    return cli.Result({"model": str(model), "sound": True})
 
 
-def backup(model: cli.CollectionFolder, target: NewFolder, as_json: cli.AsJson = False) -> None:
+def backup(model: cli.CollectionFolder, target: NewFolder) -> cli.Result:
     """Copy a collection, also while a server writes to it; the copy is checked and is a collection itself.
 
     \b
@@ -207,14 +183,13 @@ def backup(model: cli.CollectionFolder, target: NewFolder, as_json: cli.AsJson =
     """
     from shorthash.images import backup_collection
 
-    _report(backup_collection(model, target), as_json, copied=True)
+    return _report(backup_collection(model, target))
 
 
 def restore(
     source: Annotated[Path, cli.argument("BACKUP", "Folder written by shorthash backup.")],
     target: NewFolder,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Check a backup and copy it to a new folder; to replace a collection, move it away first.
 
     \b
@@ -223,28 +198,19 @@ def restore(
     """
     from shorthash.images import restore_collection
 
-    _report(restore_collection(source, target), as_json, copied=True)
+    return _report(restore_collection(source, target))
 
 
-def _report(found: Checked, as_json: bool, *, copied: bool = False) -> None:
-    data: dict[str, Any] = {**dataclasses.asdict(found), "path": str(found.path), "sound": found.sound}
-    facts = {
-        "model": str(found.path),
-        "items": str(found.n_items),
-        "missing thumbnails": str(len(found.missing_thumbnails)),
-        "files of no item": str(len(found.orphans)) + (", removed" if found.orphans and found.repaired else ""),
-        **({"posteriors": f"{found.n_posteriors} added"} if found.n_posteriors else {}),
-        "sound": "yes" if found.sound else "no",
-    }
-    cli.show(data, facts, as_json=as_json)
-    for problem in found.damaged:
-        cli.complain("damaged", problem)
-    problems = [("missing", name) for name in found.missing_thumbnails]
-    problems += [("superfluous", name) for name in found.orphans] if not found.repaired else []
-    for kind, name in problems[:NAMED]:
+def _report(found: Checked, status: int = 0) -> cli.Result:
+    """What was found; problems are named on standard error."""
+    problems = [("damaged", problem) for problem in found.damaged]
+    problems += [("missing", name) for name in found.missing_thumbnails[:NAMED]]
+    if not found.repaired:
+        problems += [("superfluous", name) for name in found.orphans[:NAMED]]
+    for kind, name in problems:
         cli.complain(kind, name)
-    if not found.sound and not copied:
-        raise typer.Exit(1)
+    data = {**dataclasses.asdict(found), "path": str(found.path), "sound": found.sound}
+    return cli.Result(data, status=status)
 
 
 def _starts_with(path: Path, start: bytes) -> bool:

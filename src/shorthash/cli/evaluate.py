@@ -20,7 +20,6 @@ REPORT_MODULES = ("matplotlib", "jinja2")  # what a report needs
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
 
 
-@cli.with_groups
 def evaluate(
     query: Annotated[Path, cli.option("FILE", "Queries.")],
     query_labels: Annotated[Path | None, cli.option("FILE", "Labels of the queries.")] = None,
@@ -41,8 +40,7 @@ def evaluate(
         Path | None, cli.option("FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC).")
     ] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Compute retrieval scores of codes, with exact treatment of ties.
 
     With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
@@ -100,7 +98,7 @@ def evaluate(
     if unlabelled := _n_unlabelled(labels if items is None else known):
         data["n_unlabelled"] = unlabelled
         facts["unlabelled"] = f"{unlabelled} rows of the database, relevant to no query"
-    cli.show(data, facts, tables, as_json=as_json)
+    return cli.Result(data, facts, tables)
 
 
 def _n_unlabelled(labels: Labels | None) -> int:
@@ -172,7 +170,6 @@ def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bound
     return cli.table(["class", *titles.values()], rows, text=["class"], digits=dict.fromkeys(titles.values(), 4))
 
 
-@cli.with_groups
 def advise(
     features: cli.Features,
     labels: Annotated[
@@ -188,8 +185,7 @@ def advise(
     seed: cli.Seed = 0,
     figure: Annotated[Path | None, cli.option("FILE", "Draw mAP by length to this .png or .svg file.")] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Recommend a code length for the given rows.
 
     Codes of several lengths are learned and scored by cross-validation. The table shows the expected mAP, the share of
@@ -209,8 +205,7 @@ def advise(
 
     if figure is not None:
         require_extra("matplotlib", "report", "--figure")
-        if figure.suffix not in (".png", ".svg"):
-            raise cli.misuse(f"{figure} does not end in .png or .svg", "--figure")
+        cli.check_file(figure, "--figure", ".png", ".svg")
     rows, y = read_training(features, labels, table.columns)
     with cli.progress() as step:
         advice = lab.advise(
@@ -227,7 +222,7 @@ def advise(
     notes = ["", advice.sentence]
     if figure is not None:
         notes.append(f"figure: {_draw_advice(advice, figure)}")
-    cli.show(advice.to_dict(), {}, [advice.to_table()], notes, as_json=as_json)
+    return cli.Result(advice.to_dict(), {}, [advice.to_table()], notes)
 
 
 def _draw_advice(advice: Advice, path: Path) -> Path:
@@ -239,7 +234,6 @@ def _draw_advice(advice: Advice, path: Path) -> Path:
     return save_figure(figure, path)
 
 
-@cli.with_groups
 def compare(
     features: cli.Features,
     labels: Annotated[
@@ -271,8 +265,7 @@ def compare(
     seed: cli.Seed = 0,
     out: Annotated[Path, cli.option("FOLDER", "Folder for the report.", names="--out -o")] = Path("compare"),
     table: cli.LabelledOptions = cli.LabelledOptions(),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Compare methods on the given rows and write a report.
 
     Some rows are held out as queries; the others are the training set and the database. The mAP is an exact mean over
@@ -310,7 +303,7 @@ def compare(
         page = lab.write_comparison(result, out)
     tables = [lab.comparison_table(result), *([lab.skipped_table(result)] if result.skipped else [])]
     notes = ["", lab.comparison_sentence(result), f"page: {page}"]
-    cli.show({**result.to_dict(), "page": str(page)}, {}, tables, notes, as_json=as_json)
+    return cli.Result({**result.to_dict(), "page": str(page)}, {}, tables, notes)
 
 
 def _split(files: dict[str, Path | None]) -> dict[str, Any] | None:
@@ -325,8 +318,7 @@ def _split(files: dict[str, Path | None]) -> dict[str, Any] | None:
 
 def demo(
     out: Annotated[Path, cli.option("FOLDER", "Folder for report.html.", names="--out -o")] = Path("demo"),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Run a demonstration on handwritten digits and write a report.
 
     Codes of 4, 6, 8 and 10 bits are learned for the digits of scikit-learn; 300 digits are queries, the others are the
@@ -352,7 +344,7 @@ def demo(
     table = demo_table(result)
     data = {"report": None if path is None else str(path), "rows": cli.records(table)}
     needs = f"report: not written, it needs {' and '.join(missing)}: {install_command('report')}"
-    cli.show(data, {}, [table], [needs if path is None else f"report: {path}"], as_json=as_json)
+    return cli.Result(data, {}, [table], [needs if path is None else f"report: {path}"])
 
 
 def check_report(command: str, folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from shorthash.cli import terminal as cli
+from shorthash.cli.search import load_model, read_file
 from shorthash.errors import ForeignFile, InvalidInput, PersistenceError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ METHOD = "auto"  # the default method
 STREAM_METHOD = "sumeaph"  # the default among the methods that learn from sums
 
 
-@cli.with_groups
 def fit(
     features: Annotated[
         Path, cli.argument("FEATURES", "Feature rows: .npy, .npz, .csv, .parquet, or a folder of tables.")
@@ -47,8 +47,7 @@ def fit(
         cli.option("FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."),
     ] = None,
     checkpoint: cli.Checkpoint = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Learn codes from features, with or without labels, and save the model.
 
     LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. If
@@ -109,16 +108,13 @@ def fit(
         if not streaming:
             step("checking the codes", 0, 0)
             quality = code_quality(hasher.transform(rows), y if pairs is None else None).to_dict()
+    data = fit_data(model, hasher, len(rows), seconds, method=name, preset=preset)
     if streaming:
-        more = {"speed": f"{len(rows) / seconds:,.0f} rows/s"}
-        show_fit(model, hasher, name, preset, len(rows), seconds, more, as_json=as_json)
-    else:
-        kind = "label set" if getattr(y, "ndim", 1) > 1 else "class"
-        more = cli.code_facts(quality, "rows", kind)
-        show_fit(model, hasher, name, preset, len(rows), seconds, more, {"codes": quality}, as_json=as_json)
+        return fit_result(data, hasher[-1], {"speed": f"{len(rows) / seconds:,.0f} rows/s"})
+    kind = "label set" if getattr(y, "ndim", 1) > 1 else "class"
+    return fit_result({**data, "codes": quality}, hasher[-1], cli.code_facts(quality, "rows", kind))
 
 
-@cli.with_groups
 def align(
     first: cli.Model,
     features: Annotated[Path, cli.argument("FEATURES", "Rows of the second space: .npy, .npz, .csv or .parquet.")],
@@ -128,8 +124,7 @@ def align(
         Path | None, cli.option("FILE", "In place of labels: rows of the first space that show the same things.")
     ] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Learn a model for a second feature space whose codes can be compared with those of MODEL.
 
     Both models share their codes: what one encodes, for instance images, is found by what the other encodes, for
@@ -141,7 +136,6 @@ def align(
       shorthash align images.model texts.npy texts-labels.npy -o texts.model
       shorthash align images.model texts.npy --rows images.npy -o texts.model
     """
-    from shorthash.cli.search import load_model
     from shorthash.data.files import read_features
     from shorthash.persistence import save
 
@@ -158,33 +152,20 @@ def align(
         seconds = time.perf_counter() - start
         step("saving", 0, 0)
         save(second, model)
-    learner = second[-1]
-    data = {
-        "model": str(model),
-        "aligned_with": str(first),
-        "n_bits": int(learner.n_bits),
-        "n_rows": len(X),
-        "n_features": int(second.n_features_in_),
-        "seconds": round(seconds, 3),
-    }
-    cli.show(data, cli.facts_of(data), as_json=as_json)
+    return cli.Result(fit_data(model, second, len(X), seconds, aligned_with=str(first)))
 
 
 def read_training(features: Path, labels: Path | None, columns: Columns) -> tuple[Any, Any]:
     """Feature rows and their labels, if any, from files, or from the columns of a table."""
-    from shorthash.data.files import read_features, read_labels
-    from shorthash.data.tables import read_table
+    from shorthash.data.files import read_labels
 
     if labels is not None and columns.label:
         raise cli.misuse("give a file LABELS or a column --label, not both", "--label")
-    given = None if labels is None else read_labels(labels)
-    if not columns:
-        if labels is None and features.suffix == ".npz" and (held := _labels_inside(features)):
-            ways = "to use them, give the file as LABELS, too"
-            cli.complain("warning", f"{features} holds labels ({held}), which are not used; {ways}")
-        return read_features(features), given
-    rows = read_table(features, columns)
-    return rows.X, rows.labels if labels is None else given
+    if labels is None and not columns and features.suffix == ".npz" and (held := _labels_inside(features)):
+        ways = "to use them, give the file as LABELS, too"
+        cli.complain("warning", f"{features} holds labels ({held}), which are not used; {ways}")
+    rows = read_file(features, columns)
+    return rows.X, rows.labels if labels is None else read_labels(labels)
 
 
 def _labels_inside(file: Path) -> str | None:
@@ -204,13 +185,10 @@ def stream_training(features: Path, labels: Path | None, columns: Columns) -> An
 
 def _read_paired(features: Path, columns: Columns, pairs: Path) -> tuple[Any, Any]:
     """Feature rows, and pairs of them."""
-    from shorthash.data.files import read_features
-    from shorthash.data.tables import read_pairs, read_table
+    from shorthash.data.tables import read_pairs
     from shorthash.learners.eaph.pairs import RelevantPairs
 
-    if not columns:
-        return read_features(features), RelevantPairs(*read_pairs(pairs))
-    rows = read_table(features, columns)
+    rows = read_file(features, columns)
     return rows.X, RelevantPairs(*read_pairs(pairs, rows.ids))
 
 
@@ -234,30 +212,20 @@ def _check_method(name: str, parameters: Iterable[str], *, labels: bool, pairs: 
         )
 
 
-def show_fit(
-    model: Path,
-    hasher: Any,
-    method: str,
-    preset: str,
-    n_rows: int,
-    seconds: float,
-    more: Mapping[str, str],
-    more_data: Mapping[str, Any] | None = None,
-    *,
-    as_json: bool,
-) -> None:
-    """Print what was learned from, how the training went, and ``more``; ``more_data`` goes to the JSON output."""
-    learner = hasher[-1]
-    data = {
+def fit_data(model: Path, hasher: Any, n_rows: int, seconds: float, **about: str) -> dict[str, Any]:
+    """What was learned from, and how long it took."""
+    return {
         "model": str(model),
-        "method": method,
-        "preset": preset,
-        "n_bits": int(learner.n_bits),
+        **about,
+        "n_bits": int(hasher[-1].n_bits),
         "n_rows": n_rows,
         "n_features": int(hasher.n_features_in_),
         "seconds": round(seconds, 3),
-        **(more_data or {}),
     }
+
+
+def fit_result(data: dict[str, Any], learner: Any, more: Mapping[str, str] | None = None) -> cli.Result:
+    """The result of a fit: ``data``, how the training went, and ``more`` facts."""
     if hasattr(learner, "classes_"):
         data["n_classes"] = len(learner.classes_)
     facts = cli.facts_of(data)
@@ -289,7 +257,7 @@ def show_fit(
     elif hasattr(learner, "n_iter_"):
         data["runs"] = [{"n_iter": int(learner.n_iter_)}]
         facts["iterations"] = str(int(learner.n_iter_))
-    cli.show(data, {**facts, **more}, as_json=as_json)
+    return cli.Result(data, {**facts, **(more or {})})
 
 
 def check_output(path: Path) -> None:
@@ -308,8 +276,7 @@ def check_output(path: Path) -> None:
 
 def info(
     folder: Annotated[Path, cli.argument("MODEL", "A saved model, index, file of sums, or collection of images.")],
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Show what a saved file or folder contains, without loading it.
 
     \b
@@ -322,8 +289,7 @@ def info(
     if is_collection(folder):
         from shorthash.cli.images import info as show_collection
 
-        show_collection(folder, as_json)
-        return
+        return show_collection(folder)
     data = describe(folder)
     size = data["bytes"]
     titles = {"n_bits": "bits", "n_items": "items", "n_features_in": "features", "n_samples_seen": "rows learned from"}
@@ -342,13 +308,12 @@ def info(
         rows = [(key, str(value)) for key, value in step.items() if key != "class"]
         if step:
             tables.append(cli.table([title, "value"], rows, text=[title, "value"]))
-    cli.show(data, facts, tables, as_json=as_json)
+    return cli.Result(data, facts, tables)
 
 
 def methods(
     name: Annotated[str | None, cli.argument("METHOD", "Show the settings and the reference of this method.")] = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """List the methods, or show one in detail.
 
     Supervised methods need labels; some accept several labels per row. The default settings are those of the paper of
@@ -364,8 +329,7 @@ def methods(
 
     if name is not None:
         check_choice(name, "METHOD", "methods", list(recipes()))
-        _show_method(name, method_facts(name), as_json)
-        return
+        return _method_result(name, method_facts(name))
     facts = {known: method_facts(known) for known in recipes()}
     rows = [
         (known, f["full_name"], f["year"], _supervised(f), _several_labels(f), ", ".join(f["presets"]))
@@ -373,10 +337,10 @@ def methods(
     ]
     titles = ["method", "name", "year", "supervised", "several labels", "presets"]
     table = cli.table(titles, rows, text=set(titles) - {"year"})
-    cli.show(facts, {}, [table], ["", "For settings and reference: shorthash methods METHOD"], as_json=as_json)
+    return cli.Result(facts, {}, [table], ["", "For settings and reference: shorthash methods METHOD"])
 
 
-def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
+def _method_result(name: str, facts: Mapping[str, Any]) -> cli.Result:
     presets = {
         f"preset {preset}": ", ".join(f"{key}={value!r}" for group in changes.values() for key, value in group.items())
         for preset, changes in facts["presets"].items()
@@ -392,7 +356,7 @@ def _show_method(name: str, facts: Mapping[str, Any], as_json: bool) -> None:
     }
     rows = [(key, repr(value)) for key, value in facts["parameters"].items()]
     tables = [cli.table(["setting", "default"], rows, text=["setting", "default"])] if rows else []
-    cli.show({name: facts}, lines, tables, as_json=as_json)
+    return cli.Result({name: facts}, lines, tables)
 
 
 def _yes(fact: bool) -> str:

@@ -13,11 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from shorthash.cli import terminal as cli
-from shorthash.cli.collections import check_sheet, duplicates, export
-from shorthash.cli.search import check_found_file, search_policy
+from shorthash.cli.collections import duplicates, export
+from shorthash.cli.search import load_model, search_policy
 from shorthash.errors import InvalidInput, worded
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ Workers = Annotated[int, cli.option("N", "Processes that decode images; 0: none.
 Cache = Annotated[Path | None, cli.option("FILE", "File to cache features in.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, cli.flag("--no-cache", "Do not cache features.")]
 
-images = cli.group("images", __doc__)
+images = cli.Group(__doc__)
 
 
 @images.command()
@@ -62,8 +60,7 @@ def fit(
     workers: Workers = CORES,
     cache: Cache = None,
     no_cache: NoCache = False,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Learn codes of images and make a collection of them.
 
     Labels are the names of the subfolders, or come from --labels; without labels, similar images get similar codes.
@@ -87,7 +84,7 @@ def fit(
             n_bits=bits,
             features=features,
             labels=labels,
-            labels_from=_labels_from(labels_from, no_labels, labels),
+            labels_from=_labels_from(labels_from, no_labels),
             method=method,
             settings=cli.parse_settings(settings),
             hold_out=hold_out,
@@ -96,31 +93,18 @@ def fit(
             n_workers=workers,
             progress=step,
         )
-    _show_fit(report, as_json)
     _name_skipped(report.added)
+    return _fit_result(report)
 
 
-def _labels_from(labels_from: str | None, no_labels: bool, table: Path | None, label: str | None = None) -> str | None:
+def _labels_from(labels_from: str | None, no_labels: bool) -> str | None:
     """Where labels come from, as ``named_images`` takes it."""
-    from shorthash.images.files import LABELS_FROM
-
-    hint = "--no-labels" if no_labels else "--labels-from"
     if no_labels and labels_from not in (None, "none"):
-        raise cli.misuse("give --labels-from or --no-labels, not both", hint)
-    place = "none" if no_labels else labels_from
-    if place is None:
-        return None
-    if place not in LABELS_FROM:
-        raise cli.misuse(f"{place!r} is not one of {', '.join(LABELS_FROM)}", hint)
-    if place == "csv" and table is None:
-        raise cli.misuse("name the CSV file with --labels", hint)
-    if (place != "csv" and table is not None) or label is not None:
-        given = "--labels" if label is None else "--label"
-        raise cli.misuse(f"give it or {given}, not both", hint)
-    return place
+        raise cli.misuse("give --labels-from or --no-labels, not both", "--no-labels")
+    return "none" if no_labels else labels_from
 
 
-def _show_fit(report: FitReport, as_json: bool) -> None:
+def _fit_result(report: FitReport) -> cli.Result:
     added = report.added
     data: dict[str, Any] = {
         "model": str(report.path),
@@ -143,7 +127,7 @@ def _show_fit(report: FitReport, as_json: bool) -> None:
         facts["method"] += f" ({report.reason})"
     if report.unmatched:
         facts["labels unused"] = f"{len(report.unmatched)} names of the table belong to no image"
-    cli.show(data, {**facts, "seconds": f"{report.seconds:.2f}"}, as_json=as_json)
+    return cli.Result(data, {**facts, "seconds": f"{report.seconds:.2f}"})
 
 
 def _collection_facts(data: Mapping[str, Any]) -> dict[str, str]:
@@ -180,8 +164,7 @@ def search(
         cli.option("FILE", "Write the neighbours to this file: .csv, .parquet or .jsonl.", names="--out -o"),
     ] = None,
     html: Annotated[Path | None, cli.option("FILE", "Write a contact sheet to this .html file.")] = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Find the images most similar to an image or an item.
 
     Images are ordered by Hamming distance between codes. An item is not among its own neighbours. A model with
@@ -200,8 +183,8 @@ def search(
     if rerank and posterior:
         raise cli.misuse("give --rerank or --posterior, not both", "--posterior")
     search_policy(probes, radius, None)
-    check_found_file(out, "--out")
-    check_sheet(html)
+    cli.check_file(out, "--out")
+    cli.check_file(html, "--html", ".html", ".htm")
     with Collection(model, readonly=True) as collection:
         order = "posterior" if posterior else rerank
         found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=order, probes=probes)
@@ -224,10 +207,9 @@ def search(
         "query": f"{found.code:0{found.n_bits}b} (code {found.code})",
         **{name: str(path) for name, path in (("neighbours", out), ("sheet", html)) if path is not None},
     }
-    if rows:
-        cli.show(data, facts, [table], as_json=as_json)
-    else:
-        cli.show(data, facts, notes=["nothing within the radius"], as_json=as_json)
+    if not rows:
+        return cli.Result(data, facts, notes=["nothing within the radius"])
+    return cli.Result(data, facts, [table])
 
 
 def _write_found(path: Path, collection: Collection, found: Found) -> None:
@@ -288,8 +270,7 @@ def add(
     workers: Workers = CORES,
     cache: Cache = None,
     no_cache: NoCache = False,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Add images; the model is not changed.
 
     Images whose content is already in the collection are skipped. Labels come from --label, --labels, or the names of
@@ -304,9 +285,7 @@ def add(
     from shorthash.images import Collection
     from shorthash.images.files import named_images
 
-    if label is not None and labels is not None:
-        raise cli.misuse("give --label or --labels, not both", "--label")
-    place = _labels_from(labels_from, no_labels, labels, label)
+    place = _labels_from(labels_from, no_labels)
     found = named_images(paths, label, labels, place)
     with Collection(model) as collection, cli.progress() as step:
         cache_file = _cache_file(cache, no_cache)
@@ -328,18 +307,16 @@ def add(
     if report.added:
         first, last = report.added[0], report.added[-1]
         facts["added"] += f" (id {first})" if len(report.added) == 1 else f" (ids {first} to {last})"
-    cli.show(data, {**facts, **_skipped_fact(report), "items": str(n_items)}, as_json=as_json)
     _name_skipped(report)
-    if report.failed:
-        raise typer.Exit(1)
+    facts = {**facts, **_skipped_fact(report), "items": str(n_items)}
+    return cli.Result(data, facts, status=1 if report.failed else 0)
 
 
 @images.command()
 def remove(
     model: cli.CollectionFolder,
     ids: Annotated[list[str], cli.argument("ID", "Ids of the items to remove.")],
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Remove items with their thumbnails, all or none; an unknown id is an error.
 
     \b
@@ -351,11 +328,11 @@ def remove(
     with Collection(model) as collection:
         collection.remove(cli.parse_ids(ids, collection.ids))
         n_items = len(collection)
-    cli.show({"model": str(model), "n_removed": len(ids), "n_items": n_items}, as_json=as_json)
+    return cli.Result({"model": str(model), "n_removed": len(ids), "n_items": n_items})
 
 
 @images.command()
-def info(model: cli.CollectionFolder, as_json: cli.AsJson = False) -> None:
+def info(model: cli.CollectionFolder) -> cli.Result:
     """Show what a collection holds, how it was made, and statistics of its codes, as shorthash info does.
 
     \b
@@ -370,7 +347,7 @@ def info(model: cli.CollectionFolder, as_json: cli.AsJson = False) -> None:
     facts = {"kind": "collection", **_collection_facts(data), "written by": f"shorthash {data['shorthash_version']}"}
     rows = [(str(name), count) for name, count in classes.items()]
     tables = [cli.table(["class", "items"], rows, text=["class"])] if rows else []
-    cli.show({"kind": "collection", **data, "classes": classes}, facts, tables, as_json=as_json)
+    return cli.Result({"kind": "collection", **data, "classes": classes}, facts, tables)
 
 
 images.command()(duplicates)
@@ -496,7 +473,6 @@ def _serve_collection(model: Path, settings: Limits, host: str, port: int, *, re
 def _serve_store(
     url: str, model: Path | None, collection: str, version: str | None, settings: Limits, host: str, port: int
 ) -> None:
-    from shorthash.cli.search import load_model
     from shorthash.store import open_store
     from shorthash.web.app import create_store_app, listen
 

@@ -17,7 +17,6 @@ from shorthash.cli import terminal as cli
 from shorthash.cli.search import (
     answer_table,
     check_bits,
-    check_found_file,
     distance_table,
     find_answers,
     find_neighbours,
@@ -28,7 +27,7 @@ from shorthash.cli.search import (
     read_file,
     read_rows,
     search_policy,
-    show_results,
+    search_result,
 )
 from shorthash.errors import InvalidInput
 
@@ -57,11 +56,10 @@ class ItemOptions(cli.TableOptions):
     vectors: Annotated[Path | None, cli.option("FILE", "Vectors of the rows, to rank by.")] = None
 
 
-index = cli.group("index", __doc__)
+index = cli.Group(__doc__)
 
 
 @index.command()
-@cli.with_groups
 def build(
     rows: Annotated[Path, cli.argument("ROWS", "Codes, or features if --model is given.")],
     index: Place,
@@ -69,8 +67,7 @@ def build(
     given: ItemOptions = ItemOptions(),
     partitions: Annotated[int, cli.option("N", "Tables of a new collection in PostgreSQL, by ranges of the code.")] = 1,
     replace: Annotated[bool, cli.flag("--replace", "Replace the index if the file exists.")] = False,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Make an index of codes, or of feature rows that a model encodes.
 
     Ids are those that shorthash encode wrote with the codes, or come from --ids or from the column --id of a table.
@@ -95,18 +92,16 @@ def build(
             )
         items.add(codes, **about)
         data = _facts(index, items, n_added=len(codes))
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 @index.command()
-@cli.with_groups
 def add(
     rows: Annotated[Path, cli.argument("ROWS", "Codes, features if --model is given, or another index.")],
     index: Place,
     collection: Collection = None,
     given: ItemOptions = ItemOptions(),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Add items, all or none.
 
     After a crash or an error the index is unchanged or complete. Another index is merged with all it holds, after
@@ -129,18 +124,16 @@ def add(
             codes, about = _read_items(rows, index, given, items)
             items.add(codes, **about)
         data = _facts(index, items, n_added=len(items) - before)
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 @index.command()
-@cli.with_groups
 def upsert(
     rows: Annotated[Path, cli.argument("ROWS", "Codes, or features if --model is given.")],
     index: Place,
     collection: Collection = None,
     given: ItemOptions = ItemOptions(),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Add items, and replace those whose ids are in the index, all or none.
 
     \b
@@ -156,7 +149,7 @@ def upsert(
         items.upsert(codes, **about)
         n_new = len(items) - before
         data = _facts(index, items, n_added=n_new, n_replaced=len(codes) - n_new)
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 @index.command()
@@ -165,8 +158,7 @@ def remove(
     given: Annotated[list[str] | None, cli.argument("ID", "Ids of the items to remove.")] = None,
     ids: Annotated[Path | None, cli.option("FILE", "Or a file of ids.")] = None,
     collection: Collection = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Remove items, all or none; an unknown id is an error.
 
     \b
@@ -182,11 +174,10 @@ def remove(
         gone = cli.parse_ids(given or [], items.ids) if ids is None else read_labels(ids)
         items.remove(gone)
         data = _facts(index, items, n_removed=len(gone))
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 @index.command()
-@cli.with_groups
 def search(
     queries: Annotated[Path, cli.argument("QUERIES", "Codes, or features if --model is given.")],
     index: Place,
@@ -202,8 +193,7 @@ def search(
     table: cli.TableOptions = cli.TableOptions(),
     found: cli.FoundFile = None,
     show: cli.Show = 10,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Find the nearest items of every query, by Hamming distance or by learned probes.
 
     With --rerank, all items within --radius (default: 2) are scored, and the -k best are shown. Scores are computed
@@ -232,7 +222,7 @@ def search(
     if rerank is None and k is not None and radius is not None:
         raise cli.misuse("give -k or --radius, not both", "--radius")
     policy = search_policy(probes, radius, rerank) if learned else None
-    check_found_file(found)
+    cli.check_file(found, "--output")
     hasher = None if model is None else load_model(model)
     columns = table.columns
     with _open(index, collection) as items, cli.progress() as step:
@@ -251,10 +241,10 @@ def search(
             scored = _query_vectors(rerank, vectors, queries, hasher, columns)
             ball = RERANK_RADIUS if radius is None else radius
             ranked = items.rerank(rows.codes, scored, k or 10, radius=ball, metric=rerank)
-            results = neighbour_lists(ranked, "score")
-            data, make_table = {"n_queries": len(results), "results": results}, _score_table
+            lists = neighbour_lists(ranked, "score")
+            data, make_table = {"n_queries": len(lists), "results": lists}, _score_table
     name_queries(data, rows.ids)
-    show_results(data, make_table, show, found, as_json)
+    return search_result(data, make_table, show, found)
 
 
 def _query_vectors(metric: str | None, vectors: Path | None, queries: Path, hasher: Any, columns: Columns) -> Any:
@@ -279,7 +269,6 @@ def _score_table(results: list[dict[str, Any]]) -> Table:
 
 
 @index.command()
-@cli.with_groups
 def migrate(
     index: Place,
     model: Annotated[Path, cli.option("MODEL", "The model whose codes the items get.")],
@@ -291,8 +280,7 @@ def migrate(
     batch: Annotated[int, cli.option("N", "Items per transaction.", min=1)] = 10_000,
     switch: Annotated[bool, cli.flag("--switch", "Then open this version by default.")] = False,
     drop: Annotated[str | None, cli.option("NAME", "Last, delete the codes of this version.")] = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Give the items of a database the codes of another model, while servers and writers go on.
 
     The new codes, and posteriors if the model has them, are a version beside the old one. They are computed from the
@@ -340,7 +328,7 @@ def migrate(
             items.drop_version(drop)
         facts = {"version": version, "current_version": items.current_version, "n_migrated": done}
         data = {"place": _place_name(index), **facts, "n_items": len(new), "n_bits": new.n_bits}
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 def _check_drop(items: Any, drop: str | None, version: str, *, switch: bool) -> None:
@@ -359,8 +347,7 @@ def stats(
     index: Place,
     collection: Collection = None,
     check: Annotated[bool, cli.flag("--check", "Also check every byte of the file against its checksums.")] = False,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Show what an index holds, and how its items are spread over the codes.
 
     \b
@@ -384,7 +371,7 @@ def stats(
             "checked": check,
         }
         data = _facts(index, items, **facts)
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 @index.command()
@@ -393,8 +380,7 @@ def export(
     index: Place,
     collection: Collection = None,
     replace: Annotated[bool, cli.flag("--replace", "Replace OUTPUT if it exists; a store is never replaced.")] = False,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Write ids and codes for another program: FAISS, a data frame, or a database.
 
     \b
@@ -407,7 +393,7 @@ def export(
     with _open(index, collection) as items:
         export_index(items, target, replace=replace)
         data = _facts(index, items, output=target, bytes=target.stat().st_size)
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)
 
 
 def _is_database(place: str) -> bool:

@@ -50,24 +50,19 @@ COMMANDS = {
 
 COLUMNS = "name the columns with --id, --label, --features"
 
+# parameters of the library whose options have the same name
+SAME = ["convention", "dialect", "hold_out", "ids", "labels", "labels_from", "method", "methods", "param_style"]
+SAME += ["preset", "radius", "rerank", "threshold", "ties"]
+
 # parameter or phrase in messages of the library -> words of the command line
 WORDS = {
-    "method": "--method",
+    **{word: f"--{word.replace('_', '-')}" for word in SAME},
     "n_bits": "--bits",
-    "n_anchors": "--anchors",
     "metric": "--rerank",
-    "rerank": "--rerank",
     "metric of EAPH": "--set metric",
     "search of EAPH": "--set search",
     "k": "-k",
-    "n_folds": "--folds",
-    "n_items": "--items",
-    "n_queries": "--queries",
-    "n_train": "--train",
-    "n_workers": "--workers",
-    "param_style": "--param-style",
-    "hold_out": "--hold-out",
-    **{word: f"--{word}" for word in ("convention", "dialect", "ids", "labels", "methods", "preset", "radius", "ties")},
+    **{f"n_{word}": f"--{word}" for word in ("anchors", "folds", "items", "queries", "train", "workers")},
     **{word: word for word in ("METHOD", "NAME")},
     **{f"'{part}' rows": f"rows of --{part}-rows" for part in ("query", "train", "database")},
     "a split, or n_queries and n_train to draw one": "--query-rows, or --queries and --train to draw rows",
@@ -75,6 +70,8 @@ WORDS = {
     "vectors=...": "--vectors",
     "collection=...": "--collection",
     "rows=...": "--rows FILE",
+    "label=...": "--label",
+    "labels=...": "--labels",
     "RelevantPairs": "--pairs",
     "save()": "shorthash",
     "pass replace=True": "give --replace",
@@ -109,7 +106,7 @@ class LazyGroup(TyperGroup):
         if cmd_name in COMMANDS and self.commands[cmd_name] is None:
             command = getattr(import_module(f"shorthash.cli.{COMMANDS[cmd_name]}"), cmd_name)
             if not isinstance(command, typer.Typer):
-                function, command = command, typer.Typer(rich_markup_mode=None, add_completion=False)
+                function, command = command, cli.Group()
                 command.command(cmd_name)(function)
             self.commands[cmd_name] = typer.main.get_command(command)
         return self.commands.get(cmd_name)

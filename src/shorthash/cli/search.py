@@ -30,7 +30,6 @@ class CodedRows(NamedTuple):
     X: Any = None
 
 
-@cli.with_groups
 def encode(
     model: cli.Model,
     features: Annotated[
@@ -39,8 +38,7 @@ def encode(
     codes: Annotated[Path, cli.option("CODES", "File to write.", names="--output -o")],
     signs: Annotated[bool, cli.flag("--signs", "Write -1 and +1, one column per bit.")] = False,
     table: cli.LabelOptions = cli.LabelOptions(),
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Encode feature rows with a saved model.
 
     CODES ends in .npy, .npz, .csv, .parquet or .jsonl (JSON lines). Codes are packed into the smallest unsigned
@@ -79,7 +77,7 @@ def encode(
             (n_rows, n_bits), distinct = rows.codes.shape, len(np.unique(pack(rows.codes)))
         seconds = time.perf_counter() - start
     data = {"codes": codes, "n_rows": n_rows, "n_bits": n_bits, "signs": signs, "distinct_codes": distinct}
-    cli.show({**data, "seconds": round(seconds, 3)}, as_json=as_json)
+    return cli.Result({**data, "seconds": round(seconds, 3)})
 
 
 def check_bits(bits: int | None, model: Path | None) -> None:
@@ -178,7 +176,6 @@ def item_encoder(searcher: Any, rows: Path | None, ids: Path | None, columns: Co
     return encode
 
 
-@cli.with_groups
 def search(
     model: cli.Model,
     database: Annotated[Path, cli.argument("DATABASE", "Rows to search in.")],
@@ -194,8 +191,7 @@ def search(
     table: cli.LabelOptions = cli.LabelOptions(),
     found: cli.FoundFile = None,
     show: cli.Show = 10,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Find the nearest rows of every query, by Hamming distance or by learned probes.
 
     Rows at equal distance are ordered by id. If -k cuts off rows at the last distance, the table shows how many there
@@ -226,7 +222,7 @@ def search(
         raise cli.misuse("needs features of the database; leave out --database-codes", "--rerank")
     if k is not None and radius is not None and policy is None:
         raise cli.misuse("give -k or --radius, not both", "--radius")
-    check_found_file(found)
+    cli.check_file(found, "--output")
     hasher = load_model(model)
     n_bits = int(hasher[-1].n_bits)
     columns = table.columns
@@ -250,7 +246,7 @@ def search(
             for hit in result["neighbours"]:
                 hit["label"] = names[hit["id"]]
     name_queries(data, sought.ids)
-    show_results(data, distance_table if policy is None else answer_table, show, found, as_json)
+    return search_result(data, distance_table if policy is None else answer_table, show, found)
 
 
 def name_queries(data: dict[str, Any], ids: Labels | None) -> None:
@@ -258,17 +254,6 @@ def name_queries(data: dict[str, Any], ids: Labels | None) -> None:
     if ids is not None:
         for result, name in zip(data["results"], ids.tolist(), strict=True):
             result["query"] = name
-
-
-def check_found_file(path: Path | None, name: str = "--output") -> None:
-    """Raise if a table could not be written to this file, which an option names."""
-    from shorthash.data.files import WRITTEN_ENDINGS, check_place
-
-    if path is None:
-        return
-    if path.suffix.lower() not in WRITTEN_ENDINGS:
-        raise cli.misuse(f"{path} does not end in one of {', '.join(WRITTEN_ENDINGS)}", name)
-    check_place(path)
 
 
 def write_found(path: Path, results: list[dict[str, Any]]) -> None:
@@ -357,24 +342,19 @@ def neighbour_lists(pairs: Iterable[tuple[Any, Any]], value: str) -> list[dict[s
     ]
 
 
-def show_results(
-    data: dict[str, Any],
-    make_table: Callable[[list[dict[str, Any]]], Table],
-    show: int,
-    found: Path | None,
-    as_json: bool,
-) -> None:
-    """Print a table of the first queries, or write all neighbours to a file."""
-    results = data["results"]
+def search_result(
+    data: dict[str, Any], make_table: Callable[[list[dict[str, Any]]], Table], show: int, found: Path | None
+) -> cli.Result:
+    """A table of the first queries; or all neighbours are written to a file."""
+    queries = data["results"]
     if found is not None:
-        write_found(found, results)
+        write_found(found, queries)
         facts = {name: value for name, value in data.items() if name != "results"}
-        n_found = sum(len(result["neighbours"]) for result in results)
-        cli.show({**facts, "output": str(found), "n_neighbours": n_found}, as_json=as_json)
-        return
-    hidden = len(results) - show
-    notes = [f"{hidden} more queries; --show {len(results)} or --json shows all"] if hidden > 0 else []
-    cli.show(data, {}, [make_table(results[:show])], notes, as_json=as_json)
+        n_found = sum(len(query["neighbours"]) for query in queries)
+        return cli.Result({**facts, "output": str(found), "n_neighbours": n_found})
+    hidden = len(queries) - show
+    notes = [f"{hidden} more queries; --show {len(queries)} or --json shows all"] if hidden > 0 else []
+    return cli.Result(data, {}, [make_table(queries[:show])], notes)
 
 
 def distance_table(results: list[dict[str, Any]]) -> Table:

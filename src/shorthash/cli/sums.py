@@ -20,17 +20,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from shorthash.cli import terminal as cli
-from shorthash.cli.fit import STREAM_METHOD, check_output, read_training, show_fit, stream_training
+from shorthash.cli.fit import STREAM_METHOD, check_output, fit_data, fit_result, read_training, stream_training
 from shorthash.errors import InvalidInput
 
 SumsFile = Annotated[Path, cli.argument("SUMS", "File written by shorthash sums collect.")]
 SumsOutput = Annotated[Path, cli.option("SUMS", "File to write.", names="--output -o")]
 
-sums = cli.group("sums", __doc__)
+sums = cli.Group(__doc__)
 
 
 @sums.command()
-@cli.with_groups
 def collect(
     features: Annotated[
         Path, cli.argument("FEATURES", "Feature rows: a .npy, .npz, .csv or .parquet file, or a folder of tables.")
@@ -47,8 +46,7 @@ def collect(
         list[str] | None, cli.option("kernel.NAME=VALUE", "Set a parameter of the kernel; repeatable.", names="--set")
     ] = None,
     checkpoint: cli.Checkpoint = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Compute the sums over rows, in blocks, and save them to a file.
 
     Columns of a table are named by --label, --id (not learned from) and --features, as for shorthash fit. A .csv or
@@ -85,15 +83,14 @@ def collect(
         scale.save_collected(collected, output_file)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    _show_sums(output_file, collected, as_json)
+    return _sums_result(output_file, collected)
 
 
 @sums.command()
 def merge(
     parts: Annotated[list[Path], cli.argument("SUMS", "Files of sums over different rows, with the same anchors.")],
     output_file: SumsOutput,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Merge files of sums; the result covers all their rows.
 
     \b
@@ -104,7 +101,7 @@ def merge(
 
     total = reduce(Collected.merge, map(load_collected, parts))
     save_collected(total, output_file)
-    _show_sums(output_file, total, as_json)
+    return _sums_result(output_file, total)
 
 
 @sums.command()
@@ -112,8 +109,7 @@ def subtract(
     whole: Annotated[Path, cli.argument("WHOLE", "File of sums.")],
     part: Annotated[Path, cli.argument("PART", "File of sums over some of the same rows.")],
     output_file: SumsOutput,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Subtract sums; the result covers the remaining rows.
 
     \b
@@ -124,11 +120,11 @@ def subtract(
 
     remaining = load_collected(whole).subtract(load_collected(part))
     save_collected(remaining, output_file)
-    _show_sums(output_file, remaining, as_json)
+    return _sums_result(output_file, remaining)
 
 
 @sums.command()
-def show(path: SumsFile, as_json: cli.AsJson = False) -> None:
+def show(path: SumsFile) -> cli.Result:
     """Show how many rows, features and classes a file of sums covers.
 
     \b
@@ -137,7 +133,7 @@ def show(path: SumsFile, as_json: cli.AsJson = False) -> None:
     """
     from shorthash.scale import load_collected
 
-    _show_sums(path, load_collected(path), as_json)
+    return _sums_result(path, load_collected(path))
 
 
 @sums.command()
@@ -149,8 +145,7 @@ def fit(
     preset: cli.Preset = "paper",
     seed: cli.Seed = 0,
     settings: cli.Settings = None,
-    as_json: cli.AsJson = False,
-) -> None:
+) -> cli.Result:
     """Learn codes from sums, without the rows, and save the model.
 
     \b
@@ -168,11 +163,12 @@ def fit(
     fit_collected(hasher, collected)
     seconds = time.perf_counter() - start
     save(hasher, model)
-    show_fit(model, hasher, method, preset, collected.n_rows, seconds, {}, as_json=as_json)
+    data = fit_data(model, hasher, collected.n_rows, seconds, method=method, preset=preset)
+    return fit_result(data, hasher[-1])
 
 
-def _show_sums(path: Path, collected: Any, as_json: bool) -> None:
-    """Print what a file of sums holds."""
+def _sums_result(path: Path, collected: Any) -> cli.Result:
+    """What a file of sums holds."""
     total, kernel = collected.sums, collected.kernel
     sizes = total.counts
     data = {
@@ -189,4 +185,4 @@ def _show_sums(path: Path, collected: Any, as_json: bool) -> None:
         "largest_label_set": int(sizes.max()),
         "bytes": path.stat().st_size,
     }
-    cli.show(data, as_json=as_json)
+    return cli.Result(data)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -27,12 +27,30 @@ if TYPE_CHECKING:
 KERNEL = "kernel__"  # prefix of the settings of the kernel, as make_hasher takes them
 PIPE_WIDTH = 100  # columns where there is no terminal
 UNBOUNDED = 10_000  # columns of a terminal in which everything fits
+Command = TypeVar("Command", bound=Callable[..., Any])
 _silenced = {"warning": False}  # kinds of messages that are not printed
 
 
-def group(name: str, about: str | None) -> typer.Typer:
-    """A group of commands; its help is the docstring of its file."""
-    return typer.Typer(name=name, help=about, rich_markup_mode=None, add_completion=False)
+class Group(typer.Typer):
+    """A group of commands that return results.
+
+    Parameters
+    ----------
+    about : help; None: that of its one command
+    """
+
+    def __init__(self, about: str | None = None) -> None:
+        super().__init__(help=about, rich_markup_mode=None, add_completion=False)
+
+    def command(self, name: str | None = None) -> Callable[[Command], Command]:  # type: ignore[override]
+        """A decorator that adds a command, and returns the function as it is."""
+        register = super().command(name)
+
+        def add(function: Command) -> Command:
+            register(as_command(function))
+            return function
+
+        return add
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -98,6 +116,16 @@ def parse_names(text: str) -> list[str]:
     return [name for part in text.split(",") if (name := part.strip())]
 
 
+def check_file(path: Path | None, option: str, *endings: str) -> None:
+    """Raise if the file of an option does not have one of the endings (of tables, by default) or cannot be written."""
+    from shorthash.data.files import WRITTEN_ENDINGS, check_place
+
+    if path is not None:
+        if path.suffix.lower() not in (endings or WRITTEN_ENDINGS):
+            raise misuse(f"{path} does not end in {' or '.join(endings or WRITTEN_ENDINGS)}", option)
+        check_place(path)
+
+
 def numbers(text: str, default: str, names: str = "") -> Any:
     """An option with several whole numbers."""
     return option("N,N,...", text, default, names, parser=parse_numbers)
@@ -152,7 +180,6 @@ Probes = Annotated[
 ]
 Show = Annotated[int, option("N", "Number of queries in the table.", min=0)]
 DataDir = Annotated[Path | None, option("FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")]
-AsJson = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 
 @dataclass(frozen=True)
@@ -188,24 +215,34 @@ class LabelledOptions(LabelOptions):
     separator: Separator = None
 
 
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that may take dataclasses of options; typer sees their fields in place of such a parameter."""
+def as_command(function: Callable[..., Any]) -> Callable[..., None]:
+    """A function as typer takes it: with the fields of a dataclass of options in place of such a parameter.
+
+    A function that returns a ``Result`` gets the option --json, and its result is printed.
+    """
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+    signature = inspect.signature(function, eval_str=True)
+    for parameter in signature.parameters.values():
         if is_dataclass(parameter.annotation):
             groups[parameter.name] = parameter.annotation
             hints = get_type_hints(parameter.annotation, include_extras=True)
-            inner = inspect.signature(parameter.annotation).parameters.values()
+            inner = inspect.signature(groups[parameter.name]).parameters.values()
             parameters += [option.replace(annotation=hints[option.name]) for option in inner]
         else:
             parameters.append(parameter)
+    if signature.return_annotation is Result:
+        json = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
+        parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=json))
 
-    @functools.wraps(command)
-    def call(**given: Any) -> None:
+    @functools.wraps(function)
+    def call(as_json: bool = False, **given: Any) -> None:
         for name, kind in groups.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        command(**given)
+        result = function(**given)
+        if isinstance(result, Result):
+            result.show(as_json=as_json)
+            raise typer.Exit(result.status)
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -251,38 +288,40 @@ def _value(text: str) -> bool | int | float | str | None:
     return text
 
 
-def show(
-    data: Mapping[str, Any],
-    facts: Mapping[str, str] | None = None,
-    tables: Sequence[Table] = (),
-    notes: Sequence[str] = (),
-    *,
-    as_json: bool,
-) -> None:
-    """Print the results of a command.
+@dataclass(frozen=True)
+class Result:
+    """What a command prints.
 
-    Parameters
+    Attributes
     ----------
-    data : all results, printed if ``as_json``
+    data : all results, printed with --json
     facts : name -> text, printed as two columns otherwise; None: taken from ``data``
     tables, notes : tables below the facts, and lines below the tables
-    as_json : whether ``--json`` was given
+    status : exit status of the command
     """
-    if as_json:
-        from shorthash.lab.tables import to_json
 
-        print(to_json(data))
-        return
-    if facts is None:
-        facts = facts_of(data)
-    if facts:
-        _print_grid(_facts_grid(facts))
-    for number, each in enumerate(tables):
-        if facts or number:
-            print()
-        _print_grid(_table_grid(each), _table_grid(each, narrow=True))
-    for note in notes:
-        say(note)
+    data: Mapping[str, Any]
+    facts: Mapping[str, str] | None = None
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    status: int = 0
+
+    def show(self, *, as_json: bool) -> None:
+        """Print it."""
+        if as_json:
+            from shorthash.lab.tables import to_json
+
+            print(to_json(self.data))
+            return
+        facts = facts_of(self.data) if self.facts is None else self.facts
+        if facts:
+            _print_grid(_facts_grid(facts))
+        for number, each in enumerate(self.tables):
+            if facts or number:
+                print()
+            _print_grid(_table_grid(each), _table_grid(each, narrow=True))
+        for note in self.notes:
+            say(note)
 
 
 def facts_of(data: Mapping[str, Any]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from shorthash._progress import OnStep, with_progress
-from shorthash.errors import InvalidInput, UnreadableImage
+from shorthash.errors import InvalidInput, UnreadableImage, named
 from shorthash.images.collection import Collection
 from shorthash.images.decoding import decode
 
@@ -132,7 +132,7 @@ def find_duplicates(
     """
     assert progress is not None
     if not 0 < threshold <= 1:
-        raise InvalidInput(f"The 'threshold' parameter of find_duplicates must be in (0, 1]. Got {threshold} instead.")
+        raise InvalidInput(f"{named('threshold', 'find_duplicates')} must be in (0, 1]. Got {threshold} instead.")
     ids = collection.ids
     if not len(ids):
         return Duplicates()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shorthash._validation import check_choice
-from shorthash.errors import DataFileError, InvalidInput
+from shorthash.errors import DataFileError, InvalidInput, phrase, setting
 
 READ = {
     "JPEG": ".jpg .jpeg .mpo",
@@ -113,7 +113,7 @@ def named_images(
     labels_from : "folder", "csv" (``table``) or "none"; None: ``label``, else ``table``, else class folders if all
         images of a folder are in one and there are at least two
     """
-    _check_labels_from(labels_from, table)
+    _check_labels_from(labels_from, table, label)
     found = NamedImages()
     for path in map(Path, paths):
         names = []
@@ -139,16 +139,17 @@ def named_images(
     return found
 
 
-def _check_labels_from(labels_from: str | None, table: str | os.PathLike[str] | None) -> None:
-    if labels_from is None:
-        return
-    check_choice(labels_from, "labels_from", "fit_images", LABELS_FROM)
-    if (labels_from == "csv") != (table is not None):
-        raise InvalidInput(
-            "Labels from a CSV file need that file. Got none; pass it as 'labels'."
-            if table is None
-            else f"Labels come from one place. Got a table of labels and labels_from={labels_from!r}; give one of them."
-        )
+def _check_labels_from(labels_from: str | None, table: str | os.PathLike[str] | None, label: str | None) -> None:
+    places = [phrase("label=...")] if label is not None else []
+    places += [phrase("labels=...")] if table is not None else []
+    if labels_from is not None:
+        check_choice(labels_from, "labels_from", "fit_images", LABELS_FROM)
+        if labels_from == "csv" and table is None:
+            raise InvalidInput(f"{setting('labels_from', 'csv')} needs a CSV file; give it as {phrase('labels=...')}.")
+        if labels_from != "csv":
+            places.append(setting("labels_from", labels_from))
+    if len(places) > 1:
+        raise InvalidInput(f"Labels come from one place. Got {' and '.join(places)}; give one of them.")
 
 
 def _labels_by_folder(names: Sequence[str]) -> list[str | None]:
