@@ -17,11 +17,10 @@ from shorthash._validation import check_choice, check_count, steps_of
 from shorthash.codes import as_packed, ball_size
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, HammingIndex, LookupResult, MemoryIndex, Probes
-from shorthash.index.base import check_k
+from shorthash.index.base import ByQuery, check_k
 from shorthash.index.items import best_order
 from shorthash.index.kernels import ball
 from shorthash.index.posteriors import compact_posteriors, entry_bytes, score_posteriors
-from shorthash.index.results import ByQuery
 from shorthash.store.base import Store
 from shorthash.store.items import Items
 

@@ -124,9 +124,23 @@ def unpack(packed: ArrayLike, n_bits: int) -> Codes:
     [[1, -1, -1, 1]]
     """
     values = as_packed(packed, n_bits)
-    wide = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    octets = np.ascontiguousarray(wide).view(np.uint8).reshape(len(values), values.dtype.itemsize)
+    octets = codes_to_bytes(values, n_bits)
     return from_bool(np.unpackbits(octets, axis=1, bitorder="little", count=n_bits).view(np.bool_))
+
+
+def codes_to_bytes(codes: PackedCodes, n_bits: int) -> NDArray[np.uint8]:
+    """Packed codes as whole bytes, low bits first, (n, n_bytes); bits beyond n_bits are 0."""
+    little = codes.astype(codes.dtype.newbyteorder("<"), copy=False)
+    octets = np.ascontiguousarray(little).view(np.uint8).reshape(len(codes), codes.dtype.itemsize)
+    return np.ascontiguousarray(octets[:, : -(-n_bits // 8)])
+
+
+def codes_from_bytes(octets: NDArray[np.uint8], n_bits: int) -> PackedCodes:
+    """Packed codes of whole bytes, low bits first, (n,)."""
+    dtype = packed_dtype(n_bits)
+    padded = np.zeros((len(octets), dtype.itemsize), dtype=np.uint8)
+    padded[:, : octets.shape[1]] = octets
+    return padded.view(dtype.newbyteorder("<")).reshape(-1).astype(dtype, copy=False)
 
 
 def as_codes(codes: ArrayLike, n_bits: int | None = None) -> Codes:
@@ -319,11 +333,7 @@ def codes_within(code: int, n_bits: int, radius: int) -> tuple[PackedCodes, Dist
 
 def _pack_signs(signs: Codes) -> PackedCodes:
     """Checked signs as integers."""
-    dtype = packed_dtype(signs.shape[1])
-    packed_bytes = np.zeros((len(signs), dtype.itemsize), dtype=np.uint8)
-    used = -(-signs.shape[1] // 8)
-    packed_bytes[:, :used] = np.packbits(to_bool(signs), axis=1, bitorder="little")
-    return packed_bytes.view(dtype.newbyteorder("<")).reshape(-1).astype(dtype, copy=False)
+    return codes_from_bytes(np.packbits(to_bool(signs), axis=1, bitorder="little"), signs.shape[1])
 
 
 # quality of a set of codes --------------------------------------------------------------------------------------------

@@ -3,10 +3,9 @@
 In: codes as int8 signs or packed integers. Out: ``SearchResult`` and ``RadiusResult``.
 """
 
-from shorthash.index.base import HammingIndex
-from shorthash.index.buckets import BucketIndex
+from shorthash.index.base import HammingIndex, LookupResult, Probes, RadiusResult, RerankResult, SearchResult
+from shorthash.index.buckets import BucketIndex, BucketSlices
 from shorthash.index.memory import MemoryIndex
-from shorthash.index.results import BucketSlices, LookupResult, Probes, RadiusResult, RerankResult, SearchResult
 from shorthash.index.scan import FaissIndex, ScanIndex
 
 __all__ = [

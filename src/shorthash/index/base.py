@@ -1,16 +1,18 @@
-"""The contract of everything that can be searched, in memory or in a database."""
+"""The contract of everything that can be searched, in memory or in a database, and the results of searches."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Self
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import Distances, PackedCodes
+from shorthash._display import html_table
 from shorthash._progress import reporting
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import as_packed
@@ -26,8 +28,8 @@ from shorthash.index.items import (
     best_order,
     check_unique,
 )
-from shorthash.index.results import LookupResult, Probes, RadiusResult, RerankResult, SearchResult
 
+SHOWN_QUERIES, SHOWN_NEIGHBOURS = 10, 10  # in the table for notebooks
 ALL_TIES = (*TIES, "scores")
 LARGEST_SEED = 2**64 - 1
 REPORTED_QUERIES = 1000  # fewer queries are too quick to show progress
@@ -35,6 +37,159 @@ MOST = 2**62  # more items than any index holds, and a number that every databas
 
 Scored = tuple[AnyIds, Distances, NDArray[np.float32]]
 """Ids, distances and scores of the items of one query; the score of an item without a vector is -infinity."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The nearest items of every query, nearest first.
+
+    Attributes
+    ----------
+    ids : (n_queries, k') int64 or str; k' is k, or the number of items if there are fewer
+    distances : (n_queries, k') uint8
+    """
+
+    ids: NDArray[Any]
+    distances: Distances
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: id and distance of the first neighbours of the first queries."""
+        n_queries, k = self.ids.shape
+        shown, near = min(n_queries, SHOWN_QUERIES), min(k, SHOWN_NEIGHBOURS)
+        rows = [
+            (query, *(f"{self.ids[query, i]} ({self.distances[query, i]})" for i in range(near)))
+            for query in range(shown)
+        ]
+        part = "" if (shown, near) == (n_queries, k) else f"; the first {near} of {shown} queries are shown"
+        head = ("query", *(f"{i + 1}." for i in range(near)))
+        return html_table(head, rows, f"{n_queries} queries, {k} neighbours each: id (distance){part}")
+
+
+class ByQuery:
+    """Flat arrays with the hits of the first query, then those of the second, ...; ``offsets`` separates them."""
+
+    offsets: NDArray[np.int64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of hits (or buckets) of every query, (n_queries,)."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[query] for query in range(len(self)))
+
+    def __getitem__(self, query: int) -> Any:
+        """The hits of one query."""
+        raise NotImplementedError
+
+    def _rows_of(self, query: int) -> slice:
+        """The range that one query owns; negative numbers count from the end."""
+        row = range(len(self))[query]
+        return slice(self.offsets[row], self.offsets[row + 1])
+
+
+@dataclass(frozen=True)
+class RadiusResult(ByQuery):
+    """All items within a radius of every query, in flat arrays, because queries differ in their number of items.
+
+    Attributes
+    ----------
+    ids : (n_hits,) int64 or str, the hits of the first query, then those of the second, ...
+    distances : (n_hits,) uint8
+    offsets : (n_queries + 1,) int64; query i owns ``ids[offsets[i]:offsets[i + 1]]``
+
+    Examples
+    --------
+    >>> result = RadiusResult(np.array([7, 3, 5]), np.array([0, 1, 2], dtype=np.uint8), np.array([0, 1, 3]))
+    >>> [ids.tolist() for ids, _ in result]
+    [[7], [3, 5]]
+    >>> result.counts.tolist()
+    [1, 2]
+    """
+
+    ids: NDArray[Any]
+    distances: Distances
+    offsets: NDArray[np.int64]
+
+    def __getitem__(self, query: int) -> tuple[NDArray[Any], Distances]:
+        """Ids and distances of one query, as views."""
+        rows = self._rows_of(query)
+        return self.ids[rows], self.distances[rows]
+
+
+@dataclass(frozen=True)
+class RerankResult(ByQuery):
+    """The items with the best scores of every query, best first, in flat arrays, because a ball may hold fewer than k.
+
+    Attributes
+    ----------
+    ids : (n_hits,) int64 or str, the hits of the first query, then those of the second, ...
+    scores : (n_hits,) float32, larger is better: cosine, inner product, or minus the Euclidean distance
+    offsets : (n_queries + 1,) int64; query i owns ``ids[offsets[i]:offsets[i + 1]]``
+    """
+
+    ids: NDArray[Any]
+    scores: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+
+    def __getitem__(self, query: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Ids and scores of one query, as views."""
+        rows = self._rows_of(query)
+        return self.ids[rows], self.scores[rows]
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The cells (codes) to look up for every query, in order, and when to stop.
+
+    Attributes
+    ----------
+    cells : (n_probes,) packed codes: those of the first query, then those of the second, ...; different inside a query
+    shares : (n_probes,) float64, the share of items in each that is expected to be relevant
+    offsets : (n_queries + 1,) int64; query i owns ``cells[offsets[i]:offsets[i + 1]]``
+    enough : a cell is looked up if the cells before it are expected to hold fewer relevant items than this
+    """
+
+    cells: PackedCodes
+    shares: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    enough: float = np.inf
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True)
+class LookupResult(ByQuery):
+    """The items of the cells that were looked up, by cell in the order of the probes, then by id, in flat arrays.
+
+    Attributes
+    ----------
+    ids : (n_hits,) int64 or str
+    places : (n_hits,) int64, which of its query's cells holds an item, counted from 0
+    offsets : (n_queries + 1,) int64; query i owns ``ids[offsets[i]:offsets[i + 1]]``
+    n_cells : (n_queries,) int64, how many cells were looked up, empty ones included
+    scores : (n_hits,) float32, of the vectors, -infinity without one; None if no vectors were given
+    posteriors : (n_hits, n_bytes) uint8, compact posteriors, 0 where none is known; None if they were not requested
+    """
+
+    ids: NDArray[Any]
+    places: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    n_cells: NDArray[np.int64]
+    scores: NDArray[np.float32] | None = None
+    posteriors: NDArray[np.uint8] | None = None
+
+    def __getitem__(self, query: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Ids and places of one query, as views."""
+        rows = self._rows_of(query)
+        return self.ids[rows], self.places[rows]
 
 
 class HammingIndex(ABC):
@@ -148,27 +303,13 @@ class HammingIndex(ABC):
         owner = f"{type(self).__name__}.search"
         k, seed = check_k(k, owner), _check_ties(ties, seed, vectors, owner)
         queries = as_packed(codes, self.n_bits)
-        if len(queries) > REPORTED_QUERIES:
-            with reporting() as step:
+        with reporting() if len(queries) > REPORTED_QUERIES else nullcontext() as step:
+            if step is not None:
                 step(f"searching {len(self)} codes with {len(queries)} queries", 0, 0)
-                return self._found(queries, k, ties, seed, where, vectors, metric)
-        return self._found(queries, k, ties, seed, where, vectors, metric)
-
-    def _found(
-        self,
-        queries: PackedCodes,
-        k: int,
-        ties: str,
-        seed: int,
-        where: Where | None,
-        vectors: ArrayLike | None,
-        metric: str,
-    ) -> SearchResult:
-        """What ``search`` finds with checked arguments."""
-        if ties != "scores" or not len(queries):
-            return self._search(queries, k, "any" if ties == "scores" else ties, seed, where)
-        given = _query_vectors(vectors, len(queries), metric, f"{type(self).__name__}.search")
-        found = _best(self._scored(queries, given, metric, where, k, self.n_bits), k, by_distance=True)
+            if ties != "scores" or not len(queries):
+                return self._search(queries, k, "any" if ties == "scores" else ties, seed, where)
+            given = _query_vectors(vectors, len(queries), metric, owner)
+            found = _best(self._scored(queries, given, metric, where, k, self.n_bits), k, by_distance=True)
         return SearchResult(np.stack([ids for ids, _, _ in found]), np.stack([d for _, d, _ in found]))
 
     def within(

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
+from shorthash.index.base import ByQuery, Probes, RadiusResult, SearchResult
 from shorthash.index.items import (
     AnyIds,
     VectorRows,
@@ -27,7 +28,6 @@ from shorthash.index.items import (
 )
 from shorthash.index.memory import Hits, Looked, MemoryIndex
 from shorthash.index.posteriors import saved_posteriors
-from shorthash.index.results import BucketSlices, Probes, RadiusResult, SearchResult
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
 
 FEW_PENDING = 1024  # pending items that are always cheap to compare
@@ -307,6 +307,43 @@ class BucketIndex(MemoryIndex):
             next_id=next_id,
             vectors=rows,
         )
+
+
+@dataclass(frozen=True)
+class BucketSlices(ByQuery):
+    """The occupied buckets within a radius of every query, as ranges of one shared array: nothing is copied.
+
+    Attributes
+    ----------
+    positions : (n_items,) positions of all items in bucket order; ``index.ids[positions]`` are their ids
+    bounds : where every bucket begins: bucket b is ``positions[bounds[b]:bounds[b + 1]]``
+    buckets : (n_slices,) the bucket of every slice; its code, where codes are addresses
+    distances : (n_slices,) uint8, distance of the bucket from its query; ascending inside a query
+    offsets : (n_queries + 1,) int64; query i owns slices ``offsets[i]`` to ``offsets[i + 1] - 1``
+    """
+
+    positions: NDArray[Any]
+    bounds: NDArray[Any]
+    buckets: NDArray[Any]
+    distances: Distances
+    offsets: NDArray[np.int64]
+
+    @property
+    def starts(self) -> NDArray[Any]:
+        """Where every slice begins in ``positions``, (n_slices,)."""
+        return np.asarray(self.bounds[self.buckets])
+
+    @property
+    def stops(self) -> NDArray[Any]:
+        """Where every slice ends in ``positions``, (n_slices,)."""
+        return np.asarray(self.bounds[self.buckets.astype(np.int64) + 1])
+
+    def __getitem__(self, query: int) -> list[tuple[int, NDArray[Any]]]:
+        """(distance, positions) of every bucket of one query, as views, nearest first."""
+        rows = self._rows_of(query)
+        buckets = self.buckets[rows].astype(np.int64)
+        ranges = zip(self.distances[rows].tolist(), self.bounds[buckets], self.bounds[buckets + 1], strict=True)
+        return [(distance, self.positions[start:stop]) for distance, start, stop in ranges]
 
 
 @dataclass(frozen=True, eq=False)

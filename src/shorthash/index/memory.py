@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._arrays import Distances, PackedCodes
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, phrase
-from shorthash.index.base import HammingIndex, Scored
+from shorthash.index.base import HammingIndex, LookupResult, Probes, Scored
 from shorthash.index.items import (
     AnyIds,
     Vectors,
@@ -29,7 +29,6 @@ from shorthash.index.items import (
     stacked_vectors,
 )
 from shorthash.index.posteriors import PosteriorTable, Rows, as_posteriors, stacked_posteriors
-from shorthash.index.results import LookupResult, Probes
 
 NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
@@ -86,31 +85,7 @@ class MemoryIndex(HammingIndex):
         vectors : (n, dimension) numbers, for ranking by scores
         posteriors : (n, n_bytes) uint8, compact posteriors as ``Searcher.compact`` gives them
         """
-        owner = type(self).__name__
-        packed = as_packed(codes, self.n_bits)
-        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{owner}.add")
-        given = None if ids is None else self._ids_for(packed, ids)
-        if not len(packed):
-            return self
-        with self._writing:
-            self._check_vectors(rows)
-            if len(self) and given is None and self._id_kind == "U":
-                raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
-            if len(self) and given is not None:
-                check_same_kind(given, self._id_kind, owner)
-                known = given[self._find(given) >= 0]
-                if len(known):
-                    raise InvalidInput(
-                        f"Id {known[0].item()!r} is already in the index; {phrase('use update() to change its code')}, "
-                        "or another id."
-                    )
-            posterior = self._checked_posteriors(posteriors, packed)
-            first = self._first_free
-            self._write(NONE, packed, given, rows)
-            if posterior is not None:
-                new = next_ids(first, len(packed)) if given is None else given
-                self._posteriors = self._posteriors.with_rows(new, posterior)
-        return self
+        return self._put(codes, ids, vectors, posteriors, "add")
 
     def upsert(
         self,
@@ -127,23 +102,44 @@ class MemoryIndex(HammingIndex):
         codes, vectors, posteriors : as for ``add``
         ids : (n,) integers or strings
         """
+        return self._put(codes, ids, vectors, posteriors, "upsert")
+
+    def _put(
+        self,
+        codes: ArrayLike,
+        ids: Any,
+        vectors: ArrayLike | None,
+        posteriors: ArrayLike | None,
+        verb: Literal["add", "upsert"],
+    ) -> Self:
+        """Check and write items; an id that is in the index is an error ("add") or is replaced ("upsert")."""
         owner = type(self).__name__
         packed = as_packed(codes, self.n_bits)
-        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{owner}.upsert")
-        given = self._ids_for(packed, ids)
+        rows = None if vectors is None else as_vectors(vectors, len(packed), f"{owner}.{verb}")
+        given = None if ids is None and verb == "add" else self._ids_for(packed, ids)
         if not len(packed):
             return self
         with self._writing:
             self._check_vectors(rows)
             found = NONE
-            if len(self):
+            if len(self) and given is None and self._id_kind == "U":
+                raise InvalidInput("Items of an index with string ids cannot be numbered; pass ids=[...] as strings.")
+            if len(self) and given is not None:
                 check_same_kind(given, self._id_kind, owner)
                 found = self._find(given)
-            posterior = self._checked_posteriors(posteriors, packed)
+                if verb == "add" and np.any(found >= 0):
+                    raise InvalidInput(
+                        f"Id {given[found >= 0][0].item()!r} is already in the index; "
+                        f"{phrase('use update() to change its code')}, or another id."
+                    )
+            posterior = self._checked_posteriors(posteriors, len(packed), owner)
+            first = self._first_free
             self._write(found[found >= 0], packed, given, rows)
-            self._posteriors = self._posteriors.without(given)
+            if verb == "upsert" and given is not None:
+                self._posteriors = self._posteriors.without(given)
             if posterior is not None:
-                self._posteriors = self._posteriors.with_rows(given, posterior)
+                new = next_ids(first, len(packed)) if given is None else given
+                self._posteriors = self._posteriors.with_rows(new, posterior)
         return self
 
     def keep_posteriors(self, ids: ArrayLike, posteriors: ArrayLike) -> Self:
@@ -157,8 +153,8 @@ class MemoryIndex(HammingIndex):
         given = as_ids(ids, type(self).__name__)
         with self._writing:
             self._positions(given, "keep the posteriors of")
-            rows = as_posteriors(posteriors, len(given), f"{type(self).__name__}.keep_posteriors")
-            self._check_width(rows)
+            rows = self._checked_posteriors(posteriors, len(given), f"{type(self).__name__}.keep_posteriors")
+            assert rows is not None
             self._posteriors = self._posteriors.with_rows(given, rows)
         return self
 
@@ -299,21 +295,17 @@ class MemoryIndex(HammingIndex):
                 f"{self.dimension or 'none at all'}. Got {vectors.shape[1]} instead; put them into another index."
             )
 
-    def _checked_posteriors(self, posteriors: ArrayLike | None, codes: PackedCodes) -> Rows | None:
-        """Posteriors of new items; raises unless they have the size of the present ones."""
+    def _checked_posteriors(self, posteriors: ArrayLike | None, n: int, owner: str) -> Rows | None:
+        """Posteriors of n items; raises unless they have the size of the present ones."""
         if posteriors is None:
             return None
-        rows = as_posteriors(posteriors, len(codes), type(self).__name__)
-        self._check_width(rows)
-        return rows
-
-    def _check_width(self, rows: Rows) -> None:
-        known = self.posterior_bytes
+        rows, known = as_posteriors(posteriors, n, owner), self.posterior_bytes
         if known and rows.shape[1] != known:
             raise InvalidInput(
                 f"The posteriors of this index have {known} bytes. Got {rows.shape[1]} instead; compact them to "
                 f"{known} bytes: Searcher(hasher, index, posterior_bytes={known})."
             )
+        return rows
 
     def _lookup(
         self, probes: Probes, where: Where | None, vectors: Vectors | None, metric: str, posteriors: bool

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from shorthash._arrays import Distances, PackedCodes
 from shorthash._validation import require_extra
 from shorthash.codes import as_packed, packed_dtype
+from shorthash.codes.signs import codes_to_bytes
 from shorthash.errors import InvalidInput
+from shorthash.index.base import Probes, RadiusResult, SearchResult
 from shorthash.index.items import (
     AnyIds,
     Vectors,
@@ -28,7 +30,6 @@ from shorthash.index.items import (
 )
 from shorthash.index.memory import NONE, Hits, Looked, MemoryIndex
 from shorthash.index.posteriors import saved_posteriors
-from shorthash.index.results import Probes, RadiusResult, SearchResult
 
 BLOCK = 1 << 22  # distances held at once, unless a single query has more
 
@@ -274,20 +275,6 @@ class FaissIndex(ScanIndex):
         if self._built is None or self._built[0] is not codes:
             self._built = codes, _build(codes, self.n_bits)
         return self._built[1]
-
-
-def codes_to_bytes(codes: PackedCodes, n_bits: int) -> NDArray[np.uint8]:
-    """Packed codes as whole bytes, low bits first, (n, n_bytes); bits beyond n_bits are 0."""
-    little = codes.astype(codes.dtype.newbyteorder("<"), copy=False)
-    octets = np.ascontiguousarray(little).view(np.uint8).reshape(len(codes), codes.dtype.itemsize)
-    return np.ascontiguousarray(octets[:, : -(-n_bits // 8)])
-
-
-def codes_from_bytes(octets: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Packed codes of whole bytes, low bits first, (n,)."""
-    wide = np.zeros((len(octets), 8), dtype=np.uint8)
-    wide[:, : octets.shape[1]] = octets
-    return wide.view("<u8").reshape(-1).astype(np.uint64)
 
 
 def _build(codes: PackedCodes, n_bits: int) -> Any:

@@ -25,9 +25,9 @@ from shorthash._arrays import Distances, PackedCodes
 from shorthash.codes import ball_size, packed_dtype, ring_masks
 from shorthash.errors import InvalidInput
 from shorthash.index import kernels, parts
+from shorthash.index.base import Probes
 from shorthash.index.items import AnyIds, find_ids
 from shorthash.index.kernels import ball
-from shorthash.index.results import Probes
 from shorthash.index.sorting import sort_space
 
 Words = NDArray[np.uint64]

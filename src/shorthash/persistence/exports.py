@@ -24,9 +24,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from shorthash import __version__
 from shorthash._validation import check_n_bits, require_extra, steps_of
+from shorthash.codes.signs import codes_from_bytes, codes_to_bytes
 from shorthash.errors import DataFileError, InvalidInput, PersistenceError, phrase
 from shorthash.index import BucketIndex, HammingIndex
-from shorthash.index.scan import codes_from_bytes, codes_to_bytes
 from shorthash.kernels.rbf import AnchorRBF, Bias
 from shorthash.learners.base import BaseHasher
 from shorthash.persistence.files import replacing
@@ -150,7 +150,7 @@ def _read_faiss(path: Path) -> Contents:
             f"{path} is damaged: it has {octets.size} bytes of codes for {len(ids)} ids; export it again."
         )
     octets = octets.reshape(len(ids), structure.d // 8)
-    return codes_from_bytes(octets), ids, None, None
+    return codes_from_bytes(octets, 64), ids, None, None
 
 
 def _write_parquet(index: HammingIndex, path: Path) -> None:

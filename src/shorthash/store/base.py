@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from shorthash._arrays import PackedCodes
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, phrase
-from shorthash.index.base import HammingIndex, Scored
+from shorthash.index.base import HammingIndex, LookupResult, Probes, RadiusResult, Scored, SearchResult
 from shorthash.index.items import (
     AnyIds,
     Vectors,
@@ -28,7 +28,6 @@ from shorthash.index.items import (
     tie_order,
 )
 from shorthash.index.posteriors import as_posteriors, stacked_posteriors
-from shorthash.index.results import LookupResult, Probes, RadiusResult, SearchResult
 from shorthash.store.items import (
     Items,
     Row,

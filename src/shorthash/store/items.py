@@ -18,10 +18,9 @@ from shorthash._arrays import PackedCodes
 from shorthash._validation import require_extra
 from shorthash.codes import packed_dtype, ring_masks
 from shorthash.errors import DamagedFile, InvalidInput, named
-from shorthash.index.base import HammingIndex
+from shorthash.index.base import HammingIndex, Probes, SearchResult
 from shorthash.index.items import AnyIds, Where, as_vectors
 from shorthash.index.memory import MemoryIndex
-from shorthash.index.results import Probes, SearchResult
 
 if TYPE_CHECKING:
     import pandas as pd

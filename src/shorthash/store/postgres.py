@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from shorthash._arrays import PackedCodes
 from shorthash._validation import check_count
 from shorthash.errors import InvalidInput
-from shorthash.index.base import Scored
+from shorthash.index.base import LookupResult, Probes, Scored, SearchResult
 from shorthash.index.items import AnyIds, Vectors
-from shorthash.index.results import LookupResult, Probes, SearchResult
 from shorthash.store.base import Store, look_up
 from shorthash.store.connection import PostgresConnection
 from shorthash.store.example_sql import MOST_PARTITIONS, check_name, integer_type, partitioned_table

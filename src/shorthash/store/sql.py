@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from shorthash.codes import ball_size
 from shorthash.errors import InvalidInput
+from shorthash.index.base import Probes
 from shorthash.index.items import AnyIds, allowed_items, as_ids, check_same_kind, shuffle_keys
-from shorthash.index.results import Probes
 from shorthash.store import tables as typed
 from shorthash.store.connection import Connection
 from shorthash.store.items import (

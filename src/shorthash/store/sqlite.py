@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash.errors import DamagedFile, ForeignFile, InvalidInput, PersistenceError, phrase
+from shorthash.index.base import Probes
 from shorthash.index.items import AnyIds, find_ids
-from shorthash.index.results import Probes
 from shorthash.persistence.files import ADVICE, check_arrays, read_file, write_file
 from shorthash.store.base import Store
 from shorthash.store.connection import SQLiteConnection
