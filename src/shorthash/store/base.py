@@ -116,15 +116,8 @@ class Store(Opened):
         batch : a name of your choice; a batch of that name is added once, however often the call is repeated, so that
             it can be repeated after ``OutcomeUnknown``
         """
-        packed = self._codes_by_version(codes)
-        n = len(packed[self.version])
-        given = None if ids is None else self._ids_for(packed[self.version], ids)
-        with self._writing() as session:
-            if session.is_new(batch):
-                new_ids = self._new_ids(session, n) if given is None else given
-                self._write(session, new_ids, packed, classes, metadata, vectors, posteriors, replacing=False)
-        self._after_writing(n)
-        return self
+        fields = {"classes": classes, "metadata": metadata, "vectors": vectors, "posteriors": posteriors}
+        return self._put(codes, ids, fields, batch=batch)
 
     def upsert(
         self,
@@ -137,12 +130,8 @@ class Store(Opened):
         posteriors: ArrayLike | None = None,
     ) -> Self:
         """Add items; an item whose id is known is replaced completely (class, metadata, vector, all codes)."""
-        packed = self._codes_by_version(codes)
-        given = self._ids_for(packed[self.version], ids)
-        with self._writing() as session:
-            self._write(session, given, packed, classes, metadata, vectors, posteriors, replacing=True)
-        self._after_writing(len(given))
-        return self
+        fields = {"classes": classes, "metadata": metadata, "vectors": vectors, "posteriors": posteriors}
+        return self._put(codes, ids, fields, replacing=True)
 
     def update(self, ids: ArrayLike, codes: ArrayLike) -> Self:
         """Give items new codes, all or none; in insertion order they become the newest.
@@ -343,26 +332,33 @@ class Store(Opened):
             raise InvalidInput("Items of a collection with string ids cannot be numbered; pass ids=[...] as strings.")
         return next_ids(session.collection.last_id + 1, n)
 
+    def _put(
+        self, codes: Any, ids: Any, fields: dict[str, Any], *, batch: str | None = None, replacing: bool = False
+    ) -> Self:
+        """Check and write items in one transaction, unless the ``batch`` was written before."""
+        packed = self._codes_by_version(codes)
+        n = len(packed[self.version])
+        given = None if ids is None and not replacing else self._ids_for(packed[self.version], ids)
+        with self._writing() as session:
+            if session.is_new(batch):
+                new_ids = self._new_ids(session, n) if given is None else given
+                self._write(session, new_ids, packed, fields, replacing=replacing)
+        self._after_writing(n)
+        return self
+
     def _write(
-        self,
-        session: Session,
-        ids: AnyIds,
-        codes: dict[str, PackedCodes],
-        classes: Sequence[Any] | NDArray[Any] | None,
-        metadata: Sequence[Mapping[str, Any] | None] | None,
-        vectors: ArrayLike | None,
-        posteriors: ArrayLike | None,
-        *,
-        replacing: bool,
+        self, session: Session, ids: AnyIds, codes: dict[str, PackedCodes], fields: dict[str, Any], *, replacing: bool
     ) -> None:
-        """Check and write items, and what changes about the collection."""
-        columns = item_columns(ids, classes, metadata, type(self).__name__, session.split)
-        n, kind = len(ids), ids.dtype.kind
-        rows = None if vectors is None else as_vectors(vectors, n, type(self).__name__, np.float32)
+        """Check and write items, and what changes about the collection.
+
+        ``fields`` are the arguments "classes", "metadata", "vectors" and "posteriors" of :meth:`add`.
+        """
+        owner, n, kind = type(self).__name__, len(ids), ids.dtype.kind
+        columns = item_columns(ids, fields["classes"], fields["metadata"], owner, session.declared())
+        vectors, posteriors = fields["vectors"], fields["posteriors"]
+        rows = None if vectors is None else as_vectors(vectors, n, owner, np.float32)
         if posteriors is not None:
-            columns[self._version.posterior] = [
-                row.tobytes() for row in as_posteriors(posteriors, n, type(self).__name__)
-            ]
+            columns[self._version.posterior] = [row.tobytes() for row in as_posteriors(posteriors, n, owner)]
         if not n:
             return
         self._check_kind(session, ids)

@@ -160,12 +160,8 @@ class SQLiteConnection(Connection):
         """A value that changes whenever another connection has changed the file; takes microseconds."""
         if self.immutable:
             return self.file_state()
-        try:
-            with self.lock:
-                return self.raw.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error:
-            with self.explained():
-                raise
+        with self.lock, self.explained():
+            return self.raw.execute("PRAGMA data_version").fetchone()[0]
 
     def file_state(self) -> tuple[int, ...]:
         """What a change of the file changes: time, size, and the size of the log if there is one."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -21,6 +20,7 @@ from shorthash.errors import DamagedFile, InvalidInput, named
 from shorthash.index.base import HammingIndex, Probes, SearchResult
 from shorthash.index.items import AnyIds, Where, as_vectors
 from shorthash.index.memory import MemoryIndex
+from shorthash.store.tables import FIELD, split_metadata
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,6 @@ StoreWhere = Where | Mapping[str, Any]
 """What an index takes (mask, ids, function), or a mapping from metadata fields to the values they may have."""
 
 LONGEST = 500  # bytes of an id or a class; B-trees take keys of some 2,700
-FIELD = re.compile(r"[A-Za-z0-9_ -]+")
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,11 @@ def item_columns(
     classes: Sequence[Any] | NDArray[Any] | None,
     metadata: Any,
     owner: str,
-    split: Callable[..., tuple[Any, dict[str, list[Any]]]],
+    declared: Mapping[str, str],
 ) -> dict[str, Iterable[Any]]:
     """Checked items as columns of a table: ids, classes (integers, strings or None) and metadata (JSON or None).
 
-    ``split`` takes the fields that have columns of their own out of the metadata.
+    Fields of the metadata that are ``declared`` columns are written to those columns.
     """
     n = len(ids)
     metadata = as_records(metadata)
@@ -142,7 +141,7 @@ def item_columns(
                     f"{named('ids', owner, 'of')} must be text that a database can hold: at most {LONGEST} bytes of "
                     f"UTF-8 without NUL. Got {value[:50]!r}; encode or shorten such ids."
                 )
-    metadata, cells = split(metadata, n=n, owner=owner)
+    metadata, cells = split_metadata(metadata, declared, n, owner)
     return {
         "id": ids.tolist(),
         "class": [None] * n if classes is None else as_classes(classes, owner),

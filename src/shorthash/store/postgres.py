@@ -6,11 +6,10 @@ and a search is sent to all shards and merged (docs/guide/servers.md).
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,20 +78,8 @@ class PostgresStore(Store):
         partitions: int = 1,
     ) -> None:
         check_name(collection, "collection")
-        self._partitions = check_count(partitions, "partitions", "PostgresStore", high=MOST_PARTITIONS)
-        super().__init__(PostgresConnection(url), n_bits, collection, version)
-
-    def sibling(self, collection: str, n_bits: int | None = None, version: str | None = None) -> Self:
-        """Another collection in the same database, in one table; shares the connection."""
-        alone = copy.copy(self)
-        alone._partitions = 1
-        return super(PostgresStore, alone).sibling(collection, n_bits, version)
-
-    def _session(self, collection: str | None = None, *, writing: bool = False) -> Session:
-        session = super()._session(collection, writing=writing)
-        assert isinstance(session, PostgresSession)
-        session.partitions = self._partitions
-        return session
+        check_count(partitions, "partitions", "PostgresStore", high=MOST_PARTITIONS)
+        super().__init__(PostgresConnection(url), n_bits, collection, version, partitions)
 
     def _search(self, queries: PackedCodes, k: int, ties: str, seed: int, where: StoreWhere | None) -> SearchResult:
         """Try the first ring alone: it is often enough, and one statement needs no transaction."""
@@ -153,7 +140,6 @@ class PostgresSession(Session):
     bytes_type = "bytea"
     dialect = 1
     locking = " FOR UPDATE"
-    partitions = 1  # tables of a new collection
 
     @property
     def vector_column(self) -> str:
@@ -243,7 +229,7 @@ class PostgresSession(Session):
                 vectors[row] = np.fromstring(value[1:-1], sep=",") if text else np.frombuffer(value, dtype="<f4")
         return vectors
 
-    def create(self, version: Version) -> CollectionInfo:
+    def create(self, version: Version, partitions: int) -> CollectionInfo:
         """Make the tables of a new collection, unless another process has made them."""
         self.run("SELECT pg_advisory_xact_lock(?)", [LOCK])
         for statement in CATALOGUE:
@@ -252,14 +238,14 @@ class PostgresSession(Session):
         if known is not None:
             return known
         check_free(self.run("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [self.name]), self.name)
-        key = "PRIMARY KEY" if self.partitions == 1 else "NOT NULL"
+        key = "PRIMARY KEY" if partitions == 1 else "NOT NULL"
         columns = (
             f"id bigint {key}, place bigint NOT NULL, class jsonb, metadata jsonb, {version.posterior} bytea,"
             f" {version.column} {integer_type(version.n_bits)}"
         )
-        for statement in partitioned_table(self.name, columns, version.column, version.n_bits, self.partitions):
+        for statement in partitioned_table(self.name, columns, version.column, version.n_bits, partitions):
             self.run(statement)
-        if self.partitions > 1:  # a key would have to contain the code; writers look for ids under a lock instead
+        if partitions > 1:  # a key would have to contain the code; writers look for ids under a lock instead
             self.run(f"CREATE TABLE {self.name}_rest PARTITION OF {self.name} DEFAULT")  # items without such a code
             self.run(f"CREATE INDEX {self.name}_id ON {self.name}(id)")
         self.create_index(version)
@@ -272,12 +258,10 @@ class PostgresSession(Session):
         found = self.run(
             "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(?)", [self.name]
         )
-        parts = [name for (name,) in found]
         how = "CONCURRENTLY " if concurrently else ""
-        last = [
-            (self.name, "" if parts else how)
-        ]  # PostgreSQL attaches the B-trees of the partitions to that of the table
-        for table, way in [*((part, how) for part in parts if concurrently), *last]:
+        tables = {part: how for (part,) in found if concurrently}
+        tables[self.name] = "" if found else how  # PostgreSQL attaches the B-trees of the partitions to this one
+        for table, way in tables.items():
             self.run(
                 f"CREATE INDEX {way}IF NOT EXISTS {table}_{column} ON {table}({column}, id) INCLUDE (class{also})"
                 f" WHERE {column} IS NOT NULL"

@@ -140,10 +140,6 @@ class Session(ABC):
         """Columns that ``add_columns`` declared, and their types."""
         return typed.declared_columns(self.table_columns(), self.dialect)
 
-    def split(self, metadata: Sequence[Any] | None, n: int, owner: str) -> tuple[Any, dict[str, list[Any]]]:
-        """Metadata without the fields that have columns, and the values of those columns."""
-        return typed.split_metadata(metadata, self.declared(), n, owner)
-
     def add_columns(self, columns: Mapping[str, str], index: Collection[str]) -> None:
         """Declare columns, and move what items have in these fields."""
         if columns:
@@ -162,8 +158,8 @@ class Session(ABC):
         """A query with its rows in order; if ``several`` codes are probed, the B-tree does not give that order."""
 
     @abstractmethod
-    def create(self, version: Version) -> CollectionInfo:
-        """Make the tables of a new collection, unless another process has made them."""
+    def create(self, version: Version, partitions: int) -> CollectionInfo:
+        """Make the tables of a new collection, unless another process has made them; ``partitions`` for PostgreSQL."""
 
     @abstractmethod
     def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:

@@ -206,9 +206,7 @@ class SQLiteSession(Session):
                     f"{self.connection.path} has the {kind} {name!r}, which shorthash did not make; do not use files "
                     f"of unknown origin, or choose another {phrase('collection=...')}"
                 )
-        self.run(
-            "PRAGMA trusted_schema = ON"
-        )  # some versions of SQLite distrust json_extract, which a B-tree of ours has
+        self.run("PRAGMA trusted_schema = ON")  # some versions of SQLite distrust json_extract, which our B-trees use
 
     @property
     def distance(self) -> str:
@@ -299,7 +297,7 @@ class SQLiteSession(Session):
         while block := cursor.fetchmany(VECTORS_AT_ONCE):
             self.read_vectors([slot for (slot,) in block])
 
-    def create(self, version: Version) -> CollectionInfo:
+    def create(self, version: Version, partitions: int) -> CollectionInfo:  # noqa: ARG002
         """Make the tables of a new collection, unless another process has made them."""
         name, known = self.name, self.find()
         if known is not None:
@@ -435,9 +433,10 @@ def _is_ours(kind: str, text: str) -> bool:
 def _is_plain(facts: CollectionInfo | Version) -> bool:
     """Whether every fact has its type, so that none can be part of a statement, and lengths are possible."""
     kinds = {"str": str, "int": int}
-    typed = all(type(getattr(facts, f.name)) is kinds[str(f.type)] for f in fields(facts) if str(f.type) in kinds)
-    if not typed or isinstance(facts, Version):
-        return typed and (isinstance(facts, CollectionInfo) or 1 <= facts.n_bits <= 64)
+    if any(type(getattr(facts, f.name)) is not kinds[str(f.type)] for f in fields(facts) if str(f.type) in kinds):
+        return False
+    if isinstance(facts, Version):
+        return 1 <= facts.n_bits <= 64
     return facts.id_kind in ("i", "U") and 0 <= facts.dimension < 1 << 24 and facts.current_version in facts.versions
 
 

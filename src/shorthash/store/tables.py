@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shorthash.errors import DamagedFile, InvalidInput, PersistenceError, phrase
-from shorthash.store.items import FIELD
 
 if TYPE_CHECKING:
     from shorthash.store.sql import Session
@@ -49,6 +48,7 @@ TYPES = {  # type -> type in SQLite, in PostgreSQL, as pandas and polars begin t
     "time": ("TIMESTAMP", "timestamp without time zone", ("datetime", "date"), ("timestamp", "date")),
     "text": ("TEXT", "text", ("object", "str", "utf8", "category", "enum"), ("string", "large_string", "dictionary")),
 }
+FIELD = re.compile(r"[A-Za-z0-9_ -]+")
 FIXED = re.compile(r"id|place|class|metadata|slot|posterior|posterior_\d+|crc|vector|code|code_\d+", re.IGNORECASE)
 SPECIAL = re.compile(r"\b(CHECK|GENERATED|REFERENCES|DEFAULT|COLLATE|AS)\b", re.IGNORECASE)  # not in schemas of ours
 LONGEST_NAME = 40
@@ -365,7 +365,7 @@ def as_metadata(value: Any) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         found = ""
     if found is not None and not isinstance(found, dict):
-        raise DamagedFile("The store is damaged: the metadata of an item are no JSON object; restore it from a copy.")
+        raise DamagedFile("The store is damaged: the metadata of an item is not a JSON object; restore it from a copy.")
     return found
 
 

@@ -32,13 +32,15 @@ class Opened(HammingIndex):
 
     _session_type: ClassVar[type[Session]]
 
-    def __init__(self, connection: Connection, n_bits: int | None, collection: str, version: str | None) -> None:
+    def __init__(
+        self, connection: Connection, n_bits: int | None, collection: str, version: str | None, partitions: int = 1
+    ) -> None:
         self._connection = connection
         self._collection = collection
-        self._version = self._open(collection, n_bits, version)
+        self._version = self._open(collection, n_bits, version, partitions)
         super().__init__(self._version.n_bits)
 
-    def _open(self, collection: str, n_bits: int | None, version: str | None) -> Version:
+    def _open(self, collection: str, n_bits: int | None, version: str | None, partitions: int = 1) -> Version:
         """Find a collection, or make it, and return the version to open."""
         with self._reading(collection) as session:
             info = session.find() if session.has_catalogue() else None
@@ -51,7 +53,7 @@ class Opened(HammingIndex):
                 )
             first = Version(check_name(version or "v1", "version"), 1, check_n_bits(n_bits, owner))
             with self._writing(collection) as session:
-                info = session.create(first)
+                info = session.create(first, partitions)
         opened = info.version(info.current_version if version is None else version)
         if n_bits is not None and opened.n_bits != n_bits:
             raise InvalidInput(
