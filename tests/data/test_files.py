@@ -213,7 +213,7 @@ BAD_FEATURES = {
     "semicolons": ("x.csv", "1;2\n3;4\n", "line 2, column 1 holds the text '3;4', .* separate the numbers by commas"),
     "not npy": ("x.npy", "no array", r"x.npy is not a readable .npy file \(it holds something else\); write it again."),
     "not npz": ("x.npz", "no archive", r"x.npz is not a readable .npz file \(.*\); write it again."),
-    "not parquet": ("x.parquet", "no table", r"x.parquet is not a readable .parquet file \(.*\); write it again."),
+    "not parquet": ("x.parquet", "no table", r"x.parquet is not a readable table \(.*\); write it again."),
 }
 
 

@@ -177,7 +177,7 @@ def test_errors_of_arrays_and_tables(tmp_path, file):
     with pytest.raises(DataFileError, match="must hold files of one kind"):
         as_stream(tmp_path / "empty")
     (tmp_path / "text.parquet").write_text("hello")
-    with pytest.raises(DataFileError, match="not readable as parquet"):
+    with pytest.raises(DataFileError, match="not a readable table"):
         as_stream(tmp_path / "text.parquet")
     parquet.write_table(table(name=[str(i) for i in range(50)]), tmp_path / "words.parquet")
     with pytest.raises(DataFileError, match="column 'name' holds string, but features must be numbers"):

@@ -30,9 +30,8 @@ from shorthash.errors import DataFileError, InvalidInput, phrase
 ENDINGS = (".npy", ".npz", ".csv", ".parquet")
 WRITTEN_ENDINGS = (".csv", ".parquet", ".jsonl")
 CODE_ENDINGS = (*ENDINGS, ".jsonl")
-NUMPY_ERRORS = (  # of np.load
-    *(ValueError, TypeError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError, tokenize.TokenError),
-)
+# of np.load
+NUMPY_ERRORS = (ValueError, TypeError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError, tokenize.TokenError)
 LABEL_HEADERS = ("class", "id", "label", "labels", "name", "target", "y")  # a first line like these is a header
 
 
@@ -215,11 +214,9 @@ def write_codes(path: str | Path, codes: ArrayLike, *, signs: bool = False, ids:
 
 def check_target(path: str | Path, *, ids: bool = False) -> None:
     """Raise if :func:`write_codes` could not write to ``path``; call it before computing the codes."""
-    target, endings = Path(path), tuple(dict.fromkeys((*ENDINGS, *WRITTEN_ENDINGS)))
-    if target.suffix.lower() not in endings:
-        raise DataFileError(
-            f"Codes can be written to files that end in one of {', '.join(endings)}. Got {path} instead."
-        )
+    target = Path(path)
+    if target.suffix.lower() not in CODE_ENDINGS:
+        raise DataFileError(f"Codes can be written to files that end in {', '.join(CODE_ENDINGS)}. Got {path} instead.")
     if ids and target.suffix.lower() == ".npy":
         raise DataFileError(
             f"{target} has no place for ids beside the codes; write a file that ends in .npz, .csv, .parquet or .jsonl."
@@ -376,23 +373,20 @@ def _npz_features(file: Path, key: str | None) -> NDArray[Any]:
 def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
     """The columns of a .parquet file by name; missing numbers become NaN."""
     parquet = require_extra("pyarrow.parquet", "tables", "Reading .parquet files")
-    arrow = require_extra("pyarrow", "tables", "Reading .parquet files")
-    try:
+    with table_errors(path):
         table = parquet.read_table(path)
         names = table.column_names  # may not be text
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from error
     return {name: arrow_values(table.column(name)) for name in names}
 
 
 @contextmanager
-def table_errors(name: str) -> Iterator[None]:
-    """Turn errors of pyarrow that reads a file into a DataFileError."""
+def table_errors(name: str | Path) -> Iterator[None]:
+    """Turn errors of pyarrow that reads a file or folder into a DataFileError."""
     arrow = require_extra("pyarrow", "tables", "Reading tables")
     try:
         yield
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataFileError(f"{name} cannot be read ({_first_line(error)}); write it again.") from error
+        raise DataFileError(f"{name} is not a readable table ({_first_line(error)}); write it again.") from error
 
 
 def arrow_values(column: Any) -> NDArray[Any]:
@@ -580,7 +574,7 @@ def _is_number(text: str) -> bool:
 
 
 def _unreadable(path: Path, error: Exception) -> DataFileError:
-    """The error for a file that NumPy or pyarrow could not read."""
+    """The error for a file that NumPy could not read."""
     if "Object arrays" in str(error) or "Python objects" in str(error):
         return DataFileError(
             f"{path} holds pickled Python objects, which are never loaded because a pickle can run any code; "

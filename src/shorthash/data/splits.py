@@ -156,7 +156,8 @@ class PerClassQueries(Protocol):
                 )
             drawn.append(rng.choice(members, per_class, replace=False))
         others = _without(np.arange(len(ids)), np.concatenate(drawn))
-        return _with_training_rows(self, rng, np.concatenate(drawn), others)
+        train = _training_rows(rng, others, self.n_train, self.kind)
+        return _with_database(self, np.concatenate(drawn), train, others)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class RandomQueries(Protocol):
         rng = np.random.default_rng(self.seed)
         queries = rng.choice(n, n_queries, replace=False)
         others = _without(np.arange(n), queries)
-        return _with_training_rows(self, rng, queries, others)
+        return _with_database(self, queries, _training_rows(rng, others, self.n_train, self.kind), others)
 
 
 @dataclass(frozen=True)
@@ -226,13 +227,7 @@ class FewRows(Protocol):
         others = _without(np.arange(len(ids)), queries)
         order = rng.permutation(others)
         drawn = [order[ids[order] == label][:per_class] for label in range(int(ids.max()) + 1)]
-        train = np.sort(np.concatenate(drawn))
-        database = others if self.train_in_database else _without(others, train)
-        if len(database) == 0:
-            raise InvalidInput(
-                "FewRows leaves no row for the database; keep the training rows in it, or lower per_class."
-            )
-        return Split(np.sort(queries), train, database)
+        return _with_database(self, queries, np.sort(np.concatenate(drawn)), others)
 
 
 @dataclass(frozen=True)
@@ -312,7 +307,8 @@ class OfficialTest(Protocol):
         if self.n_queries is not None:
             check_count(self.n_queries, "n_queries", "OfficialTest", high=len(queries))
             queries = rng.choice(queries, self.n_queries, replace=False)
-        return _with_training_rows(self, rng, queries, np.flatnonzero(~mask))
+        others = np.flatnonzero(~mask)
+        return _with_database(self, queries, _training_rows(rng, others, self.n_train, self.kind), others)
 
 
 PROTOCOLS: dict[str, type[Protocol]] = {
@@ -338,17 +334,12 @@ def protocol_from_dict(values: Mapping[str, Any]) -> Protocol:
     return PROTOCOLS[kind](**settings)
 
 
-def _with_training_rows(
-    protocol: PerClassQueries | RandomQueries | OfficialTest, rng: np.random.Generator, queries: Rows, others: Rows
-) -> Split:
-    """Draw training rows among the rows that are not queries; all of these, or the rest, are the database."""
-    train = _training_rows(rng, others, protocol.n_train, protocol.kind)
+def _with_database(protocol: Any, queries: Rows, train: Rows, others: Rows) -> Split:
+    """The split whose database is the rows that are not queries, with or without the training rows."""
     database = others if protocol.train_in_database else _without(others, train)
     if len(database) == 0:
-        raise InvalidInput(
-            f"Protocol {protocol.kind!r} leaves no row for the database; keep the training rows in it, or lower "
-            "n_train."
-        )
+        owner = type(protocol).__name__
+        raise InvalidInput(f"{owner} leaves no row for the database; keep the training rows in it, or draw fewer.")
     return Split(np.sort(queries), train, database)
 
 

@@ -138,15 +138,7 @@ class ArrayStream(Stream):
     """
 
     def __init__(self, X: Any, y: ArrayLike | None = None) -> None:
-        self.X = X if is_foreign(X) else np.asanyarray(X)
-        labels: Any = y
-        self.y = labels if labels is None or is_foreign(labels) else label_rows(labels)
-        if len(self.X.shape) != 2:
-            raise InvalidInput(f"A stream needs rows of features, (n_rows, n_columns). Got shape {self.X.shape}.")
-        if self.y is not None and len(self.y) != len(self.X):
-            raise InvalidInput(
-                f"A stream of {len(self.X)} rows needs as many labels. Got {len(self.y)}; give one label per row."
-            )
+        self.X, self.y = _features_and_labels((X, y))
 
     @property
     def n_columns(self) -> int:
@@ -410,15 +402,14 @@ def _is_list_of_rows(X: Any) -> bool:
 def _features_and_labels(batch: Any) -> tuple[Any, Any]:
     """Features and labels of a batch; labels are None where a batch is features alone."""
     X, y = batch if isinstance(batch, tuple) and len(batch) == 2 else (batch, None)
-    values = X if is_foreign(X) else np.asarray(X)
+    values = X if is_foreign(X) else np.asanyarray(X)
     if len(values.shape) != 2:
         raise InvalidInput(
-            "Every batch of a stream must be rows of features, (n_rows, n_columns), or a pair of such rows and their "
-            f"labels. Got shape {tuple(values.shape)} instead."
+            f"A stream needs rows of shape (n_rows, n_columns). Got {tuple(values.shape)} instead."
         )
     labels = y if y is None or is_foreign(y) else label_rows(y)
     if labels is not None and len(labels) != len(values):
-        raise InvalidInput(f"A batch of {len(values)} rows needs as many labels. Got {len(labels)}; give one per row.")
+        raise InvalidInput(f"A stream of {len(values)} rows needs as many labels. Got {len(labels)}; give one per row.")
     return values, labels
 
 

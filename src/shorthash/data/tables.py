@@ -296,7 +296,6 @@ class TableStream(Stream):
     @cached_property
     def _dataset(self) -> Any:
         """The data set, opened on first use, so that a stream can be sent to another process."""
-        arrow = require_extra("pyarrow", "tables", "Streaming tables")
         dataset = require_extra("pyarrow.dataset", "tables", "Streaming tables")
         if not isinstance(self.source, str | Path):
             return self.source
@@ -310,12 +309,8 @@ class TableStream(Stream):
             raise DataFileError(
                 f"{path} must hold files of one kind that ends in {', '.join(TABLE_FORMATS)}. Got {kinds}."
             )
-        form = TABLE_FORMATS[endings[0]]
-        try:
-            return dataset.dataset(path, format=form)
-        except (arrow.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise DataFileError(f"{path} is not readable as {form} ({reason}); write it again.") from error
+        with table_errors(path):
+            return dataset.dataset(path, format=TABLE_FORMATS[endings[0]])
 
     @cached_property
     def _pieces(self) -> list[tuple[Any, int]]:
