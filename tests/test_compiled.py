@@ -2,7 +2,7 @@
 
 import numba
 
-from shorthash._compiled import njit
+from shorthash._arrays import njit
 
 
 def double(x):

@@ -1,4 +1,4 @@
-"""Types of arrays, and arrays of torch and CuPy: everything that differs from NumPy is here.
+"""Types of arrays, arrays of torch and CuPy (everything that differs from NumPy is here), and compiled loops.
 
 Row-wise computations (kernel map, sums, scores, codes) are written once, with the functions of the array API standard,
 and run on the device of the rows. Fitted attributes are always NumPy arrays.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,8 @@ Distances = NDArray[np.uint8]
 
 Labels = NDArray[Any]
 """Class labels, (n_samples,), of any sortable type; or an indicator matrix, (n_samples, n_classes)."""
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FOREIGN = ("torch", "cupy")  # packages whose arrays stay on their device
 
@@ -121,20 +125,46 @@ def capped_exp(exponent: Any) -> Any:
     return xp.exp(exponent, out=exponent)
 
 
-def first_not_finite(X: Any) -> tuple[int, int, bool] | None:
-    """Row and column of the first NaN or infinity of an array, and whether it is NaN; None if there is none.
-
-    A sum is not finite if any term is not, so one pass is enough; only if it is not finite a second pass is made.
-    """
-    xp = namespace(X)
-    if not xp.isdtype(X.dtype, "real floating") or bool(xp.isfinite(xp.sum(X, dtype=xp.float64))):
-        return None
-    places = np.argwhere(to_numpy(~xp.isfinite(X)))
-    if not len(places):
-        return None
-    row, column = (int(i) for i in places[0])
-    return row, column, bool(xp.isnan(X[row, column]))
-
-
 def _is_torch(X: Any) -> bool:
     return "torch" in sys.modules and isinstance(X, sys.modules["torch"].Tensor)
+
+
+def njit(*, inner: bool = False, allocates: bool = True, **options: Any) -> Callable[[F], F]:
+    """``numba.njit`` that does not keep compiled code on disk where it cannot: read-only folders, a full disk.
+
+    Compiling takes most of the time of a first use. In compiled functions, ``np.int64(0)`` in the place of 0 as the
+    first value of an argument keeps numba from compiling the callee once more for the literal; loops in the place of
+    ``a[:] = b`` keep it from compiling the messages of broadcasting; conditions in the place of ``min`` and ``max``,
+    and arrays that the caller allocates, save functions of numba; small functions of one caller have
+    ``inline="always"``. A loop over part of an array is a loop over a slice: from 0, numba sees that no index is
+    negative, and the loop can be vectorised.
+
+    Parameters
+    ----------
+    inner : whether only compiled functions call this one; a part that takes arguments from Python is not compiled then
+    allocates : whether arrays are made in the function; where none are, references to them are not counted
+    **options : of ``numba.njit``; by default a division by zero is infinite or NaN, as in NumPy
+    """
+    import numba  # takes a second, and many modules that import this one compile nothing
+
+    usual = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner, "error_model": "numpy"}  # nothing is called from C
+    options = {**usual, **({} if allocates else {"_nrt": False}), **options}
+
+    def compiled(function: F) -> F:
+        try:
+            made: Any = numba.njit(**options)(function)
+        except RuntimeError:  # numba finds no folder that it may write to
+            made = numba.njit(**{**options, "cache": False})(function)
+        cache: Any = getattr(made, "_cache", None)
+        if hasattr(cache, "save_overload"):
+            save = cache.save_overload
+
+            def save_if_possible(*values: Any) -> None:
+                with suppress(OSError):
+                    save(*values)
+
+            cache.save_overload = save_if_possible
+        result: F = made
+        return result
+
+    return compiled

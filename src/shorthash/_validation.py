@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import first_not_finite
+from shorthash._arrays import namespace, to_numpy
 from shorthash.errors import InvalidInput, MissingExtra, named
 
 MAX_BITS = 64  # a code must fit one machine word
@@ -55,11 +55,15 @@ def check_choice(value: object, name: str, owner: str, choices: Collection[objec
 
 def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.intp] | None = None) -> None:
     """Raise if ``X`` holds NaN or infinity; the message names the first bad cell by its row number in the input."""
-    bad = first_not_finite(X)
-    if bad is not None:
-        row, column, missing = bad
+    xp = namespace(X)
+    # a sum is not finite if any term is not, so one pass is enough where all are
+    if not xp.isdtype(X.dtype, "real floating") or bool(xp.isfinite(xp.sum(X, dtype=xp.float64))):
+        return
+    bad = np.argwhere(to_numpy(~xp.isfinite(X)))
+    if len(bad):
+        row, column = bad[0].tolist()
         number = row if row_numbers is None else int(row_numbers[row])
-        what = "NaN" if missing else "infinity"
+        what = "NaN" if bool(xp.isnan(X[row, column])) else "infinity"
         raise InvalidInput(
             f"Input X of {owner} contains {what} (first at row {number}, column {column}); features must be "
             "finite, so drop or impute such rows first (for instance with sklearn.impute.SimpleImputer)."

@@ -331,8 +331,8 @@ def method_facts(name: str) -> dict[str, Any]:
     known = recipes()
     check_choice(name, "name", "method_facts", list(known))
     recipe = known[name]
-    defaults = inspect.signature(recipe.learner_class()).parameters
-    own = {key: p.default for key, p in defaults.items() if key not in ("n_bits", "random_state")}
+    defaults = default_params(recipe.learner)
+    own = {key: value for key, value in defaults.items() if key not in ("n_bits", "random_state")}
     kernel = ", ".join(f"{key}={value!r}" for key, value in recipe.kernel.items())
     steps = {step: STEPS[step].partition(":")[2] for step in recipe.preprocessing}
     return {
@@ -386,24 +386,25 @@ def make_hasher(
         raise InvalidInput(f"{method} has no kernel, so it has no parameter {', '.join(given)} to set.")
     of_kernel = {"random_state": random_state, **recipe.kernel, **chosen.get("kernel", {}), **given}
     steps = [
-        (step, _build(import_class(STEPS[step]), of_kernel if step == "kernel" else {}, f"the {step} of {method}"))
+        (step, _build(STEPS[step], of_kernel if step == "kernel" else {}, f"the {step} of {method}"))
         for step in recipe.preprocessing
     ]
-    learner_class = recipe.learner_class()
     settings = {"n_bits": n_bits, **recipe.settings, **chosen.get("settings", {}), **params}
-    if "random_state" in _parameters(learner_class):
+    if "random_state" in default_params(recipe.learner):
         settings = {"random_state": random_state, **settings}
-    return HasherPipeline([*steps, ("hasher", _build(learner_class, settings, learner_class.__name__))])
+    return HasherPipeline([*steps, ("hasher", _build(recipe.learner, settings, recipe.learner.partition(":")[2]))])
 
 
-def _parameters(cls: type[BaseEstimator]) -> list[str]:
-    return [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
+@functools.cache
+def default_params(path: str) -> dict[str, Any]:
+    """The parameters of the class at "module:class" and their defaults; the dictionary must not be changed."""
+    return {name: parameter.default for name, parameter in inspect.signature(import_class(path)).parameters.items()}
 
 
-def _build(cls: type[BaseEstimator], given: Mapping[str, Any], owner: str) -> BaseEstimator:
-    """An instance; an unknown parameter is an error that lists the known ones."""
-    known = _parameters(cls)
+def _build(path: str, given: Mapping[str, Any], owner: str) -> BaseEstimator:
+    """An instance of the class at "module:class"; an unknown parameter is an error that lists the known ones."""
+    known = default_params(path)
     for name in given:
         if name not in known:
             raise InvalidInput(f"{owner} has no parameter {name!r} to set here. It has: {', '.join(known)}.")
-    return cls(**given)
+    return import_class(path)(**given)

@@ -9,7 +9,7 @@ from pathlib import Path
 import shorthash
 
 ROOMS = [
-    {"errors", "_arrays", "_compiled", "_display", "_progress", "_rounding", "_validation", "_labels"},
+    {"errors", "_arrays", "_display", "_progress", "_rounding", "_validation", "_labels"},
     {"codes"},
     {"data"},
     {"kernels"},

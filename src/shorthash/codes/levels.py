@@ -29,8 +29,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._arrays import Counts, Floats, PackedCodes
-from shorthash._compiled import njit
+from shorthash._arrays import Counts, Floats, PackedCodes, njit
 from shorthash._labels import LabelGroups, group_labels
 from shorthash._validation import check_choice
 from shorthash.codes.signs import as_packed, code_length

@@ -404,9 +404,7 @@ def _features_and_labels(batch: Any) -> tuple[Any, Any]:
     X, y = batch if isinstance(batch, tuple) and len(batch) == 2 else (batch, None)
     values = X if is_foreign(X) else np.asanyarray(X)
     if len(values.shape) != 2:
-        raise InvalidInput(
-            f"A stream needs rows of shape (n_rows, n_columns). Got {tuple(values.shape)} instead."
-        )
+        raise InvalidInput(f"A stream needs rows of shape (n_rows, n_columns). Got {tuple(values.shape)} instead.")
     labels = y if y is None or is_foreign(y) else label_rows(y)
     if labels is not None and len(labels) != len(values):
         raise InvalidInput(f"A stream of {len(values)} rows needs as many labels. Got {len(labels)}; give one per row.")

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Counts, Floats
-from shorthash._compiled import njit
+from shorthash._arrays import Counts, Floats, njit
 from shorthash._validation import check_choice, check_count
 from shorthash.codes.levels import EVERYTHING, level_precision_sum, popcount, precision_sums
 

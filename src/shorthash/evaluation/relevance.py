@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +183,11 @@ def count_by_distances(
         table = np.bincount(keys, weights, minlength=(n_grades + 1) * n_levels).astype(np.int64)
         table = table.reshape(n_grades + 1, 1, n_levels)
         ball = None if radius is None else np.array([np.count_nonzero(row <= radius)])
-        listed = partial(_first, grades[order] if cells is None else grades)
+
+        def listed(_: int, grades: NDArray[np.int64] = grades[order] if cells is None else grades) -> NDArray[np.int64]:
+            return grades
+
         yield CountedQueries(slice(i, i + 1), table.sum(axis=0), table[1:], ball, False, listed)
-
-
-def _first(grades: NDArray[np.int64], _: int) -> NDArray[np.int64]:
-    return grades
 
 
 def order_follows_labels(ids: NDArray[Any]) -> bool:
@@ -361,9 +359,3 @@ def count_by_judgements(
 
         ball: Counts = total[:, : radius + 1].sum(axis=1)
         yield CountedQueries(block, total, graded, ball, True, listed)
-
-
-def check_labels_or_judgements(labels: Sequence[ArrayLike | None], relevance: Any) -> None:
-    """Raise unless relevance comes from labels or from judgements."""
-    if relevance is not None and any(given is not None for given in labels):
-        raise InvalidInput("evaluate takes labels or relevance=..., not both; leave the labels out (None).")

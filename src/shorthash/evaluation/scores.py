@@ -39,7 +39,6 @@ from shorthash.evaluation.relevance import (
     CodedItems,
     CountedQueries,
     as_judgements,
-    check_labels_or_judgements,
     count_by_codes,
     count_by_judgements,
     gains_of,
@@ -305,7 +304,8 @@ def evaluate(
       nDCG@k           0.8066
     """
     rules = convention_rules(convention, ties=ties, without_relevant=without_relevant, k=k)
-    check_labels_or_judgements([query_labels, database_labels], relevance)
+    if relevance is not None and (query_labels is not None or database_labels is not None):
+        raise InvalidInput("evaluate takes labels or relevance=..., not both; leave the labels out (None).")
     if relevance is None and (database_codes is None) != (database_labels is None):
         raise InvalidInput(
             "evaluate needs database codes and database labels together, or neither; without a database every row "

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._compiled import njit
+from shorthash._arrays import njit
 from shorthash.codes import ball_masks
 from shorthash.index.sorting import bitmap, is_dense, read_bits, set_all, set_equal, sort
 

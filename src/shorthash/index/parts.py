@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._compiled import njit
+from shorthash._arrays import njit
 from shorthash.codes import ball_size
 from shorthash.codes.levels import popcount
 from shorthash.index.kernels import ball, counting_sort, n_alive

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._arrays import Floats
-from shorthash._compiled import njit
+from shorthash._arrays import Floats, njit
 from shorthash._validation import check_count
 from shorthash.errors import InvalidInput
 from shorthash.index.items import AnyIds, find_ids

@@ -14,7 +14,7 @@ from numba.core import cgutils, codegen, config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from shorthash._compiled import njit
+from shorthash._arrays import njit
 from shorthash.codes.levels import popcount
 
 Array = np.ndarray[Any, Any]

@@ -186,8 +186,7 @@ def _draw_corners(
         size = 60 + 440 * counts[code] / counts.max()
         x, y = corners[code]
         axes.scatter(x, y, s=size, color=SERIES[number % len(SERIES)], zorder=3, linewidths=0, alpha=0.9)
-        bits = "".join("1" if sign > 0 else "0" for sign in every[code])
-        text = "\n".join([bits, ", ".join(main)]).rstrip()
+        text = "\n".join([_bits(every[code]), ", ".join(main)]).rstrip()
         above = (0, 2 + float(np.sqrt(size / np.pi)))
         axes.annotate(text, (x, y), above, textcoords="offset points", ha="center", fontsize=8, zorder=4)
 
@@ -291,17 +290,14 @@ def _dot(number: int, diameter: float) -> dict[str, Any]:
 def _name_disc(axes: Any, points: NDArray[np.float64], labels: NDArray[Any], code: NDArray[Any]) -> None:
     """The code and its main classes, above the disc."""
     main = _main_classes(labels, NAMED_SHARE)
-    bits = "".join("1" if sign > 0 else "0" for sign in code)
     top = (float(points[:, 0].mean()), float(points[:, 1].max()))
-    axes.annotate(
-        f"{bits}: {', '.join(main)}",
-        top,
-        (0, 3),
-        textcoords="offset points",
-        ha="center",
-        fontsize=8,
-        color=PALETTE["ink"],
-    )
+    look = {"textcoords": "offset points", "ha": "center", "fontsize": 8, "color": PALETTE["ink"]}
+    axes.annotate(f"{_bits(code)}: {', '.join(main)}", top, (0, 3), **look)
+
+
+def _bits(code: NDArray[Any]) -> str:
+    """A code of signs in the digits 0 and 1, the first bit first."""
+    return "".join("1" if sign > 0 else "0" for sign in code)
 
 
 def _gray_grid(n_bits: int) -> NDArray[np.int64]:

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import itertools
 import json
 import tomllib
@@ -47,7 +46,7 @@ from shorthash.data.datasets import CATALOGUE, default_protocol
 from shorthash.data.splits import protocol_from_dict
 from shorthash.errors import DataFileError, InvalidInput, worded
 from shorthash.learners.encoders import ENCODERS
-from shorthash.methods import STEPS, import_class, recipes
+from shorthash.methods import KERNEL, STEPS, default_params, recipes
 
 TASKS = (
     *("scores", "conventions", "reranking", "neighbours", "few_labels", "pairs"),
@@ -55,7 +54,6 @@ TASKS = (
 )
 KINDS = ("table", "lines", "heatmap", "convergence", "embedding", "cost")
 SMOKE = "smoke"  # a quick test; not included when a folder of experiments is read
-KERNEL = "kernel__"  # prefix of settings of the kernel
 SLOW = {"auto": 8.0, "eaph": 8.0}  # approximate duration of a run of a method; 1 for all others
 _PART_KEYS = ("name", "title", "task", "seeds", "datasets", "methods", "grid", "report")
 _DATASET_KEYS = ("name", "bits", "protocol", "title")
@@ -169,8 +167,8 @@ class RunSpec:
         given = dict(settings or {})
         front_end = {key.removeprefix(KERNEL): given.pop(key) for key in list(given) if key.startswith(KERNEL)}
         recipe = recipes()[method]
-        learner = {**_defaults(recipe.learner), **recipe.settings}
-        kernel = {**_defaults(STEPS["kernel"]), **recipe.kernel}
+        learner = {**default_params(recipe.learner), **recipe.settings}
+        kernel = {**default_params(STEPS["kernel"]), **recipe.kernel}
         changed = _differing(given, learner), _differing(front_end, kernel)
         return cls(task, dataset, protocol, seed, method, n_bits, *changed, encoder)
 
@@ -406,12 +404,6 @@ def _differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
     """Settings that differ from the defaults; unknown names are kept, and ``make_hasher`` rejects them."""
     missing = object()
     return {key: value for key, value in given.items() if defaults.get(key, missing) != value}
-
-
-@functools.cache
-def _defaults(path: str) -> dict[str, Any]:
-    """The defaults of a class, which must not be changed."""
-    return {key: parameter.default for key, parameter in inspect.signature(import_class(path)).parameters.items()}
 
 
 def _plain(value: Any) -> Any:

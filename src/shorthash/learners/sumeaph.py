@@ -14,8 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Codes, Floats
-from shorthash._compiled import njit
+from shorthash._arrays import Codes, Floats, njit
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, best_table_word, linear
 from shorthash.codes.signs import pack, unpack

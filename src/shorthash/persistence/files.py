@@ -47,20 +47,10 @@ ALIGNMENT = 8  # the widest type
 LARGEST_HEADER = 1 << 26
 PART_BYTES = 64  # memory that a part of a JSON text takes once it is parsed, about
 LARGEST_JSON = 1 << 27  # bytes of memory that a JSON text may take beyond its length
-TYPES = {
-    "BOOL": "bool",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-}
+TYPES = {"BOOL": "bool"}
+TYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
+TYPES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
+TYPES |= {f"F{bits}": f"float{bits}" for bits in (16, 32, 64)}
 """Types of arrays in saves, by their names in safetensors files."""
 
 TYPE_NAMES = {name: key for key, name in TYPES.items()}

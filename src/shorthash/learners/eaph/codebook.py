@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from shorthash._arrays import Floats
-from shorthash._compiled import njit
+from shorthash._arrays import Floats, njit
 from shorthash.codes.levels import popcount
 
 Ints = NDArray[np.int64]

@@ -26,8 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Codes, Floats, is_foreign, like, namespace
-from shorthash._compiled import njit
+from shorthash._arrays import Codes, Floats, is_foreign, like, namespace, njit
 from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, as_double, linear, normalised, norms, table_gains
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign

@@ -25,8 +25,7 @@ from scipy.optimize import brentq
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from shorthash._arrays import Features, Floats, PackedCodes
-from shorthash._compiled import njit
+from shorthash._arrays import Features, Floats, PackedCodes, njit
 from shorthash._rounding import Rounded, Scored, as_double, linear, normalised, shifted_product
 from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import unit_rows

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
-from shorthash._arrays import Floats, PackedCodes, is_foreign, like, namespace, to_numpy
-from shorthash._compiled import njit
+from shorthash._arrays import Floats, PackedCodes, is_foreign, like, namespace, njit, to_numpy
 from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Floats, is_foreign, like, namespace
-from shorthash._compiled import njit
+from shorthash._arrays import Floats, is_foreign, like, namespace, njit
 from shorthash.learners.posteriors.folds import in_threads
 
 BLOCK_FLOATS = 1 << 22  # level masses held at once: 16 MB in float32, which stays in the cache
