@@ -126,10 +126,7 @@ def group_label_pair(y: ArrayLike, z: ArrayLike, *, owner: str) -> tuple[LabelGr
             "give both as class labels or both as indicator matrices."
         )
     if a.ndim == 1 and (a.dtype.kind in "OUS") != (b.dtype.kind in "OUS"):
-        raise InvalidInput(
-            f"Labels of {owner} must be of one type, but one side has {a.dtype} and the other {b.dtype}; "
-            "convert one of them."
-        )
+        raise InvalidInput(f"Labels of {owner} must be of one type. Got {a.dtype} and {b.dtype}; convert one of them.")
     if a.ndim == 2 and a.shape[1] != b.shape[1]:
         raise InvalidInput(
             f"Label matrices of {owner} must have the same columns, but one has {a.shape[1]} and the other "
@@ -264,9 +261,7 @@ def _given_matrix(values: NDArray[Any], missing: NDArray[np.bool_], owner: str) 
     bare = np.asarray(missing.all(axis=1))
     if missing[~bare].any():
         row = int(np.argmax(missing.any(axis=1) & ~bare))
-        raise InvalidInput(
-            f"Row {row} of the label matrix of {owner} has missing cells and others; fill all cells of a row, or none."
-        )
+        raise InvalidInput(f"Row {row} of the labels of {owner} has missing cells; fill all cells of a row, or none.")
     if bare.any():
         values = np.where(bare[:, None], values[~bare].min(initial=0) if len(values[~bare]) else 0, values)
     if values.dtype.kind == "O":
@@ -293,10 +288,7 @@ def _over_the_same_names(first: _Given, second: _Given, owner: str) -> tuple[_Gi
     assert a is not None
     assert b is not None
     if len(a) and len(b) and (a.dtype.kind in "US") != (b.dtype.kind in "US"):
-        raise InvalidInput(
-            f"Labels of {owner} must be of one type, but one side has {a.dtype} and the other {b.dtype}; "
-            "convert one of them."
-        )
+        raise InvalidInput(f"Labels of {owner} must be of one type. Got {a.dtype} and {b.dtype}; convert one of them.")
     names = a if not len(b) else b if not len(a) else np.union1d(a, b)
     return _with_columns(sides[0], names), _with_columns(sides[1], names)
 
@@ -349,10 +341,7 @@ def _group_classes(given: _Given, classes: ArrayLike | None, owner: str) -> Labe
     labelled = ~given.missing
     values = given.values[labelled]
     if values.dtype.kind == "f" and _continuous(values):
-        raise InvalidInput(
-            f"Unknown label type: continuous. y of {owner} must hold class labels, but has fractional values; "
-            "bin them into classes first."
-        )
+        raise InvalidInput(f"Unknown label type: continuous. y of {owner} must hold classes; bin its values first.")
     seen, ids = _distinct(values)
     names = seen if classes is None else np.unique(np.asarray(classes))
     columns = _columns_of(seen, names, owner)
@@ -373,10 +362,7 @@ def _columns_of(seen: Labels, names: Labels, owner: str) -> NDArray[np.intp]:
     unknown = seen[names[np.minimum(columns, len(names) - 1)] != seen]
     if len(unknown):
         shown = ", ".join(repr(v) for v in unknown[:5].tolist()) + (", ..." if len(unknown) > 5 else "")
-        raise InvalidInput(
-            f"y of {owner} contains unknown classes: {shown}; name all classes in 'classes' at the first call of "
-            "partial_fit."
-        )
+        raise InvalidInput(f"y of {owner} contains unknown classes: {shown}; name them all at the first partial_fit.")
     return columns
 
 
@@ -392,10 +378,7 @@ def _group_indicator(given: _Given, classes: ArrayLike | None, owner: str) -> La
     else:
         names = np.arange(Y.shape[1]) if classes is None else np.asarray(classes)
     if len(names) != Y.shape[1]:
-        raise InvalidInput(
-            f"The label matrix of {owner} has {Y.shape[1]} columns, but {len(names)} classes were given; "
-            "give one column per class."
-        )
+        raise InvalidInput(f"The label matrix of {owner} has {Y.shape[1]} columns, but {len(names)} classes are given.")
     packed = np.packbits(Y, axis=1)  # big-endian bits keep the lexicographic order
     distinct, ids = np.unique(packed, axis=0, return_inverse=True)
     rows = np.unpackbits(distinct[::-1], axis=1, count=Y.shape[1])

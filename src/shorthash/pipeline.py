@@ -150,9 +150,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         learner = self.steps[-1][1]
         if len(self.steps) > 1 or not hasattr(learner, "align"):
             names = " -> ".join(type(step).__name__ for _, step in self.steps)
-            raise InvalidInput(
-                f"Only models of the methods auto and eaph can be aligned. Got {names} instead; fit one."
-            )
+            raise InvalidInput(f"Only models of the methods auto and eaph can be aligned. Got {names}; fit one.")
         return HasherPipeline([(self.steps[-1][0], learner.align(X, y, rows=rows))])
 
     def project(self, X: ArrayLike) -> Floats:

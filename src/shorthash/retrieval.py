@@ -322,9 +322,7 @@ class Searcher:
             self._check_size(probes, where, most)
         index, by_posterior = self.index, rerank == "posterior"
         if by_posterior and isinstance(index, MemoryIndex) and len(index) and not index.posterior_bytes:
-            raise InvalidInput(
-                "No posterior of an item is known; add items by Searcher.add, or call keep_posteriors(ids, X)."
-            )
+            raise InvalidInput("No posterior of an item is known; add items by Searcher.add, or call keep_posteriors.")
         vectors = rows if rerank == "cosine" else None
         return index.lookup(probes, where=where, vectors=vectors, posteriors=by_posterior)
 
@@ -340,9 +338,7 @@ class Searcher:
             expected = np.cumsum(sizes * probes.shares[a:b])
             n += int(sizes[np.append(0.0, expected)[:-1] < probes.enough].sum())
         if n > most:
-            raise InvalidInput(
-                f"This search looks at {n} items, and at most {most} are allowed; use fewer probes or a smaller radius."
-            )
+            raise InvalidInput(f"This search looks at {n} items, more than {most}; use fewer probes or a smaller ball.")
 
     def _in_rings(
         self, rows: NDArray[Any], k: int, radius: int | None, rerank: str | None, where: Any, most: int | None

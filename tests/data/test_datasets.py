@@ -128,7 +128,7 @@ def test_an_unknown_checksum_is_stored_and_compared(server, tmp_path):
 
 
 def test_a_server_that_cannot_be_reached(tmp_path):
-    with pytest.raises(DataFileError, match=r"cannot be downloaded .*fetch it on a machine that can reach it"):
+    with pytest.raises(DataFileError, match=r"cannot be downloaded .*put it at .* yourself"):
         download(Original("http://127.0.0.1:9/a.bin"), tmp_path)
 
 

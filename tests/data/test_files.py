@@ -276,11 +276,11 @@ def test_missing_file_and_folder(tmp_path):
 
 def test_missing_key(tmp_path):
     np.savez(tmp_path / "x.npz", a=ROWS, b=ROWS)
-    with pytest.raises(DataFileError, match=r"has no array named X, only a, b; pick one with x\.npz:NAME"):
+    with pytest.raises(DataFileError, match=r"has no array X, only a, b; pick one with x\.npz:NAME"):
         read_features(tmp_path / "x.npz")
     with pytest.raises(DataFileError, match=r"has no array 'c'; it has a, b"):
         read_features(f"{tmp_path / 'x.npz'}:c")
-    with pytest.raises(DataFileError, match=r"has no array named y or Y, only a, b; pick one with x\.npz:NAME"):
+    with pytest.raises(DataFileError, match=r"has no array y or Y, only a, b; pick one with x\.npz:NAME"):
         read_labels(tmp_path / "x.npz")
 
 
@@ -298,7 +298,7 @@ def test_labels_of_a_wrong_shape(tmp_path):
 
 def test_csv_that_is_not_text(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"\xff\xfe1\x00,\x002\x00")
-    with pytest.raises(DataFileError, match=r"is not a text file in UTF-8 .*; save it as UTF-8, comma-separated"):
+    with pytest.raises(DataFileError, match=r"is not text in UTF-8 .*; save it as UTF-8"):
         read_features(tmp_path / "x.csv")
 
 

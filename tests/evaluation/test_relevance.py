@@ -68,7 +68,7 @@ def test_qrels_by_ids(tmp_path, problem):
 def test_mistakes(tmp_path):
     codes = [[1, 1], [1, -1]]
     for relevance, message in [
-        (np.eye(3), r"a row per query and a column per item, \(2, 2\). Got shape \(3, 3\)"),
+        (np.eye(3), r"must have shape \(2, 2\), a row per query. Got \(3, 3\)"),
         ([[0.5, 0], [0, 1]], "whole numbers"),
         ([[1000, 0], [0, 1]], "grades up to 100. Got 1000"),
     ]:

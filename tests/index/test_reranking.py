@@ -160,7 +160,7 @@ def test_wrong_vectors_are_refused_and_change_nothing(make):
             lambda: index.rerank(one, [[1, 1]], 1, radius=1, metric="l1"),
             "'metric' parameter .* must be one of 'cosine'",
         ),
-        (lambda: index.search(one, 1, ties="scores"), "needs the vectors of the queries; pass vectors="),
+        (lambda: index.search(one, 1, ties="scores"), "needs the vectors of queries; pass vectors="),
         (lambda: index.within(one, 1, vectors=[[1, 1]]), "are used with ties='scores' only"),
         (lambda: index.search(one, 1, ties="best"), "must be one of 'id', .* 'scores'"),
         (lambda: index.merge(plain), "Every item of this index has a vector"),

@@ -107,7 +107,7 @@ def test_wrong_rows(blobs):
 
 
 def test_nothing_can_be_run(blobs):
-    with pytest.raises(InvalidInput, match="No method could be run on these rows, pcaitq for this reason"):
+    with pytest.raises(InvalidInput, match="No method could be run on these rows; pcaitq: "):
         compare(*blobs, lengths=[40], methods=["pcaitq"])
 
 

@@ -107,7 +107,7 @@ def test_an_incomplete_line_is_skipped(tmp_path, kept):
     [
         ("[]", "does not contain records of runs"),
         ('{"schema": 1}', "does not contain records of runs"),
-        ('{"schema": 2, "run": "a", "spec": {}}', "has schema 2, but this version reads 1"),
+        ('{"schema": 2, "run": "a", "spec": {}}', "has schema 2 instead of 1"),
         ('{"schema": 1, "run": "a", "spec": {}}', "not of the run it is named after"),
     ],
 )

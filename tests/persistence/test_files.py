@@ -158,7 +158,9 @@ def test_files_and_folders_are_not_mistaken_for_each_other(tmp_path):
     with pytest.raises(ForeignFile, match=r"notes.txt exists and was not saved by shorthash, so it is not overwritten"):
         save(BucketIndex(4), tmp_path / "notes.txt")
     save(fitted(), tmp_path / "model")
-    with pytest.raises(ForeignFile, match=r"model exists and is a folder, so it is not overwritten with a file"):
+    with pytest.raises(
+        ForeignFile, match=r"model exists and is a folder, so it is not overwritten; choose another path"
+    ):
         save(BucketIndex(4), tmp_path / "model")
     save(BucketIndex(4), tmp_path / "index")
     with pytest.raises(ForeignFile, match=r"index exists and is a file, so it is not overwritten; choose another path"):

@@ -147,7 +147,7 @@ def test_what_is_refused(make):
     ]:
         with pytest.raises(InvalidInput, match=message):
             store.add([1], metadata=[row])
-    with pytest.raises(InvalidInput, match=r"is compared by <, <=, >, >=, !=. Got \['~'\] instead"):
+    with pytest.raises(InvalidInput, match=r"is compared by <, <=, >, >=, !=. Got \['~'\]"):
         store.search([1], 1, where={"price": {"~": 3}})
     with pytest.raises(InvalidInput, match=r"The column 'price' of \w+ holds float. Got 'x'"):
         store.search([1], 1, where={"price": "x"})

@@ -82,7 +82,7 @@ def test_bad_posteriors_are_refused(make):
         with pytest.raises(InvalidInput, match=r"must be uint8 of shape \(3, n_bytes\)"):
             store.add(CODES[:3], posteriors=wrong)
     store.add(CODES[:1], posteriors=POSTERIORS[:1, :2])
-    with pytest.raises(InvalidInput, match="posteriors of 2 and of 4 bytes; upsert them with one size"):
+    with pytest.raises(InvalidInput, match="posteriors of 2 and 4 bytes; upsert with one size"):
         store.items(range(4))
 
 

@@ -132,7 +132,7 @@ def test_refused_vectors_change_nothing(make):
         (lambda: store.rerank(packed([1]), [[1, 2, 3, 4]], 1, radius=1, metric="l1"), "must be one of 'cosine', 'dot'"),
         (lambda: store.rerank(packed([1]), [[1, 2]], 1, radius=1, metric="asymmetric"), "must have 6 columns"),
         (lambda: make(6).add(packed([1])).rerank(packed([1]), [[1, 2]], 1, radius=1), "needs items with vectors"),
-        (lambda: store.search(packed([1]), 1, ties="scores"), "needs the vectors of the queries; pass vectors="),
+        (lambda: store.search(packed([1]), 1, ties="scores"), "needs the vectors of queries; pass vectors="),
     ]:
         with pytest.raises(InvalidInput, match=message):
             call()

@@ -28,7 +28,7 @@ def test_what_is_no_url_of_a_store():
         ("mysql://me:secret@host/x", r"must begin with one of sqlite://, postgresql://, .* Got 'mysql://...' instead"),
         ("a.db", "Got 'a.db' instead"),
         (7, "Got '7' instead"),
-        ("sqlite://a.db", "must be sqlite:///FILE, with three slashes. Got 'sqlite://a.db' instead"),
+        ("sqlite://a.db", "must be sqlite:///FILE, three slashes. Got 'sqlite://a.db' instead"),
         ("sqlite:///", "must be sqlite:///FILE"),
     ]:
         with pytest.raises(InvalidInput, match=message):

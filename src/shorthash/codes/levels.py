@@ -166,10 +166,7 @@ def level_counts(
     """
     check_choice(engine, "engine", "level_counts", ENGINES)
     if engine == "table" and n_bits > MAX_TABLE_BITS:
-        raise InvalidInput(
-            f"The 'table' engine holds every code of up to {MAX_TABLE_BITS} bits. Got {n_bits} bits instead; use "
-            "engine='count' or engine='auto'."
-        )
+        raise InvalidInput(f"engine='table' takes up to {MAX_TABLE_BITS} bits. Got {n_bits}; use engine='count'.")
     if engine == "auto":
         engine = _cheaper(len(queries), len(items), n_bits)
     if engine == "table":

@@ -431,10 +431,7 @@ def download(original: Original, folder: str | Path, progress: OnStep | None = N
         _receive(original.url, part, progress or (lambda _name, _done, _total: None))
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
-        raise DataFileError(
-            f"{original.url} cannot be downloaded ({reason}); fetch it on a machine that can reach it and put it at "
-            f"{target}."
-        ) from error
+        raise DataFileError(f"{original.url} cannot be downloaded ({reason}); put it at {target} yourself.") from error
     try:
         _check_checksum(part, original, target)
     except DataFileError:

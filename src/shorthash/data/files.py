@@ -218,9 +218,7 @@ def check_target(path: str | Path, *, ids: bool = False) -> None:
     if target.suffix.lower() not in CODE_ENDINGS:
         raise DataFileError(f"Codes can be written to files that end in {', '.join(CODE_ENDINGS)}. Got {path} instead.")
     if ids and target.suffix.lower() == ".npy":
-        raise DataFileError(
-            f"{target} has no place for ids beside the codes; write a file that ends in .npz, .csv, .parquet or .jsonl."
-        )
+        raise DataFileError(f"{target} has no place for ids; write a .npz, .csv, .parquet or .jsonl file.")
     check_place(target)
 
 
@@ -356,9 +354,7 @@ def _npz_pick(file: Path, key: str | None, usual: tuple[str, ...], besides: str 
     present = ", ".join(names) or "none at all"
     if key is not None:
         raise DataFileError(f"{file} has no array {key!r}; it has {present}.")
-    raise DataFileError(
-        f"{file} has no array named {' or '.join(usual)}, only {present}; pick one with {file.name}:NAME."
-    )
+    raise DataFileError(f"{file} has no array {' or '.join(usual)}, only {present}; pick one with {file.name}:NAME.")
 
 
 def _npz_features(file: Path, key: str | None) -> NDArray[Any]:
@@ -527,9 +523,7 @@ def csv_lines(path: Path, skip: int = 0, *, blank: bool = False) -> Iterator[tup
                 if (blank or any(stripped)) and reader.line_num > skip:
                     yield reader.line_num, stripped
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataFileError(
-            f"{path} is not a text file in UTF-8 ({_first_line(error)}); save it as UTF-8, comma-separated."
-        ) from error
+        raise DataFileError(f"{path} is not text in UTF-8 ({_first_line(error)}); save it as UTF-8.") from error
 
 
 def _bad_cell(path: Path, skip: int, columns: Sequence[int] | None, error: ValueError) -> DataFileError:

@@ -70,10 +70,7 @@ def given_split(
     for name in ("train", "database"):
         both = np.intersect1d(rows["query"], rows[name])
         if len(both):
-            raise InvalidInput(
-                f"Row {both[0]} is among the {_part(name)} and the {_part('query')} of the split; a query must be in "
-                "no other part."
-            )
+            raise InvalidInput(f"Row {both[0]} is among the {_part(name)} and the {_part('query')}; drop it from one.")
     return Split(**rows)
 
 

@@ -306,9 +306,7 @@ class TableStream(Stream):
         endings = sorted({ending for file in files if (ending := file.suffix.lower()) in TABLE_FORMATS})
         if len(endings) != 1:
             kinds = " and ".join(endings) or "none of them"
-            raise DataFileError(
-                f"{path} must hold files of one kind that ends in {', '.join(TABLE_FORMATS)}. Got {kinds}."
-            )
+            raise DataFileError(f"{path} must hold files of one kind, {' or '.join(TABLE_FORMATS)}. Got {kinds}.")
         with table_errors(path):
             return dataset.dataset(path, format=TABLE_FORMATS[endings[0]])
 

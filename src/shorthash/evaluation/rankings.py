@@ -110,9 +110,7 @@ def evaluate_cells(
         )
     D, cells = np.asarray(distances, dtype=np.float64), np.asarray(item_cells)
     if D.ndim != 2 or np.isnan(D).any():
-        raise InvalidInput(
-            f"Distances to cells must be numbers without NaN of shape (n_queries, n_cells). Got shape {D.shape}."
-        )
+        raise InvalidInput(f"Distances to cells must be numbers of shape (n_queries, n_cells), not NaN. Got {D.shape}.")
     out_of_range = cells.dtype.kind not in "iu" or (cells.size and not 0 <= cells.min() <= cells.max() < D.shape[1])
     if cells.ndim != 1 or out_of_range:
         raise InvalidInput(f"The cells of items must be column numbers of the distances, 0 to {D.shape[1] - 1}.")
@@ -243,9 +241,7 @@ class CodeHistogram:
         n_bits = check_n_bits(n_bits, "CodeHistogram")
         values, names = np.asarray(codes), label_rows(labels)
         if not len(values) or len(values) != len(names):
-            raise InvalidInput(
-                f"A histogram needs items, and one label for each. Got {len(values)} codes and {len(names)} labels."
-            )
+            raise InvalidInput(f"A histogram needs one label per item. Got {len(values)} codes, {len(names)} labels.")
         parts = (slice(low, low + PIECE) for low in range(0, len(values), PIECE))
         return reduce(cls.merge, (cls._of_piece(as_packed(values[p], n_bits), names[p], n_bits) for p in parts))
 
@@ -264,9 +260,7 @@ class CodeHistogram:
     def merge(self, other: CodeHistogram) -> CodeHistogram:
         """The histogram of both sets of items; either may have classes that the other does not have."""
         if self.n_bits != other.n_bits:
-            raise InvalidInput(
-                f"Histograms of {self.n_bits} and {other.n_bits} bits cannot be merged; encode all items by one model."
-            )
+            raise InvalidInput(f"Histograms of {self.n_bits} and {other.n_bits} bits cannot be merged; use one model.")
         first, second = group_label_pair(self.labels, other.labels, owner="CodeHistogram.merge")
         groups = np.concatenate([first.ids[self.groups], second.ids[other.groups]])
         codes = np.concatenate([self.codes, other.codes])

@@ -228,10 +228,7 @@ def as_judgements(relevance: Any, shape: tuple[int, int], *, alone: bool = False
     given: Any = relevance if sparse.issparse(relevance) else np.asarray(relevance)
     R: Any = sparse.csr_array(given)
     if R.shape != shape:
-        raise InvalidInput(
-            f"The 'relevance' of evaluate must have a row per query and a column per item, {shape}. Got shape "
-            f"{R.shape} instead."
-        )
+        raise InvalidInput(f"The 'relevance' of evaluate must have shape {shape}, a row per query. Got {R.shape}.")
     R.sum_duplicates()
     grades = np.asarray(R.data)
     if grades.dtype.kind not in "biuf" or not np.all(np.isfinite(grades)) or np.any(grades != np.round(grades)):

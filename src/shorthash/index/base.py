@@ -494,10 +494,7 @@ class HammingIndex(ABC):
         """Those that hold items; raises unless codes and ids are of one kind."""
         for other in others:
             if other.n_bits != self.n_bits:
-                raise InvalidInput(
-                    f"Only indexes of the same code length can be merged. Got {other.n_bits} bits instead of "
-                    f"{self.n_bits}."
-                )
+                raise InvalidInput(f"Only indexes of {self.n_bits} bits can be merged into this. Got {other.n_bits}.")
         filled = [other for other in others if len(other)]
         if len({other.ids.dtype.kind for other in filled}) > 1:
             raise InvalidInput("Indexes with integer and with string ids cannot be merged; convert them to one kind.")
@@ -545,9 +542,7 @@ def _check_ties(ties: str, seed: int, vectors: ArrayLike | None, owner: str) -> 
     """The checked seed; raises if ``ties`` is unknown, or vectors of the queries are missing or would not be used."""
     check_choice(ties, "ties", owner, ALL_TIES)
     if ties == "scores" and vectors is None:
-        raise InvalidInput(
-            f"ties='scores' of {owner} needs the vectors of the queries; pass {phrase('vectors=...')} too."
-        )
+        raise InvalidInput(f"ties='scores' of {owner} needs the vectors of queries; pass {phrase('vectors=...')} too.")
     if ties != "scores" and vectors is not None:
         raise InvalidInput(f"The 'vectors' of {owner} are used with ties='scores' only; pass that, or leave them out.")
     return check_count(seed, "seed", owner, low=0, high=LARGEST_SEED)

@@ -85,9 +85,7 @@ def check_unique(ids: AnyIds, owner: str) -> None:
     values, counts = np.unique(ids, return_counts=True)
     if len(values) < len(ids):
         twice = values[counts > 1][0].item()
-        raise InvalidInput(
-            f"{named('ids', owner, 'of')} must be unique, but {twice!r} occurs twice; drop one of the two."
-        )
+        raise InvalidInput(f"{named('ids', owner, 'of')} must be unique, but {twice!r} occurs twice; drop one.")
 
 
 def check_same_kind(ids: AnyIds, kind: str, owner: str) -> None:
@@ -240,9 +238,7 @@ def saved_vectors(state: Mapping[str, Any], n_items: int) -> Vectors | None:
     if vectors is None:
         return None
     if vectors.ndim != 2 or len(vectors) != n_items or vectors.dtype.name not in VECTOR_TYPES:
-        raise InvalidInput(
-            f"A saved index of {n_items} items has vectors of shape {vectors.shape}; build the index again."
-        )
+        raise InvalidInput(f"A saved index of {n_items} items has vectors of shape {vectors.shape}; build it again.")
     return np.asarray(vectors)
 
 

@@ -209,9 +209,7 @@ def _places(lengths: Sequence[int], methods: Sequence[str] | None, *, labelled: 
     for name in methods:
         check_choice(name, "methods", "advise", list(recipes()))
         if not labelled and needs_labels(name):
-            raise InvalidInput(
-                f"The method {name} needs labels; give y, or use methods such as {', '.join(UNLABELLED)}."
-            )
+            raise InvalidInput(f"The method {name} needs labels; give y, or use methods like {', '.join(UNLABELLED)}.")
     chosen = sorted({check_n_bits(n, "advise") for n in lengths})
     if not chosen or not methods:
         raise InvalidInput("advise needs at least one length and one method to try.")

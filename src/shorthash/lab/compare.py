@@ -227,9 +227,7 @@ def compare(
         except ShorthashError as error:
             skipped.append(Skipped(run.method, run.n_bits, str(error)))
     if not rows:
-        raise InvalidInput(
-            f"No method could be run on these rows, {skipped[0].method} for this reason: {skipped[0].reason}"
-        )
+        raise InvalidInput(f"No method could be run on these rows; {skipped[0].method}: {skipped[0].reason}")
     places = [(name, n_bits) for n_bits in chosen for name in names if (name, n_bits) in rows]
     return MethodComparison(
         rows=tuple(_beside_best(rows, scores, place) for place in places),
@@ -446,9 +444,7 @@ def _own_split(
     """The split that the caller chose, checked."""
     parts = vars(split) if isinstance(split, Split) else dict(split)
     if n_queries is not None or n_train is not None:
-        raise InvalidInput(
-            f"compare takes {phrase('a split, or n_queries and n_train to draw one')}; leave out one of them."
-        )
+        raise InvalidInput(f"compare takes {phrase('a split, or n_queries and n_train to draw one')}; leave one out.")
     wrong = sorted(parts.keys() - {"query", "train", "database"})
     if wrong or "query" not in parts:
         raise InvalidInput(

@@ -309,9 +309,7 @@ def _read_table(table: Path) -> dict[str, dict[str, Any]]:
         with gzip.open(table, "rt", encoding="utf-8") as lines:
             records = [json.loads(line) for line in lines]
     except (OSError, EOFError, ValueError) as error:
-        raise DataFileError(
-            f"{table} is damaged ({error}); restore it, or remove it and run the experiment again."
-        ) from error
+        raise DataFileError(f"{table} is damaged ({error}); restore it, or remove it and run again.") from error
     return {record["run"]: record for record in (_checked(record, table) for record in records)}
 
 
@@ -332,9 +330,7 @@ def _checked(record: Any, file: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or not {"schema", "run", "spec"} <= set(record):
         raise DataFileError(f"{file} does not contain records of runs; remove it, and run the experiment again.")
     if record["schema"] != SCHEMA:
-        raise DataFileError(
-            f"{file} has schema {record['schema']}, but this version reads {SCHEMA}; use the version that wrote it."
-        )
+        raise DataFileError(f"{file} has schema {record['schema']} instead of {SCHEMA}; use the version that wrote it.")
     if run_name(record["spec"]) != record["run"]:
         raise DataFileError(f"{file} holds a record that is not of the run it is named after; remove that record.")
     return record

@@ -127,9 +127,7 @@ def _read_faiss(path: Path) -> Contents:
     try:
         owner = faiss.read_index_binary(str(path))  # must outlive the objects made from it below
     except (RuntimeError, MemoryError) as error:
-        raise DataFileError(
-            f"{path} is not a binary index of FAISS; write it with faiss.write_index_binary."
-        ) from error
+        raise DataFileError(f"{path} is not a binary index of FAISS; use faiss.write_index_binary.") from error
     if not trailer and path.stat().st_size != len(
         faiss.serialize_index_binary(owner)
     ):  # a trailer that is damaged, too
@@ -146,9 +144,7 @@ def _read_faiss(path: Path) -> Contents:
         raise DataFileError(f"{path} holds codes of {structure.d} bits; shorthash takes 8 to 64, in whole bytes.")
     octets = faiss.vector_to_array(structure.xb)
     if octets.size != len(ids) * (structure.d // 8):
-        raise DataFileError(
-            f"{path} is damaged: it has {octets.size} bytes of codes for {len(ids)} ids; export it again."
-        )
+        raise DataFileError(f"{path} is damaged: {octets.size} bytes of codes for {len(ids)} ids; export it again.")
     octets = octets.reshape(len(ids), structure.d // 8)
     return codes_from_bytes(octets, 64), ids, None, None
 
@@ -219,9 +215,7 @@ def _read_sql(path: Path) -> Contents:
     try:
         text = octets.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataFileError(
-            f"{path} is not a script of export_index: it is not text in UTF-8; export it again."
-        ) from error
+        raise DataFileError(f"{path} is not a script of export_index: not UTF-8; export it again.") from error
     first_line = FIRST_LINE.match(text)
     with closing(sqlite3.connect(":memory:")) as database:
         database.set_authorizer(_authorize)

@@ -60,9 +60,7 @@ def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array])
     """Write a save in one file, new or in place of an older one; nothing else is overwritten."""
     if path.exists() and not is_save(path):
         what = "is a folder" if path.is_dir() else "was not saved by shorthash"
-        raise ForeignFile(
-            f"{path} exists and {what}, so it is not overwritten with a file; choose another path or move it."
-        )
+        raise ForeignFile(f"{path} exists and {what}, so it is not overwritten; choose another path or move it.")
     checksums = {name: _digest(_bytes_of(array)) for name, array in arrays.items()}
     description = json.dumps({**_head(), **meta, "checksums": checksums}, separators=(",", ":"), allow_nan=False)
     contents, names = _contents(arrays)

@@ -316,9 +316,7 @@ class Store(Opened):
         if not isinstance(codes, Mapping):
             return {self.version: as_packed(codes, self.n_bits)}
         if self.version not in codes:
-            raise InvalidInput(
-                f"Codes by version must name the opened one, {self.version!r}. Got {list(codes)} instead."
-            )
+            raise InvalidInput(f"Codes by version must name the opened one, {self.version!r}. Got {list(codes)}.")
         with self._reading() as session:
             versions = {name: session.collection.version(name) for name in codes}
         packed = {name: as_packed(values, versions[name].n_bits) for name, values in codes.items()}
@@ -369,9 +367,7 @@ class Store(Opened):
             )
         dimension = info.dimension if rows is None else rows.shape[1]
         if info.dimension and dimension != info.dimension:
-            raise InvalidInput(
-                f"Vectors in collection {info.name!r} have dimension {info.dimension}. Got {dimension} instead."
-            )
+            raise InvalidInput(f"Vectors in {info.name!r} have dimension {info.dimension}. Got {dimension} instead.")
         if known:
             session.delete(as_ids_array(known))
         if kind != info.id_kind:
@@ -446,9 +442,7 @@ def open_store(
     if rest == ":memory:":
         return SQLiteStore(rest, n_bits, collection=collection, version=version)
     if not rest.startswith("/") or len(rest) < 2:
-        raise InvalidInput(
-            f"The URL of a SQLite store must be sqlite:///FILE, with three slashes. Got {url!r} instead."
-        )
+        raise InvalidInput(f"The URL of a SQLite store must be sqlite:///FILE, three slashes. Got {url!r} instead.")
     return SQLiteStore(rest[1:], n_bits, collection=collection, version=version)
 
 

@@ -131,9 +131,7 @@ def item_columns(
     metadata = as_records(metadata)
     for name, values in [("classes", classes), ("metadata", metadata)]:
         if values is not None and len(values) != n:
-            raise InvalidInput(
-                f"The '{name}' of {owner} must be as many as the codes. Got {len(values)} for {n} codes."
-            )
+            raise InvalidInput(f"The '{name}' of {owner} must be as many as the codes. Got {len(values)} for {n}.")
     if ids.dtype.kind == "U":
         for value in ids.tolist():
             if not _storable(value):
@@ -241,9 +239,7 @@ def read_posteriors(values: Sequence[Any]) -> NDArray[np.uint8] | None:
         raise DamagedFile("The store is damaged: it holds an invalid posterior; restore it from a copy.")
     sizes = {len(value) for value in values if value is not None}
     if len(sizes) > 1:
-        raise InvalidInput(
-            f"The items have posteriors of {min(sizes)} and of {max(sizes)} bytes; upsert them with one size."
-        )
+        raise InvalidInput(f"The items have posteriors of {min(sizes)} and {max(sizes)} bytes; upsert with one size.")
     if not sizes:
         return None
     none = bytes(sizes.pop())
@@ -302,9 +298,7 @@ def _as_json(value: Any, owner: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise InvalidInput(
-            f"The 'metadata' of {owner} must be one dictionary (or None) per item. Got {value!r} instead."
-        )
+        raise InvalidInput(f"The 'metadata' of {owner} must be dictionaries or None. Got {value!r} instead.")
     if "class" in value:
         raise InvalidInput(f"The 'metadata' of {owner} may not have a field 'class'; pass classes=[...] instead.")
     try:

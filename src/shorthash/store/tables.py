@@ -345,9 +345,7 @@ def compared(name: str, kind: str, given: Any, owner: str, parameter: str = "?")
     if isinstance(given, Mapping):
         wrong = [sign for sign in given if sign not in OPERATORS]
         if wrong or not given:
-            raise InvalidInput(
-                f"Column {name!r} in 'where' of {owner} is compared by {', '.join(OPERATORS)}. Got {wrong} instead."
-            )
+            raise InvalidInput(f"Column {name!r} in 'where' is compared by {', '.join(OPERATORS)}. Got {wrong}.")
         limits = [as_cell(value, kind, name, owner) for value in given.values()]
         return " AND ".join(f"{column} {sign} {parameter}" for sign in given), limits
     several = isinstance(given, Collection) and not isinstance(given, str | bytes)

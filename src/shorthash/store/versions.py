@@ -191,9 +191,7 @@ class Opened(HammingIndex):
         with self._writing() as session:
             lacking = session.n_lacking(session.collection.version(version))
             if lacking:
-                raise InvalidInput(
-                    f"{lacking} items have no code in version {version!r}; call migrate({version!r}, encode) first."
-                )
+                raise InvalidInput(f"{lacking} items have no code in version {version!r}; call migrate() first.")
             session.save(replace(session.collection, current_version=version))
         return self.at(version)
 
