@@ -89,7 +89,7 @@ def axes_in_style(ax: Axes | None, width: float = WIDTH, height: float = HEIGHT)
 
 
 def templates(folder: Path) -> Any:
-    """The Jinja templates of a folder. Text is escaped, and a name that has no value is an error."""
+    """The Jinja templates of a folder; text is escaped, and an undefined name is an error."""
     jinja2 = require_extra("jinja2", "report", "Writing a page")
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),

@@ -39,7 +39,7 @@ def set_config(*, progress: Style = None) -> None:
         ``evaluate``, ``compare``, ...): a bar on a terminal, one line in a notebook, and elsewhere a line of standard
         error every ten seconds. "lines" writes a line for every step as it begins. False shows nothing. None leaves the
         setting as it is. Without a setting the variable ``SHORTHASH_PROGRESS`` (0, 1 or lines) counts; without that,
-        the library is silent and the command line shows progress.
+        the library shows nothing and the command line shows progress.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def reporting(
     Parameters
     ----------
     progress : called instead of showing anything
-    default : what counts where nothing is set
+    default : the style if none is set
     after : seconds after which the display appears; by default two
     """
     style = get_config()["progress"]
@@ -145,7 +145,7 @@ def reporting(
 
 
 def with_progress(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose ``progress=None`` means what is set: nothing, or the display."""
+    """Decorate a function: with ``progress=None``, progress is shown as ``set_config`` says."""
 
     @wraps(function)
     def reported(*args: P.args, **settings: P.kwargs) -> R:
@@ -156,7 +156,7 @@ def with_progress(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def shown(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function that is one step, under this name."""
+    """Decorate a function whose call is one step with this name."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -171,7 +171,7 @@ def shown(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class Step:
-    """What is being done, and since when."""
+    """The current step of some work, and when it began."""
 
     def __init__(self, *, lines: bool = False) -> None:
         self.what, self.done, self.total = "", 0, 0

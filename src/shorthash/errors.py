@@ -22,7 +22,7 @@
         └── TieOrderWarning    ties are broken by database order, and that order follows the labels
 
 Messages name the object, the rule, the value and what to do, in one sentence. They name parameters and calls of Python;
-a program with options of its own, such as the command line, puts its words in their place (``worded``).
+a program with other names, such as the command line, replaces them (``worded``).
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ _words: dict[str, str] = {}  # of the program that shows the messages, by those 
 
 @contextmanager
 def worded(words: Mapping[str, str]) -> Iterator[None]:
-    """Errors of this block name things in the words of a program.
+    """In this block, messages of errors use the names of another program, such as options of the command line.
 
     Parameters
     ----------
-    words : names of parameters, and phrases of the library that name its calls -> what to show instead
+    words : name of a parameter, or phrase of the library -> what to show instead
 
     Examples
     --------
@@ -134,7 +134,7 @@ def worded(words: Mapping[str, str]) -> Iterator[None]:
 
 
 def phrase(text: str) -> str:
-    """Words of a message that name calls of the library."""
+    """A phrase of a message, in the words of the program that shows it."""
     return _words.get(text, text)
 
 

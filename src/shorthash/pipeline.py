@@ -117,14 +117,14 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         return self._learn_from(kernel, learner, merged, more, added=True)
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Take back rows learned before."""
+        """Undo learning from rows that were learned from before."""
         kernel, learner = self._streaming_copies("forget")
         check_is_fitted(learner)
         less = learner.sum_up_more(self._rows(X).through(kernel.features()), y)
         return self._learn_from(kernel, learner, learner.remaining(less.centred(kernel.mean_)), less)
 
     def merge(self, other: HasherPipeline) -> Self:
-        """Take in everything another pipeline with the same anchors and bandwidth has learned from."""
+        """Learn from all rows that another pipeline with the same anchors and bandwidth has learned from."""
         kernel, learner = self._streaming_copies("merge")
         other_kernel, other_learner = other._streaming_copies("merge")
         for fitted in (learner, other_learner):
@@ -234,7 +234,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         return (scores or self._learner._scores)(X, exact=exact)
 
     def _fused(self, X: Any) -> FusedScores | None:
-        """Kernel and linear learner in one go, where the rows are on a GPU that can."""
+        """Kernel and linear learner in one step, if the rows are on a GPU that supports it; else None."""
         kernel, learner = self._kernel, self._learner
         if len(self.steps) != 2 or not isinstance(kernel, AnchorRBF) or not learner._is_linear:
             return None
@@ -312,7 +312,7 @@ class HasherPipeline(Pipeline):  # type: ignore[misc]
         return self._adopt(kernel, learner)
 
     def _adopt(self, *fitted: BaseEstimator) -> Self:
-        """Take over what copies of the steps have learned."""
+        """Replace the state of the steps by that of their fitted copies."""
         for (_, step), copied in zip(self.steps, fitted, strict=True):
             state = dict(vars(copied))
             vars(step).clear()

@@ -124,7 +124,7 @@ class Searcher:
         self.vectors = vectors
         self.posterior_bytes = check_count(posterior_bytes, "posterior_bytes", "Searcher", low=0)
         if self.posterior_bytes and self.has_posteriors:
-            entry = entry_bytes(self._profiles.shape[1])
+            entry = entry_bytes(np.asarray(self.learner.profiles_).shape[1])
             check_count(self.posterior_bytes, "posterior_bytes", "Searcher", low=entry)
 
     @property
@@ -249,8 +249,8 @@ class Searcher:
         rerank : order what was looked at by "posterior" or by "cosine"; None: by the expected share of the cell (by the
             ring), then by id
         where : only these items may be found: what the index or store takes
-        enough : look up no further cell once so many relevant items are expected; None: no limit ("auto": 2 k)
-        least_share : look up no cell with a smaller expected share of relevant items, but always the first; None: 0
+        enough : stop once this many relevant items are expected in the cells looked up; None: no limit ("auto": 2 k)
+        least_share : skip cells with a smaller expected share of relevant items, except the first; None: 0
             ("auto": 0.02)
         most : raise rather than look at more items than this for all queries together; None: no limit
         """
@@ -302,10 +302,6 @@ class Searcher:
     def _features(self, X: ArrayLike) -> Any:
         """Rows as the learner takes them."""
         return self.hasher[:-1].transform(X) if len(getattr(self.hasher, "steps", ())) > 1 else X
-
-    @property
-    def _profiles(self) -> Floats:
-        return np.asarray(self.learner.profiles_)
 
     def _learned(self, shares: Floats, n_probes: int, least_share: float, enough: float) -> Probes:
         """The cells with the largest shares of every query."""

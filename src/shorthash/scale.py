@@ -1,9 +1,9 @@
 """Any number of rows: fit hashers on streams and Dask collections, save and merge their sums, encode and score.
 
 Streams are defined in :mod:`shorthash.data.streams`; ``as_stream`` makes one of a file, a folder, batches or an array.
-Sums over kernel features mean something only together with the anchors they were made with, so :class:`Collected` holds
-both, and one file holds both. Such a file is also the checkpoint of an interrupted pass. Files are written completely
-or not at all, carry checksums, and hold no code.
+Sums over kernel features are meaningful only with the anchors they were made with, so :class:`Collected`, and a file
+of it, holds both. Such a file is also the checkpoint of an interrupted pass. Files are written completely or not at
+all, carry checksums, and hold no code.
 """
 
 from __future__ import annotations

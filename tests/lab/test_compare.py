@@ -195,5 +195,5 @@ def test_without_labels_neighbours_are_relevant(blobs):
         hasher = make_hasher(row.method, 4, random_state=1).fit(X[split.train])
         codes = hasher.transform(queries), hasher.transform(database)
         assert row.map == pytest.approx(evaluate_neighbours(*codes, queries, database, k=12).map)
-    assert "no labels: relevant are the 12 nearest rows by cosine" in comparison_page(result).lede
+    assert "no labels: the 12 nearest rows by cosine are relevant" in comparison_page(result).lede
     assert (result.n_classes, result.n_neighbours) == (0, 12)

@@ -125,7 +125,7 @@ def test_refused_items_change_nothing(make):
         (lambda: store.add(packed([2]), ids=["b"], classes=[1.5]), "'classes' of .* must be integers .* Got 1.5"),
         (lambda: store.add(packed([2]), ids=["b"], classes=[2**63]), "'classes' of .* must be integers that fit int64"),
         (lambda: store.add(packed([2]), ids=["b"], classes=["x" * 501]), "strings of at most 500 bytes"),
-        (lambda: store.add(packed([2]), ids=["b"], metadata=[]), "'metadata' of .* Got 0 for 1 codes"),
+        (lambda: store.add(packed([2]), ids=["b"], metadata=[]), "'metadata' of .* Got 0 for 1"),
         (lambda: store.add(packed([2]), ids=["b"], metadata=["x"]), "must be dictionaries or None. Got 'x'"),
         (
             lambda: store.add(packed([2]), ids=["b"], metadata=[{"class": 1}]),

@@ -27,7 +27,7 @@ MAX_BALL = 1 << 24  # masks held at once: 128 MiB of 64-bit integers
 def sign(scores: NDArray[Any]) -> Codes:
     """Signs of real scores as int8: +1 where ``scores >= 0``, -1 elsewhere; a torch or CuPy array gives the same kind.
 
-    Paper: ``sgn`` is left undefined at 0, and MATLAB's ``sign(0)`` is 0, which is no bit. Here 0 is +1, always.
+    The paper does not define ``sgn`` at 0, and MATLAB's ``sign(0)`` is 0, which is not a bit. Here 0 always becomes +1.
 
     Parameters
     ----------

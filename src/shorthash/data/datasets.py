@@ -26,6 +26,7 @@ from shorthash._arrays import Features, Labels
 from shorthash._progress import OnStep, Progress, reporting
 from shorthash._validation import check_choice
 from shorthash.data.files import ENDINGS, npz_array, read_features, read_labels
+from shorthash.data.rows import unit_rows
 from shorthash.data.splits import PerClassQueries, Protocol, RandomQueries
 from shorthash.errors import DataFileError, InvalidInput
 
@@ -388,7 +389,7 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: OnStep | None
 
     Returns
     -------
-    files : paths of the files; files that were there already are checked, not downloaded again
+    files : paths of the files; files that exist already are checked, not downloaded again
 
     Examples
     --------
@@ -410,7 +411,7 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: OnStep | None
 
 
 def download(original: Original, folder: str | Path, progress: OnStep | None = None) -> Path:
-    """Download a file into a folder, unless it is there already with the right checksum.
+    """Download a file into a folder, unless it exists there with the right checksum.
 
     An interrupted download is resumed, if the server can do that. The file gets its name only when it is complete and
     its checksum is right.
@@ -418,7 +419,7 @@ def download(original: Original, folder: str | Path, progress: OnStep | None = N
     Parameters
     ----------
     original : the file
-    folder : where to; created if missing
+    folder : destination; created if missing
     progress : called with (file name, bytes so far, bytes in all or 0)
     """
     target = Path(folder) / original.name
@@ -458,10 +459,7 @@ def _normalised(name: str, arrays: Arrays, provenance: str, path: str) -> Datase
         stored = np.ascontiguousarray(array)
         digest.update(f"{stored.dtype.str}{stored.shape}".encode())
         digest.update(stored.tobytes() if stored.dtype != object else repr(stored.tolist()).encode())
-    values = X.astype(np.float32)
-    norms = np.linalg.norm(values, axis=1, keepdims=True)
-    values /= np.where(norms > 0, norms, 1)
-    return Dataset(name, np.asarray(values, dtype=np.float32), y, provenance, test, path, digest.hexdigest())
+    return Dataset(name, unit_rows(X), y, provenance, test, path, digest.hexdigest())
 
 
 def _read_path(path: Path) -> Arrays:

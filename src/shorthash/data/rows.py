@@ -165,14 +165,14 @@ def unit_rows(X: Features) -> NDArray[np.float32]:
 def nearest_rows(
     queries: Features, items: Features, k: int, metric: str = "cosine", own: NDArray[np.integer] | None = None
 ) -> NDArray[np.intp]:
-    """Numbers of the k items nearest to every query, nearest first, (m, k); of equally near ones the first.
+    """Numbers of the k items nearest to every query, nearest first, (m, k); ties are broken by row number.
 
     Parameters
     ----------
     queries, items : (m, d), (n, d) rows
     k : number of items, at most n (n - 1 with ``own``)
     metric : "cosine", "dot" (largest product) or "euclidean"
-    own : (m,) the item that every query is itself and that is left out; -1 if there is none
+    own : (m,) the number of every query among the items, which is left out; -1 if it is not among them
 
     Examples
     --------

@@ -365,5 +365,5 @@ def _some_of(value: int, n: int, name: str, owner: str, what: str = "rows") -> i
     """A count smaller than ``n``."""
     count = check_count(value, name, owner)
     if count >= n:
-        raise InvalidInput(f"{named(name, owner)} must leave some {what} over. Got {count} of {n} {what}; lower it.")
+        raise InvalidInput(f"{named(name, owner)} must leave some {what}. Got {count} of {n} {what}; lower it.")
     return count

@@ -26,7 +26,7 @@ from shorthash.evaluation.metrics import Convention, gains_by_grade, list_by_dis
 
 CHANCE_LIMIT = 6.0  # standard deviations: one random order in a billion has as many equal neighbours
 BLOCK_QUERIES = 4096  # queries whose level counts are held at once
-MOST_GRADES = 100  # of judgements; a score between 0 and 1000 is no grade
+MOST_GRADES = 100  # of judgements; larger values are scores, not grades
 
 Judgements = sparse.csr_array
 """Grades, (n_queries, n_items); only those of relevant items are stored."""

@@ -266,7 +266,7 @@ def evaluate(
     ----------
     query_codes, database_codes : (n, n_bits) signs, or (n,) integers, which need ``n_bits``
     query_labels, database_labels : class labels of any type, (n,), sets of labels, or indicator matrices,
-        (n, n_classes); items are relevant that share a label
+        (n, n_classes); items that share a label with the query are relevant
     n_bits : code length of packed codes
     convention : a name from :data:`shorthash.evaluation.CONVENTIONS`, or a :class:`Convention` of your own
     ties : "expected" (exact mean over all orders of tied items), "best", "worst" or "stable" (database order);

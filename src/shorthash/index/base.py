@@ -202,7 +202,7 @@ class HammingIndex(ABC):
 
     Distances are Hamming distances, radii are inclusive, and results are exact. The order of items at equal distance is
     chosen by ``ties``: ``"id"`` (smallest first), ``"insertion"`` (oldest first; an updated item counts as new),
-    ``"shuffle"`` (a shuffle that depends only on the ids and ``seed``), ``"any"`` (no promise, fastest) or ``"scores"``
+    ``"shuffle"`` (a shuffle that depends only on ids and ``seed``), ``"any"`` (unspecified, fastest) or ``"scores"``
     (best score first, then smallest id); ``rerank`` orders a whole ball by score. The score compares the vector given
     with a query, in the ``metric`` "cosine", "dot" or "euclidean", with those of the items; or, in the metric
     "asymmetric", the real scores of the query (``hasher.project(X)``) with the signs of the codes, for which items need

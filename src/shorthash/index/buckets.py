@@ -45,8 +45,8 @@ class BucketIndex(MemoryIndex):
     the processors.
 
     Added items wait in a list that every search compares; when it gets long, the next search sorts it into the table.
-    So single adds are cheap, and so is loading in batches. Removed items are masked;
-    when there are many, they are dropped.
+    So single adds are cheap, and so is loading in batches. Removed items are masked, and
+    dropped when there are many.
 
     Threads may search while one thread adds, removes or updates. A search sees the state between two such calls, never
     half of one: it finds whatever was added before the search began, and nothing that is added during it. Several

@@ -22,7 +22,7 @@ Where = NDArray[np.bool_] | Collection[Any] | Callable[[AnyIds], NDArray[np.bool
 """A mask over the items in insertion order, a collection of ids, or a function that turns all ids into such a mask."""
 
 TIES = ("id", "insertion", "shuffle", "any")
-"""Orders inside equal distance: smallest id first, oldest first, seeded shuffle, or no promise."""
+"""Orders inside equal distance: smallest id first, oldest first, seeded shuffle, or unspecified."""
 
 METRICS = ("cosine", "dot", "euclidean", "asymmetric")
 """Cosine, inner product or Euclidean distance of vectors; or the query's real scores against the signs of the codes."""
@@ -89,7 +89,7 @@ def check_unique(ids: AnyIds, owner: str) -> None:
 
 
 def check_same_kind(ids: AnyIds, kind: str, owner: str) -> None:
-    """Raise unless ids are integers where those of the index are ("i"), strings where those are ("U")."""
+    """Raise unless ids are of the kind of those in the index: "i" for integers, "U" for strings."""
     if ids.dtype.kind != kind and len(ids):
         names = {"i": "integers", "U": "strings"}
         raise InvalidInput(

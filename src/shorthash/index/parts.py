@@ -11,7 +11,7 @@ Legend, shared by all functions:
 parts    the tuple (keys, shifts, widths, bounds, order, masks, rings, reach)
 keys     (u,) uint64, the occupied codes
 shifts   (m,) uint64, part j of a code begins at bit ``shifts[j]``
-widths   (m,) uint64, and has so many bits
+widths   (m,) uint64, and has ``widths[j]`` bits
 bounds   (m, 2**b + 1) the codes whose part j is v are ``order[j, bounds[j, v]:bounds[j, v + 1]]``
 order    (m, u) places in ``keys``
 masks    the ball around zero over b bits, by distance; ``masks[:rings[t + 1]]`` have at most t set bits

@@ -267,7 +267,8 @@ class BucketTable:
         positions = np.empty((len(queries), k), dtype=np.int64)
         distances = np.empty((len(queries), k), dtype=np.uint8)
         plan = self._search_plans[0]
-        if plan.codes is None and self._take_steps(plan, k) * len(queries) < WORTH_THREADS:
+        steps = PROBE * self._expected_looks(plan, k) + MERGE * k  # of one query
+        if plan.codes is None and steps * len(queries) < WORTH_THREADS:
             out = positions, distances
             if kernels.take_probed(queries, plan.masks, plan.rings, self._table, alive, *out) == len(queries):
                 return positions, distances
@@ -418,10 +419,6 @@ class BucketTable:
         sizes = [ball_size(self.n_bits, radius) for radius in range(self.n_bits + 1)]
         probed = sum(size <= MAX_SEARCH_MASKS and self._worth_probing(size) for size in sizes)
         return [Plan(probed - 1, *ball(self.n_bits, probed - 1)), every_code] if probed else [every_code]
-
-    def _take_steps(self, plan: Plan, k: int) -> int:
-        """Steps of a top-k search of one query."""
-        return PROBE * self._expected_looks(plan, k) + MERGE * k
 
     @cached_property
     def _code_parts(self) -> parts.CodeParts:

@@ -190,7 +190,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return Rounded(values, error + UNIT * (norms(values) + 2 * float(np.linalg.norm(self.mean_))))
 
     def check_loaded(self, n_anchors: int) -> None:
-        """Raise ValueError unless what a file held is a fitted kernel with so many anchors."""
+        """Raise ValueError unless a kernel that was read from a file is fitted and has ``n_anchors`` anchors."""
         if type(self.bandwidth_) is not float or type(self.center) is not bool or not 0 < self.bandwidth_ < np.inf:
             raise ValueError("its kernel is invalid")
         if self.anchors_.shape != (n_anchors, self.n_features_in_) or self.mean_.shape != (n_anchors,):

@@ -137,14 +137,14 @@ def advise(
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Advice:
-    """Predict by cross-validation what codes of several lengths would retrieve, and say which length to take.
+    """Predict by cross-validation what codes of several lengths would retrieve, and recommend a length.
 
     Every fold is held out once; its rows query each other with codes learned from the other folds, so no row is ever
     scored by a model that saw it. The recommendation is the shortest code whose mean mAP is within 0.01 of the best.
-    Without labels, relevant to a row are the nearest by cosine: 100 of all rows, so of a fold its share.
+    Without labels, the nearest rows by cosine are relevant: 100 of all rows, and of a fold the same share.
 
-    Every mAP is measured, with the default settings of the method but a few: above 12 bits, EAPH is refined in 4
-    iterations instead of 16, and with more than 64 label sets, it anneals from one start instead of 2 and takes the
+    Every mAP is measured with the default settings of the method, with these exceptions: above 12 bits, EAPH is refined
+    in 4 iterations instead of 16; with more than 64 label sets, it anneals from one start instead of 2 and takes the
     posteriors of least log-loss without comparing codes of others. A full fit also learns from more rows than the
     folds, and is somewhat better.
 
@@ -263,8 +263,7 @@ def _held_out(
 
     def codes(task: tuple[int, tuple[str, int]]) -> Codes:
         k, (name, n_bits) = task
-        settings = _quicker(n_bits, n_sets) if n_sets and _is_eaph(name) else {}
-        run = RunSpec.of("scores", "given", splits[k].protocol, seed, name, n_bits, settings)
+        run = RunSpec.of("scores", "given", splits[k].protocol, seed, name, n_bits, _quicker(name, n_bits, n_sets))
         found = splits[k].run(run).query
         report(f"{name}, {n_bits} bits")
         return found
@@ -276,15 +275,12 @@ def _held_out(
     return found | {(k, place): begun[k][i] for k in folds for i, place in enumerate(first)}
 
 
-def _quicker(n_bits: int, n_sets: int) -> dict[str, Any]:
-    """Settings of EAPH that save most of the time."""
+def _quicker(name: str, n_bits: int, n_sets: int) -> dict[str, Any]:
+    """Settings of EAPH with labels that save most of the time; none for other methods."""
+    if not n_sets or not issubclass(recipes()[name].learner_class(), EAPH):
+        return {}
     found = {"n_iter": FEW_ITERATIONS} if n_bits > FULL_BITS else {}
     return found | ({"n_starts": 1, "posterior": "combo"} if n_sets > MANY_SETS else {})
-
-
-def _is_eaph(name: str) -> bool:
-    """Whether a method designs a table of all codes."""
-    return issubclass(recipes()[name].learner_class(), EAPH)
 
 
 def _summarise(

@@ -186,7 +186,7 @@ def compare(
     Parameters
     ----------
     X : (n_samples, n_features) features
-    y : labels: (n_samples,) classes, or an indicator matrix; items are relevant that share a label. None: no method is
+    y : labels: (n_samples,) classes, or an indicator matrix; items that share a label are relevant. None: no method is
         given labels, and the 100 nearest items by cosine are relevant, at most a twentieth of the database
     lengths : code lengths; by default four, from the shortest that can tell the classes apart; 6 to 12 without labels
     methods : names of methods, see ``recipes()``; by default those of the RSLH paper, classifier and auto, without
@@ -363,7 +363,7 @@ def comparison_page(result: MethodComparison) -> Page:
 def _relevant(result: MethodComparison) -> str:
     """What is relevant, in words."""
     if not result.n_classes:
-        return f"no labels: relevant are the {result.n_neighbours} nearest rows by cosine"
+        return f"no labels: the {result.n_neighbours} nearest rows by cosine are relevant"
     return f"{result.n_classes} {'labels, several per row allowed' if result.multilabel else 'classes'}"
 
 

@@ -385,7 +385,7 @@ def page_html(page: Page) -> str:
 def render(template: str, values: Mapping[str, Any]) -> str:
     """Fill a template of ``lab/templates``.
 
-    Text is escaped, except what the template marks as safe. A name that ``values`` lacks is an error.
+    Text is escaped, except what the template marks as safe. A name that is not in ``values`` is an error.
 
     Parameters
     ----------

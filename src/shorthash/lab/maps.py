@@ -132,7 +132,7 @@ def plot_code_map(hasher: Any, X: ArrayLike, y: ArrayLike, *, seed: int = 0, ax:
 def plot_hypercube(codes: ArrayLike, y: ArrayLike | None = None, *, ax: Axes | None = None) -> Axes:
     """Draw all codes of a length as the corners of a cube, joined where they differ in one bit.
 
-    A corner is as large as it has rows, has the colour of its main class, and is named by its code and its classes.
+    A corner is larger the more rows it has, has the colour of its main class, and is labelled by code and classes.
 
     Parameters
     ----------

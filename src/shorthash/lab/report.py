@@ -1,7 +1,7 @@
 """Reports from specifications and stored records; no model is fitted here.
 
 Records are looked up by the names of the planned runs, and become grids, figures and tables. Cells without a stored run
-say so, and the report shows the command that does the missing runs.
+are marked, and the report shows the command for the missing runs.
 """
 
 from __future__ import annotations

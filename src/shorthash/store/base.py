@@ -113,8 +113,8 @@ class Store(Opened):
         metadata : n dictionaries (or None) that JSON can hold, or a data frame of pandas, polars or Arrow
         vectors : (n, dimension) numbers, kept as float32 for ranking by scores
         posteriors : (n, n_bytes) uint8, compact posteriors as ``Searcher.compact`` gives them
-        batch : a name of your choice; a batch of that name is added once, however often the call is repeated, so that
-            it can be repeated after ``OutcomeUnknown``
+        batch : a name of your choice; a batch of that name is added only once, so the call can be repeated, such as
+            after ``OutcomeUnknown``
         """
         fields = {"classes": classes, "metadata": metadata, "vectors": vectors, "posteriors": posteriors}
         return self._put(codes, ids, fields, batch=batch)
@@ -151,7 +151,7 @@ class Store(Opened):
     def merge(self, *others: HammingIndex) -> Self:
         """Add all items of other indexes or stores with all they hold, all or none; ids must not collide.
 
-        Of a store, the items of its opened version are added.
+        The items of a store are those of its opened version.
         """
         filled = self._mergeable(others)
         if not filled:
@@ -169,7 +169,7 @@ class Store(Opened):
     def items(self, ids: ArrayLike, *, skip_missing: bool = False, vectors: bool = True) -> Items:
         """Items by id, in the order of ``ids``; an id that is not in the opened version is an error, or is skipped.
 
-        Without ``vectors`` those are not read.
+        Vectors are read only if ``vectors`` is true.
         """
         given = as_ids(ids, type(self).__name__)
         check_unique(given, type(self).__name__)

@@ -1,4 +1,4 @@
-"""Connections to SQLite files and PostgreSQL servers: a lock, transactions, errors in words.
+"""Connections to SQLite files and PostgreSQL servers: a lock, transactions, explained errors.
 
 A forked process gets a connection of its own.
 """
@@ -188,7 +188,7 @@ class SQLiteConnection(Connection):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn errors of SQLite into errors of shorthash: what, where, and the way out."""
+        """Turn errors of SQLite into errors of shorthash, with the file and what to do."""
         try:
             yield
         except sqlite3.ProgrammingError as error:

@@ -194,8 +194,8 @@ class SQLiteSession(Session):
     def _check_schema(self) -> None:
         """Raise ForeignFile unless the tables of this collection are plain ones, with B-trees of ours.
 
-        A view, a trigger or an expression in a file that somebody else made would run what they like. Other tables of
-        the database may be anything, since nothing reads them.
+        A view, a trigger or an expression in a file of unknown origin could run any code. Other tables of the
+        database are not checked, since nothing reads them.
         """
         ours = (*CATALOGUE_TABLES, self.name, f"{self.name}_vectors")
         places = ", ".join("?" * len(ours))

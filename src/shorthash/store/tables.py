@@ -3,7 +3,7 @@
 SQLite has no checksums itself, so a changed byte could be another item. The column of checksums is NULL in rows that a
 version without checksums wrote.
 
-A store has columns for fields of the metadata if ``add_columns`` declared them; the table itself says which. Names
+A store has columns for fields of the metadata if ``add_columns`` declared them; the table itself shows which. Names
 become part of statements, so only names that ``FIELD`` allows are columns of ours, and they are always quoted.
 """
 
