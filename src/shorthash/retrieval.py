@@ -18,9 +18,8 @@ from shorthash.codes import as_packed, ball_size
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, HammingIndex, LookupResult, MemoryIndex, Probes
 from shorthash.index.base import ByQuery, check_k
-from shorthash.index.items import best_order
+from shorthash.index.items import best_order, compact_posteriors, entry_bytes, score_posteriors
 from shorthash.index.kernels import ball
-from shorthash.index.posteriors import compact_posteriors, entry_bytes, score_posteriors
 from shorthash.store.base import Store
 from shorthash.store.items import Items
 

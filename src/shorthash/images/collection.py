@@ -25,8 +25,7 @@ from shorthash.images.features import ImageFeatures, make_features
 from shorthash.images.files import as_text
 from shorthash.images.reading import Reader
 from shorthash.images.results import AddReport, Label
-from shorthash.index.items import AnyIds, as_ids, as_vectors, check_unique
-from shorthash.index.posteriors import MOST_SETS
+from shorthash.index.items import MOST_SETS, AnyIds, as_ids, as_vectors, check_unique
 from shorthash.persistence import load, save
 from shorthash.persistence.files import locked, replacing, temporary_path
 from shorthash.retrieval import Searcher

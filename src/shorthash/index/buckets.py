@@ -23,11 +23,11 @@ from shorthash.index.items import (
     grown,
     next_ids,
     read_only,
+    saved_posteriors,
     saved_vectors,
     tie_order,
 )
 from shorthash.index.memory import Hits, Looked, MemoryIndex
-from shorthash.index.posteriors import saved_posteriors
 from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
 
 FEW_PENDING = 1024  # pending items that are always cheap to compare

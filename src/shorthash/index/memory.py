@@ -18,17 +18,20 @@ from shorthash.errors import InvalidInput, phrase
 from shorthash.index.base import HammingIndex, LookupResult, Probes, Scored
 from shorthash.index.items import (
     AnyIds,
+    PosteriorTable,
+    Rows,
     Vectors,
     Where,
     as_ids,
+    as_posteriors,
     as_vectors,
     check_same_kind,
     next_ids,
     score_codes,
     score_vectors,
+    stacked_posteriors,
     stacked_vectors,
 )
-from shorthash.index.posteriors import PosteriorTable, Rows, as_posteriors, stacked_posteriors
 
 NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 

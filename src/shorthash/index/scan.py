@@ -24,12 +24,12 @@ from shorthash.index.items import (
     find_ids,
     next_ids,
     read_only,
+    saved_posteriors,
     saved_vectors,
     shuffle_keys,
     tie_order,
 )
 from shorthash.index.memory import NONE, Hits, Looked, MemoryIndex
-from shorthash.index.posteriors import saved_posteriors
 
 BLOCK = 1 << 22  # distances held at once, unless a single query has more
 

@@ -17,6 +17,7 @@ from shorthash.index.items import (
     AnyIds,
     Vectors,
     as_ids,
+    as_posteriors,
     as_vectors,
     check_same_kind,
     check_unique,
@@ -24,10 +25,10 @@ from shorthash.index.items import (
     read_only,
     score_codes,
     score_vectors,
+    stacked_posteriors,
     stacked_vectors,
     tie_order,
 )
-from shorthash.index.posteriors import as_posteriors, stacked_posteriors
 from shorthash.store.items import (
     Items,
     Row,

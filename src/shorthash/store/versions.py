@@ -16,7 +16,7 @@ from shorthash._validation import check_count, check_n_bits
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, PersistenceError, phrase
 from shorthash.index.base import HammingIndex, SearchResult, check_k
-from shorthash.index.posteriors import as_posteriors
+from shorthash.index.items import as_posteriors
 from shorthash.store.connection import Connection
 from shorthash.store.example_sql import check_name
 from shorthash.store.items import Items, StoreWhere, as_ids_array, search_result, to_signed
