@@ -261,7 +261,7 @@ def _given_matrix(values: NDArray[Any], missing: NDArray[np.bool_], owner: str) 
     bare = np.asarray(missing.all(axis=1))
     if missing[~bare].any():
         row = int(np.argmax(missing.any(axis=1) & ~bare))
-        raise InvalidInput(f"Row {row} of the labels of {owner} has missing cells; fill all cells of a row, or none.")
+        raise InvalidInput(f"Row {row} of the label matrix of {owner} has missing cells; fill all of a row, or none.")
     if bare.any():
         values = np.where(bare[:, None], values[~bare].min(initial=0) if len(values[~bare]) else 0, values)
     if values.dtype.kind == "O":
@@ -341,7 +341,7 @@ def _group_classes(given: _Given, classes: ArrayLike | None, owner: str) -> Labe
     labelled = ~given.missing
     values = given.values[labelled]
     if values.dtype.kind == "f" and _continuous(values):
-        raise InvalidInput(f"Unknown label type: continuous. y of {owner} must hold classes; bin its values first.")
+        raise InvalidInput(f"Unknown label type: continuous. y of {owner} must hold class labels; bin values first.")
     seen, ids = _distinct(values)
     names = seen if classes is None else np.unique(np.asarray(classes))
     columns = _columns_of(seen, names, owner)

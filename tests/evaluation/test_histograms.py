@@ -63,5 +63,5 @@ def test_errors():
         evaluate_histogram([0, 1], [0], found)
     with pytest.raises(InvalidInput, match="Histograms of 2 and 3 bits"):
         found.merge(CodeHistogram.of([0], [0], 3))
-    with pytest.raises(InvalidInput, match="one label for each"):
+    with pytest.raises(InvalidInput, match="one label per item"):
         CodeHistogram.of([0, 1], [0], 2)

@@ -176,7 +176,7 @@ def test_parts_of_a_split_that_are_missing(blobs):
         ({"query": [1, 300]}, {}, r"The 'query' rows of a split must be from 0 to 299. Got 300 instead"),
         ({"query": [1, 1]}, {}, r"must be different"),
         ({"query": [0.5]}, {}, r"must be a list of row numbers, counted from 0"),
-        ({"query": [1], "train": [1, 2]}, {}, r"Row 1 is among the 'train' rows and the 'query' rows of the split"),
+        ({"query": [1], "train": [1, 2]}, {}, r"Row 1 is among the 'train' rows and the 'query' rows"),
         ({"query": [1]}, {"n_queries": 3}, r"takes a split, or n_queries and n_train to draw one"),
     ],
 )

@@ -268,5 +268,5 @@ def test_metadata_of_a_data_frame(kind):
 
 def test_a_frame_of_another_length_is_refused():
     pandas = pytest.importorskip("pandas")
-    with SQLiteStore(":memory:", 4) as store, pytest.raises(InvalidInput, match=r"'metadata' of .* Got 1 for 2 codes"):
+    with SQLiteStore(":memory:", 4) as store, pytest.raises(InvalidInput, match=r"'metadata' of .* Got 1 for 2"):
         store.add([1, 2], metadata=pandas.DataFrame({"a": [1]}))

@@ -7,7 +7,7 @@ histograms of parts can be merged, so a database of any size is scored exactly. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -69,7 +69,9 @@ def evaluate_distances(
     n, n_items = matrix.shape
     what = "distance rows", "distance columns"
     groups, items = label_groups(query_labels, n, database_labels, n_items, rules, owner, what=what)
-    return _score_rows(matrix, groups, items, rules, gain, ball=radius, radius=radius, n_database=n_items)
+    gains = gains_of(gain, items)
+    blocks = count_by_distances(matrix, groups.ids, items, len(gains), radius)
+    return score_queries(blocks, rules, gains, np.ones(n, dtype=np.int64), n_database=n_items, n_bits=0, radius=radius)
 
 
 def evaluate_cells(
@@ -110,7 +112,7 @@ def evaluate_cells(
         )
     D, cells = np.asarray(distances, dtype=np.float64), np.asarray(item_cells)
     if D.ndim != 2 or np.isnan(D).any():
-        raise InvalidInput(f"Distances to cells must be numbers of shape (n_queries, n_cells), not NaN. Got {D.shape}.")
+        raise InvalidInput(f"Distances to cells must be numbers without NaN, (n_queries, n_cells). Got {D.shape}.")
     out_of_range = cells.dtype.kind not in "iu" or (cells.size and not 0 <= cells.min() <= cells.max() < D.shape[1])
     if cells.ndim != 1 or out_of_range:
         raise InvalidInput(f"The cells of items must be column numbers of the distances, 0 to {D.shape[1] - 1}.")
@@ -118,9 +120,10 @@ def evaluate_cells(
     groups, items = label_groups(query_labels, len(D), database_labels, len(cells), rules, owner, what=what)
     pairs, weights = np.unique(cells * np.int64(len(items.rows)) + items.ids, return_counts=True)
     cells, ids = np.divmod(pairs, len(items.rows))
-    entries = LabelGroups(items.classes, items.rows, ids)
-    n_database = int(weights.sum())
-    return _score_rows(D, groups, entries, rules, gain, cells=cells, weights=weights, n_database=n_database)
+    entries, gains = LabelGroups(items.classes, items.rows, ids), gains_of(gain, items)
+    blocks = count_by_distances(D, groups.ids, entries, len(gains), cells=cells, weights=weights)
+    sizes = {"n_database": int(weights.sum()), "n_bits": 0, "radius": None}
+    return score_queries(blocks, rules, gains, np.ones(len(D), dtype=np.int64), **sizes)
 
 
 def evaluate_reranked(
@@ -182,11 +185,11 @@ def evaluate_reranked(
 
     groups, items = label_groups(query_labels, len(queries), database_labels, len(database), rules, owner)
     radius = min(check_count(radius, "radius", owner, low=0), n_bits)
+    gains = gains_of(gain, items)
     rows = (distances(i) for i in range(len(queries)))
-    ball = radius + BELOW_ONE
-    return _score_rows(
-        rows, groups, items, rules, gain, ball=ball, radius=radius, n_database=len(database), n_bits=n_bits
-    )
+    blocks = count_by_distances(rows, groups.ids, items, len(gains), radius + BELOW_ONE)
+    sizes = {"n_database": len(database), "n_bits": n_bits, "radius": radius}
+    return score_queries(blocks, rules, gains, np.ones(len(queries), dtype=np.int64), **sizes)
 
 
 @dataclass(frozen=True)
@@ -314,27 +317,6 @@ def evaluate_histogram(
     blocks = count_by_codes(queries, items, radius=radius, n_grades=len(gains))
     sizes = {"n_database": len(items), "n_bits": database.n_bits, "radius": radius}
     return score_queries(blocks, rules, gains, queries.copies, queries.rows, **sizes)
-
-
-def _score_rows(
-    distances: Iterable[NDArray[Any]],
-    groups: LabelGroups,
-    items: LabelGroups,
-    rules: Convention,
-    gain: str,
-    *,
-    ball: float | None = None,
-    cells: NDArray[np.intp] | None = None,
-    weights: Counts | None = None,
-    n_database: int,
-    n_bits: int = 0,
-    radius: float | None = None,
-) -> Scores:
-    """Scores from rows of distances, one per query; the other parameters are those of ``count_by_distances``."""
-    gains = gains_of(gain, items)
-    blocks = count_by_distances(distances, groups.ids, items, len(gains), ball, cells=cells, weights=weights)
-    copies = np.ones(len(groups.ids), dtype=np.int64)
-    return score_queries(blocks, rules, gains, copies, n_database=n_database, n_bits=n_bits, radius=radius)
 
 
 def _checked_vectors(values: ArrayLike, n: int, side: str, metric: str) -> NDArray[np.float64]:

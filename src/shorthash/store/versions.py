@@ -191,7 +191,9 @@ class Opened(HammingIndex):
         with self._writing() as session:
             lacking = session.n_lacking(session.collection.version(version))
             if lacking:
-                raise InvalidInput(f"{lacking} items have no code in version {version!r}; call migrate() first.")
+                raise InvalidInput(
+                    f"{lacking} items have no code in version {version!r}; call migrate({version!r}, encode) first."
+                )
             session.save(replace(session.collection, current_version=version))
         return self.at(version)
 
