@@ -90,7 +90,7 @@ def group_labels(
     classes : all classes, if known (for an indicator matrix: one name per column)
     drop_unlabelled : drop samples without any label instead of raising; a value other than True and False, such as -1,
         is a class label that means the same
-    allow_unlabelled : keep them, in a group of their own
+    allow_unlabelled : keep them, in a separate group
     keep_device : leave ``ids`` of integer class labels on the device that the labels are on
     """
     mark = None if isinstance(drop_unlabelled, bool) else drop_unlabelled

@@ -230,7 +230,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def _displayed(step: Step, after: float) -> Iterator[None]:
-    """Show a step from a thread of its own, so that slow steps are shown, too, and quick ones cost nothing."""
+    """Show a step from a separate thread, so that slow steps are shown, too, and quick ones cost nothing."""
     if step.lines:
         try:
             yield

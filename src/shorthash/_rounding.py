@@ -5,7 +5,7 @@ another order, rounds it another way, and may turn the sign of a score near 0. S
 a bound of its rounding error, one that holds for every order of summation:
 
 1. All rows of a batch are scored at once (``exact=False``). Where every score of a row is larger than three times its
-   bound, its signs are those of the exact scores, whoever computed them.
+   bound, its signs are those of the exact scores, on every machine.
 2. The few other rows are scored again one by one (``exact=True``): sums in a fixed order, no BLAS, one thread. What
    remains within its bound even then counts as 0, and the bit of 0 is +1.
 
@@ -14,7 +14,7 @@ finds it beyond one. In float64 the bounds are about 1e-10 of a score, so the se
 what follows from this.
 
 A hasher takes part by one method, ``_scores(X: Rounded, *, exact: bool) -> Scored``; ``linear``, ``softmax`` and
-``best_word`` below are the usual last steps, ``by_itself`` is for arithmetic that is not ours, and ``settled`` runs
+``best_word`` below are the usual last steps, ``by_itself`` is for functions of other packages, and ``settled`` runs
 both steps. For a new kind of hash function, write its formula once with ``product`` in place of ``@``, and bound its
 error::
 
@@ -40,7 +40,7 @@ from shorthash._arrays import Codes, Floats, is_foreign, like, namespace, to_num
 UNIT = 2.0**-53  # relative rounding error of one float64 operation
 SURE = 3  # a score larger than this many bounds has the sign of the exact score, in either step
 FEW = 8  # roundings of a handful of operations, exp and log included
-DOUBLE_ERROR, SINGLE_ERROR = 1e-10, 1e-5  # assumed relative errors of arithmetic that is not ours
+DOUBLE_ERROR, SINGLE_ERROR = 1e-10, 1e-5  # assumed relative errors of functions of other packages
 CPU_ROWS = 4096  # rows that a device sends back at once
 BLOCK = 1 << 22  # gains held at once
 
@@ -189,7 +189,7 @@ def _leads(g: Floats, words: Codes) -> Floats:
         halves = cube.reshape(len(g), 2, -1)
         minus, plus = halves.max(axis=2).T
         leads[:, bit] = np.abs(plus - minus)
-        cube = halves.max(axis=1)  # the bit is dealt with
+        cube = halves.max(axis=1)  # this bit is done
     return leads
 
 
@@ -200,7 +200,7 @@ def _largest(gains: Floats) -> Floats:
 def by_itself(
     function: Callable[[Any], Any], values: Any, *, exact: bool, relative_error: float | None = None
 ) -> Rounded:
-    """What a function of rows gives whose arithmetic is not ours, such as a transformer of another package.
+    """The result of a function of rows whose rounding is not known, such as a transformer of another package.
 
     Its result for a row alone, with one thread, is taken as exact. It is an assumption that the result for the same row
     in a batch differs by no more than ``relative_error`` times its norm; unless given, 1e-10 for float64 and 1e-5 for

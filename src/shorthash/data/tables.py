@@ -105,7 +105,7 @@ def read_table(path: str | Path, columns: Columns | None = None, *, lenient: boo
     if file.suffix.lower() not in TABLE_ENDINGS:
         raise DataFileError(
             f"{file} has no columns with names; only {' and '.join(TABLE_ENDINGS)} files have, so give ids and labels "
-            "of other files as files of their own."
+            "of other files as separate files."
         )
     table = _CsvTable(file) if file.suffix.lower() == ".csv" else _ParquetTable(file)
     if lenient:
@@ -409,7 +409,7 @@ class _CsvTable:
         self.line, self.names = next(csv_lines(file), (0, []))
         repeated = sorted({name for name in self.names if self.names.count(name) > 1})
         if repeated:
-            raise DataFileError(f"{file} has several columns {repeated[0]!r}; give every column a name of its own.")
+            raise DataFileError(f"{file} has several columns {repeated[0]!r}; give every column a different name.")
         self._rows: list[list[str]] | None = None
 
     def column(self, name: str) -> NDArray[Any]:

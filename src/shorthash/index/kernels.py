@@ -92,7 +92,7 @@ def _size_ring(query: Any, masks: Array, table: Any, alive: Array) -> Any:
     """Occupied buckets and items under some masks."""
     direct, keys, bounds, order = table
     slices = items = np.int64(0)
-    if direct and len(alive) == 0:  # the common case has a loop of its own, so that the compiler can vectorise it
+    if direct and len(alive) == 0:  # the common case has a separate loop, so that the compiler can vectorise it
         for j in range(len(masks)):
             code = query ^ masks[j]
             n = np.int64(bounds[code + np.uint64(1)]) - np.int64(bounds[code])

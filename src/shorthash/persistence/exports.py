@@ -199,7 +199,7 @@ def _write_sql(index: HammingIndex, path: Path) -> None:
 
 
 def _check_script(path: Path, octets: bytes) -> None:
-    """Raise DataFileError if a script of ours is not as it was written; one of another program must be complete."""
+    """Raise DataFileError if a script of shorthash is not as it was written, or another one is incomplete."""
     body, last_line, checksum = octets.rpartition(LAST_LINE.encode())
     sound = octets.rstrip().endswith((b";", b"--")) or not octets.strip()
     if CHECKED.encode() in octets.partition(b"\n")[0] or last_line:

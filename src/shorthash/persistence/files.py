@@ -187,7 +187,7 @@ def sync_folder(folder: Path) -> None:
 def _remove_abandoned(path: Path) -> None:
     """Remove unfinished saves to ``path`` whose writers have ended."""
     prefix = f".{path.name}.saving-"
-    with suppress(OSError):  # leftovers are no reason to fail
+    with suppress(OSError):  # temporary files that remain do no harm
         for place in path.parent.iterdir():
             if not place.name.startswith(prefix):
                 continue

@@ -270,7 +270,7 @@ def verify(path: str | os.PathLike[str]) -> None:
 
 
 def _learns_further(obj: Any) -> bool:
-    """Whether the learner has what its ``partial_fit`` goes on from."""
+    """Whether the learner has the state that ``partial_fit`` continues from."""
     learner = steps_of(obj)[-1]
     return hasattr(learner, "partial_fit") and any(hasattr(learner, name) for name in OF_PARTIAL_FIT)
 
@@ -498,7 +498,7 @@ class Decoder:
             values = node["values"]
             longest = max(map(len, values), default=0)
             if type(width) is not int or not longest <= width or len(values) > SHORT_LIST:
-                raise ValueError(f"{len(values)} strings of {longest} letters are said to have {width}")
+                raise ValueError(f"{len(values)} strings of {longest} letters have the width {width}")
             width = width if width * len(values) <= MOST_LETTERS else max(1, longest)  # the rest is padding
             return np.array(values, dtype=f"<U{width}").reshape(shape)
         letters = self._array(node["letters"])

@@ -60,7 +60,7 @@ class Store(Opened):
     nothing is changed. Every search sees one state of the database.
 
     ``where`` takes what an index takes, and mappings from fields of the metadata to the values they may have, such as
-    ``{"city": ["Rome", "Oslo"], "class": 3}``. ``add_columns`` gives fields typed columns of their own.
+    ``{"city": ["Rome", "Oslo"], "class": 3}``. ``add_columns`` gives fields separate typed columns.
     """
 
     @property
@@ -189,12 +189,12 @@ class Store(Opened):
 
     @property
     def columns(self) -> dict[str, str]:
-        """Fields of the metadata that have a column of their own, and their types."""
+        """Fields of the metadata that have a separate column, and their types."""
         with self._reading() as session:
             return session.declared()
 
     def add_columns(self, columns: Any, *, index: Collection[str] = ()) -> Self:
-        """Give fields of the metadata typed columns of their own, all or none.
+        """Give fields of the metadata separate typed columns, all or none.
 
         Values that items have in these fields are moved. From then on the fields are written to their columns, are read
         back with the metadata, and ``where`` compares columns: also by ``{"price": {"<": 5}}``, with ``<``, ``<=``,
@@ -204,7 +204,7 @@ class Store(Opened):
         ----------
         columns : a mapping from fields to "int", "float", "text", "bool" or "time"; or a data frame of pandas, polars
             or Arrow whose columns have these types. Times are kept without a zone; those with one are turned into UTC
-        index : fields that get a B-tree, for searches that few items fulfil and for statements of your own
+        index : fields that get a B-tree, for searches that few items fulfil and for your own statements
 
         Examples
         --------
@@ -486,7 +486,7 @@ def look_up(
 def cell_rows(session: Session, probes: Probes, conditions: list[Clause], column: Clause) -> list[Row]:
     """(query_no, probe_no, id, ``column``) of the items of the cells that are looked up, in that order.
 
-    One statement: the database counts the items of the cells and stops by itself. A cell without items is a row
+    One statement: the database counts the items of the cells and stops. A cell without items is a row
     without id.
     """
     name, code, rows = session.name, session.version.column, session.probe_rows(probes)

@@ -1,6 +1,6 @@
 """Connections to SQLite files and PostgreSQL servers: a lock, transactions, explained errors.
 
-A forked process gets a connection of its own.
+A forked process opens its own connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTINGS = (
     "journal_size_limit = 16777216",  # the log shrinks again after a bulk load
 )
 OLDEST_SQLITE = (3, 35)  # DROP COLUMN
-# Files are not trusted. trusted_schema stays on: SQLite 3.40 distrusts json_extract, which a B-tree of ours has;
+# Files are not trusted. trusted_schema stays on: SQLite 3.40 distrusts json_extract, which a B-tree of shorthash uses;
 # _check_schema compares the schema instead.
 DEFENSES = ("cell_size_check = ON",)
 SWITCHES = {"DEFENSIVE": True, "ENABLE_TRIGGER": False, "ENABLE_VIEW": False}  # settable from Python 3.12 on
@@ -41,7 +41,7 @@ OLDEST_POSTGRES = 150_000
 
 
 class Connection(ABC):
-    """A connection to a database and its lock; a forked process gets a connection of its own."""
+    """A connection to a database and its lock; a forked process opens its own connection."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -85,7 +85,7 @@ class Connection(ABC):
 
     @contextmanager
     def statements(self) -> Iterator[Callable[..., list[Any]]]:
-        """The function ``run``, for statements that are transactions of their own."""
+        """The function ``run``, for statements that are separate transactions."""
         with self.lock, self.explained():
             if self._process != os.getpid():
                 self._inherited.append(self.raw)  # closing it here would disturb the parent
@@ -278,7 +278,7 @@ class PostgresConnection(Connection):
 
     @contextmanager
     def statements(self) -> Iterator[Callable[..., list[Any]]]:
-        """The function ``run``, for statements that are transactions of their own."""
+        """The function ``run``, for statements that are separate transactions."""
         if self._closed:
             raise InvalidInput("The store is closed; open it again.")
         with super().statements():

@@ -1,4 +1,4 @@
-"""SQL that searches codes in tables of your own: an integer column, a B-tree, and one query. Imports nothing heavy."""
+"""SQL that searches codes in your own tables: an integer column, a B-tree, and one query. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.errors import InvalidInput
 
 MOST_MASKS = 10_000  # beyond this a printed query is too long to be of use
-MOST_PARTITIONS = 1024  # each is a table with B-trees of its own
+MOST_PARTITIONS = 1024  # each is a table with its own B-trees
 LIMIT = 100  # items that the query returns at most
 
 PARAMETERS = {
@@ -79,7 +79,7 @@ def example_sql(
         f" (SELECT mask # {parameter}, bit_count(mask::bigint::bit(64)) FROM {in_postgresql}) {joined}",
         "sqlite": f"WITH masks(mask, distance) AS (VALUES {pairs}), given(value) AS (SELECT {parameter})"
         f" SELECT {item}, distance FROM (SELECT (mask | value) - (mask & value) AS {code}, distance FROM masks, given)"
-        f" CROSS JOIN {place} INDEXED BY {name} USING ({code})",  # else it makes an index of its own for long lists
+        f" CROSS JOIN {place} INDEXED BY {name} USING ({code})",  # else it makes another index for long lists
         "duckdb": f"SELECT {item}, distance FROM"
         f" (SELECT xor(mask, {parameter}::BIGINT), bit_count(mask) FROM {in_duckdb}) {joined}",
         "mysql": f"SELECT {item}, BIT_COUNT(ball.mask) AS distance FROM"

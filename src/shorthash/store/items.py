@@ -48,7 +48,7 @@ class Items:
     metadata : n dictionaries or None
     vectors : (n, dimension) float32, nan in rows without a vector; None in a collection without vectors
     posteriors : (n, n_bytes) uint8, compact posteriors, 0 in rows without one; None if no item has one
-    columns : fields of the metadata that have a column of their own in the store, and their types
+    columns : fields of the metadata that have a separate column in the store, and their types
     """
 
     ids: AnyIds

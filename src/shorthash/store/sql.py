@@ -334,7 +334,7 @@ class Session(ABC):
 
     @contextmanager
     def changing(self, among: Clause = ALL) -> Iterator[None]:  # noqa: ARG002
-        """Change some items; a database without checksums of its own compares and renews those of the rows."""
+        """Change some items; a database without its own checksums compares and renews those of the rows."""
         yield
 
     def delete(self, ids: AnyIds) -> None:

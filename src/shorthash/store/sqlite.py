@@ -129,7 +129,7 @@ class SQLiteStore(Store):
 
 
 class SQLiteSession(Session):
-    """A session in SQLite's dialect. Vectors are numbered (slots): in a table of their own, or in a side file."""
+    """A session in SQLite's dialect. Vectors are numbered (slots): in a separate table, or in a side file."""
 
     owner = "SQLiteStore"
     begin_writing = "BEGIN IMMEDIATE"
@@ -137,7 +137,7 @@ class SQLiteSession(Session):
     connection: SQLiteConnection
 
     def has_catalogue(self) -> bool:
-        """Whether the file has collections; raises ForeignFile if a table of ours is not what we make."""
+        """Whether the file has collections; raises ForeignFile if shorthash did not make its tables."""
         self._check_schema()
         return bool(self.run("SELECT 1 FROM sqlite_master WHERE name = ?", [CATALOGUE_TABLES[0]]))
 
@@ -192,7 +192,7 @@ class SQLiteSession(Session):
             self.run(f"UPDATE {self.name} SET {CRC} = {crc} WHERE {condition} AND {CRC} IS NOT NULL", values)
 
     def _check_schema(self) -> None:
-        """Raise ForeignFile unless the tables of this collection are plain ones, with B-trees of ours.
+        """Raise ForeignFile unless the tables of this collection are plain ones, with B-trees of shorthash.
 
         A view, a trigger or an expression in a file of unknown origin could run any code. Other tables of the
         database are not checked, since nothing reads them.
@@ -312,7 +312,7 @@ class SQLiteSession(Session):
         return self.register(version)
 
     def insert(self, columns: dict[str, Iterable[Any]], vectors: NDArray[np.float32] | None, first_slot: int) -> None:
-        """Write new items, and their vectors to a table of their own, with checksums if the tables have them."""
+        """Write new items, and their vectors to a separate table, with checksums if the tables have them."""
         if vectors is not None:
             slots = columns["slot"] = range(first_slot, first_slot + len(vectors))
             blobs = [vector.astype("<f4").tobytes() for vector in vectors]
@@ -369,7 +369,7 @@ SQLiteStore._session_type = SQLiteSession
 class SideFile:
     """Vectors beside a database: one memory-mapped file in bucket order, so that the vectors of a ball are together.
 
-    A file is written completely, under a name of its own, before the database names it, and is never changed
+    A file is written completely, under a new name, before the database names it, and is never changed
     afterwards, so after a crash the old file or the new one is in use.
 
     Parameters

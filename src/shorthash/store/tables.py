@@ -1,10 +1,10 @@
-"""Tables of a database: facts about collections and versions, checksums of rows, metadata in columns of their own.
+"""Tables of a database: facts about collections and versions, checksums of rows, metadata in separate columns.
 
 SQLite has no checksums itself, so a changed byte could be another item. The column of checksums is NULL in rows that a
 version without checksums wrote.
 
 A store has columns for fields of the metadata if ``add_columns`` declared them; the table itself shows which. Names
-become part of statements, so only names that ``FIELD`` allows are columns of ours, and they are always quoted.
+become part of statements, so only names that ``FIELD`` allows are declared columns, and they are always quoted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TYPES = {  # type -> type in SQLite, in PostgreSQL, as pandas and polars begin t
 }
 FIELD = re.compile(r"[A-Za-z0-9_ -]+")
 FIXED = re.compile(r"id|place|class|metadata|slot|posterior|posterior_\d+|crc|vector|code|code_\d+", re.IGNORECASE)
-SPECIAL = re.compile(r"\b(CHECK|GENERATED|REFERENCES|DEFAULT|COLLATE|AS)\b", re.IGNORECASE)  # not in schemas of ours
+SPECIAL = re.compile(r"\b(CHECK|GENERATED|REFERENCES|DEFAULT|COLLATE|AS)\b", re.IGNORECASE)  # never in our schemas
 LONGEST_NAME = 40
 OPERATORS = ("<", "<=", ">", ">=", "!=")
 
@@ -370,7 +370,7 @@ def as_metadata(value: Any) -> dict[str, Any] | None:
 def with_columns(
     metadata: dict[str, Any] | None, cells: Sequence[Any], declared: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Metadata and the fields that have columns of their own; missing ones are left out."""
+    """Metadata and the fields that have separate columns; missing ones are left out."""
     found = {name: from_cell(cell, declared[name]) for name, cell in zip(declared, cells, strict=True)}
     filled = {name: value for name, value in found.items() if value is not None}
     return {**(metadata or {}), **filled} if filled else metadata
