@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._arrays import Distances, PackedCodes
+from shorthash._arrays import Counts, Distances, PackedCodes
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.index.base import ByQuery, Probes, RadiusResult, SearchResult
 from shorthash.index.items import (
@@ -28,7 +28,7 @@ from shorthash.index.items import (
     tie_order,
 )
 from shorthash.index.memory import Hits, Looked, MemoryIndex
-from shorthash.index.table import ALL_ALIVE, BucketTable, Counts, Mask
+from shorthash.index.table import ALL_ALIVE, BucketTable, Mask
 
 FEW_PENDING = 1024  # pending items that are always cheap to compare
 PENDING_SHARE = 64  # at most one pending item per this many items of the table
@@ -143,9 +143,7 @@ class BucketIndex(MemoryIndex):
     def _first_free(self) -> int:
         return self._snapshot.next_id
 
-    def _write(
-        self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
-    ) -> None:
+    def _write(self, removed: Counts, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
         state = self._without(self._snapshot, removed) if len(removed) else self._snapshot
         self._snapshot = self._with(state, codes, ids, vectors) if len(codes) else state
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._arrays import Distances, PackedCodes
+from shorthash._arrays import Counts, Distances, PackedCodes
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, phrase
 from shorthash.index.base import HammingIndex, LookupResult, Probes, Scored
@@ -257,9 +257,7 @@ class MemoryIndex(HammingIndex):
         """Positions of ids, -1 where absent."""
 
     @abstractmethod
-    def _write(
-        self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
-    ) -> None:
+    def _write(self, removed: Counts, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
         """Remove the items at some positions and append new ones, in one step; None numbers the new items."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Distances, PackedCodes
+from shorthash._arrays import Counts, Distances, PackedCodes
 from shorthash._validation import require_extra
 from shorthash.codes import as_packed, packed_dtype
 from shorthash.codes.signs import codes_to_bytes
@@ -92,9 +92,7 @@ class ScanIndex(MemoryIndex):
             return np.full(len(ids), -1, dtype=np.int64)
         return find_ids(ids, self._ids, np.argsort(self._ids, kind="stable"))
 
-    def _write(
-        self, removed: NDArray[np.int64], codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None
-    ) -> None:
+    def _write(self, removed: Counts, codes: PackedCodes, ids: AnyIds | None, vectors: Vectors | None) -> None:
         kept = np.delete(np.arange(len(self)), removed)
         known = None if self._vectors is None or not len(kept) else self._vectors[kept]
         self._codes, self._ids, self._vectors = self._codes[kept], self._ids[kept], known

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Distances, PackedCodes
+from shorthash._arrays import Counts, Distances, PackedCodes
 from shorthash.codes import ball_size, packed_dtype, ring_masks
 from shorthash.errors import InvalidInput
 from shorthash.index import kernels, parts
@@ -31,7 +31,6 @@ from shorthash.index.kernels import ball
 from shorthash.index.sorting import sort_space
 
 Words = NDArray[np.uint64]
-Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 ALL_ALIVE: Mask = np.empty(0, dtype=np.bool_)
@@ -338,9 +337,7 @@ class BucketTable:
         _in_chunks(work, len(distinct), int(n_slices[distinct].sum()), steps)
         return positions, distances, offsets
 
-    def _take(
-        self, queries: Words, plan: Plan, n_slices: Counts, k: int, alive: Mask
-    ) -> tuple[NDArray[np.int64], Distances]:
+    def _take(self, queries: Words, plan: Plan, n_slices: Counts, k: int, alive: Mask) -> tuple[Counts, Distances]:
         """Positions and distances of the k nearest of the items counted before."""
         positions = np.empty((len(queries), k), dtype=np.int64)
         distances = np.empty((len(queries), k), dtype=np.uint8)
