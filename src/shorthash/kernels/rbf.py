@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import AnchorWarning, InvalidInput
 
+RULES = ("mean-min", "mean-min-authors", "mean")  # of the bandwidth
 SMALLEST = 1e-150  # bandwidth
 SAMPLE_ROWS = 10_000  # rows on which the bandwidth is estimated
 
@@ -140,7 +140,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _check_params(self) -> None:
         check_count(self.n_anchors, "n_anchors", "AnchorRBF")
         if isinstance(self.bandwidth, str):
-            check_choice(self.bandwidth, "bandwidth", "AnchorRBF", list(_RULES))
+            check_choice(self.bandwidth, "bandwidth", "AnchorRBF", RULES)
         else:
             check_weight(self.bandwidth, "bandwidth", "AnchorRBF", positive=True)
 
@@ -332,35 +332,30 @@ def _measured(
     rule: str, source: RowSource, chosen: NDArray[np.intp], rng: np.random.RandomState
 ) -> tuple[Features, float]:
     """Anchors and bandwidth; the rows for both are read together."""
-    draw, measure = _RULES[rule]
-    sample = draw(len(source), chosen, rng)
+    n = len(source)
+    sample = _not_anchors(n, chosen, rng) if rule == "mean-min" else _some(n, rng)
     wanted = np.union1d(sample, chosen)
     rows = to_numpy(source.take(wanted))
-    anchors = rows[np.searchsorted(wanted, chosen)]
-    value = measure(rows[np.searchsorted(wanted, sample)], anchors, np.isin(sample, chosen))
+    anchors, drawn = (rows[np.searchsorted(wanted, numbers)] for numbers in (chosen, sample))
+    value = _mean(drawn, anchors) if rule == "mean" else _mean_min(drawn, anchors, np.isin(sample, chosen))
     if value > 0:
         return anchors, value
-    sample = _some(len(source), chosen, rng)  # every row equals an anchor
-    return anchors, _mean(to_numpy(source.take(sample)), anchors, np.isin(sample, chosen))
+    return anchors, _mean(to_numpy(source.take(_some(n, rng))), anchors)  # every row equals an anchor
 
 
-def _mean_min(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:  # noqa: ARG001
-    """Mean distance to the nearest anchor; if every row is an anchor, to the nearest other one."""
-    if len(sample):
-        return float(_nearest_distances(sample, anchors).mean())
-    squares = _squared_distances(anchors, anchors)
-    np.fill_diagonal(squares, np.inf)
-    return float(np.sqrt(squares.min(axis=1)).mean())
-
-
-def _mean_min_authors(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:
-    """Mean distance to the nearest anchor, where an anchor is at distance 0 from itself."""
-    nearest = _nearest_distances(sample, anchors)
+def _mean_min(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:
+    """Mean distance to the nearest anchor, 0 for rows that are anchors; without rows, to the nearest other anchor."""
+    if not len(sample):
+        squares = _squared_distances(anchors, anchors)
+        np.fill_diagonal(squares, np.inf)
+        return float(np.sqrt(squares.min(axis=1)).mean())
+    parts = [sample[start : start + 1000] for start in range(0, len(sample), 1000)]
+    nearest = np.concatenate([np.sqrt(_squared_distances(part, anchors).min(axis=1)) for part in parts])
     nearest[own] = 0.0
     return float(nearest.mean())
 
 
-def _mean(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:  # noqa: ARG001
+def _mean(sample: Features, anchors: Features) -> float:
     """Mean distance between rows and anchors."""
     total = 0.0
     for start in range(0, len(sample), 1000):
@@ -368,16 +363,7 @@ def _mean(sample: Features, anchors: Features, own: NDArray[np.bool_]) -> float:
     return total / (len(sample) * len(anchors))
 
 
-def _nearest_distances(sample: Features, anchors: Features) -> Floats:
-    """Distance to the nearest anchor, row by row."""
-    parts = [
-        np.sqrt(_squared_distances(sample[start : start + 1000], anchors).min(axis=1))
-        for start in range(0, len(sample), 1000)
-    ]
-    return np.concatenate(parts)
-
-
-def _some(n: int, chosen: NDArray[np.intp], rng: np.random.RandomState) -> NDArray[np.intp]:  # noqa: ARG001
+def _some(n: int, rng: np.random.RandomState) -> NDArray[np.intp]:
     """At most SAMPLE_ROWS row numbers, ascending."""
     if n <= SAMPLE_ROWS:
         return np.arange(n)
@@ -396,12 +382,3 @@ def _not_anchors(n: int, chosen: NDArray[np.intp], rng: np.random.RandomState) -
     if len(others) > SAMPLE_ROWS:
         others = others[sample_without_replacement(len(others), SAMPLE_ROWS, random_state=rng)]
     return np.sort(others)
-
-
-_Draw = Callable[[int, NDArray[np.intp], np.random.RandomState], NDArray[np.intp]]
-_Measure = Callable[[Features, Features, NDArray[np.bool_]], float]
-_RULES: dict[str, tuple[_Draw, _Measure]] = {
-    "mean-min": (_not_anchors, _mean_min),
-    "mean-min-authors": (_some, _mean_min_authors),
-    "mean": (_some, _mean),
-}
