@@ -1,12 +1,14 @@
-"""How results are shown: figures in one style, tables as HTML, and templates of HTML pages.
+"""How results are shown: figures in one style, tables as HTML, templates of HTML pages, and values for JSON.
 
 Colours can be distinguished by colour-blind readers, and colour is never the only distinction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from decimal import Decimal
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,3 +118,24 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: s
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     body = "".join(line(row, "td") for row in rows)
     return f"<table>{title}<thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: arrays as lists, numbers of NumPy as Python's, times in ISO 8601, missing ones as None.
+
+    Examples
+    --------
+    >>> plain({"map": float("nan"), 4: (1, 2)})
+    {'map': None, '4': [1, 2]}
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float | Decimal):
+        return float(value) if math.isfinite(value) else None
+    return value.isoformat() if hasattr(value, "isoformat") else value

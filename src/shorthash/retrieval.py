@@ -256,7 +256,8 @@ class Searcher:
         owner = "Searcher.search"
         if most is not None:
             check_count(most, "most", owner)
-        k, rerank = check_k(k, owner), self._check_policy(probes, radius, rerank, owner)
+        k = check_k(k, owner)
+        self._check_policy(probes, radius, rerank, owner)
         rows = np.asarray(X)
         if probes is None:
             return self._in_rings(rows, k, radius, rerank, where, most)
@@ -273,7 +274,7 @@ class Searcher:
         recall = self._expected_recall(given, found, shares, where)
         return self._ordered(found, given, given.shares.astype(np.float32), wanted, k, rerank, recall)
 
-    def _check_policy(self, probes: int | str | None, radius: int | None, rerank: str | None, owner: str) -> str | None:
+    def _check_policy(self, probes: int | str | None, radius: int | None, rerank: str | None, owner: str) -> None:
         if rerank is not None:
             check_choice(rerank, "rerank", owner, RERANKS)
         if rerank == "posterior":
@@ -282,7 +283,6 @@ class Searcher:
             if probes is not None:
                 raise InvalidInput(f"{owner} takes probes or a radius. Got both; leave one out.")
             check_count(radius, "radius", owner, low=0)
-        return rerank
 
     def _check_posteriors(self, what: str) -> None:
         if not self.has_posteriors:

@@ -118,7 +118,7 @@ def test_the_cheaper_engine_is_chosen(n_queries, n_items, n_bits, engine):
 
 def test_table_refuses_long_codes():
     codes = np.zeros(1, dtype=np.uint32)
-    with pytest.raises(InvalidInput, match=r"up to 20 bits\. Got 21 bits instead; use engine='count'"):
+    with pytest.raises(InvalidInput, match=r"up to 20 bits\. Got 21; use engine='count'"):
         level_counts(codes, codes, 21, engine="table")
 
 

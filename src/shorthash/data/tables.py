@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -515,11 +516,8 @@ def _is_vector(cell: str) -> bool:
 
 
 def _parsed_vector(cell: str) -> list[float]:
-    text = cell.strip("[]() ")
-    for mark in (",", ";"):
-        text = text.replace(mark, " ")
     try:
-        return [float(word) for word in text.split()]
+        return [float(word) for word in re.findall(r"[^\s,;]+", cell.strip("[]() "))]
     except ValueError:
         return []
 

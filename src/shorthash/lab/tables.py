@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shorthash._display import html_table
+from shorthash._display import html_table, plain
 
 ABSENT = "-"
 NOT_RUN = "not run"
@@ -229,7 +229,7 @@ def to_json(value: Any) -> str:
       "map": null
     }
     """
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, default=str)
 
 
 def _escape_latex(text: str) -> str:
@@ -410,16 +410,3 @@ def _marks(values: Sequence[object], column: Column) -> list[str]:
 def _absent(value: object) -> bool:
     """Whether a value is None or nan."""
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, str | int | float | None) else str(value)

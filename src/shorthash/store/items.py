@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._arrays import PackedCodes
+from shorthash._display import plain
 from shorthash._validation import require_extra
 from shorthash.codes import packed_dtype, ring_masks
 from shorthash.errors import DamagedFile, InvalidInput, named
@@ -165,26 +165,7 @@ def as_records(metadata: Any) -> Any:
         rows = metadata.to_dict("records")
     else:
         return metadata
-    return [_plain(row) for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    """A cell as JSON holds it: NumPy's numbers as Python's, times in the form of ISO 8601, missing values as None."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value.tolist()]
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, Decimal):
-        return float(value)
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    return [plain(row) for row in rows]
 
 
 def to_signed(codes: NDArray[Any]) -> NDArray[np.int64]:
