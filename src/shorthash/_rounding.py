@@ -144,12 +144,10 @@ def best_table_word(P: Scored, table: NDArray[Any], words: Codes, *, exact: bool
     """``best_word`` for the gains ``P @ table.T``; in blocks, since there are up to 65 536 words."""
     size = max(1, BLOCK // len(words))
     bounds = np.broadcast_to(P.bound, (len(P.values), 1))
-    parts = [
-        best_word(table_gains(Scored(values, bound), table, exact=exact), words, exact=exact)
-        for values, bound in (
-            (P.values[start : start + size], bounds[start : start + size]) for start in range(0, len(P.values), size)
-        )
-    ]
+    parts = []
+    for start in range(0, len(P.values), size):
+        some = Scored(P.values[start : start + size], bounds[start : start + size])
+        parts.append(best_word(table_gains(some, table, exact=exact), words, exact=exact))
     return Scored(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 

@@ -340,7 +340,7 @@ def test_shards_merge_into_one_index(make):
     assert whole.ids.tolist() == [0, 1, 10, 11, 20, 21, 30, 31]
     assert whole.codes.tolist() == [0, 1, 7, 8, 14, 15, 21, 22]
     for others, message in [
-        ([make(5)], "same code length can be merged. Got 5 bits instead of 6"),
+        ([make(5)], "Indexes of 5 and 6 bits cannot be merged"),
         ([shards[0], shards[0]], "must be unique, but 0 occurs twice"),
         ([make(6).add(packed([1]), ids=[31])], "Id 31 is already in the (index|store)"),
         (

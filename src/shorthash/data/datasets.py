@@ -524,17 +524,13 @@ def _find(name: str, data_dir: str | Path | None) -> Path:
         if all((folder / file).exists() for file in needed):
             return folder / place
     searched = ", ".join(str(folder) for folder in folders)
+    remedy = f"make it from the original ({entry.obtain}) as docs/guide/datasets.md says."
+    if entry.reader == "idx":
+        remedy = f"run: shorthash datasets fetch {name}"
     raise DataFileError(
         f"The data set {name!r} needs {needed[0]}{f' and {len(needed) - 1} more files' if needed[1:] else ''}, which "
-        f"is in none of {searched}; set SHORTHASH_DATA or --data-dir to its folder, or {_remedy(name, entry)}"
+        f"is in none of {searched}; set SHORTHASH_DATA or --data-dir to its folder, or {remedy}"
     )
-
-
-def _remedy(name: str, entry: Entry) -> str:
-    """How to get a missing file."""
-    if entry.reader == "idx":
-        return f"run: shorthash datasets fetch {name}"
-    return f"make it from the original ({entry.obtain}) as docs/guide/datasets.md says."
 
 
 def _user_cache() -> Path:

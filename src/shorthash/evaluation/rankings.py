@@ -122,7 +122,7 @@ def evaluate_cells(
     cells, ids = np.divmod(pairs, len(items.rows))
     entries, gains = LabelGroups(items.classes, items.rows, ids), gains_of(gain, items)
     blocks = count_by_distances(D, groups.ids, entries, len(gains), cells=cells, weights=weights)
-    sizes = {"n_database": int(weights.sum()), "n_bits": 0, "radius": None}
+    sizes: dict[str, Any] = {"n_database": int(weights.sum()), "n_bits": 0, "radius": None}
     return score_queries(blocks, rules, gains, np.ones(len(D), dtype=np.int64), **sizes)
 
 
@@ -188,7 +188,7 @@ def evaluate_reranked(
     gains = gains_of(gain, items)
     rows = (distances(i) for i in range(len(queries)))
     blocks = count_by_distances(rows, groups.ids, items, len(gains), radius + BELOW_ONE)
-    sizes = {"n_database": len(database), "n_bits": n_bits, "radius": radius}
+    sizes: dict[str, Any] = {"n_database": len(database), "n_bits": n_bits, "radius": radius}
     return score_queries(blocks, rules, gains, np.ones(len(queries), dtype=np.int64), **sizes)
 
 

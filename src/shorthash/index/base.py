@@ -494,7 +494,7 @@ class HammingIndex(ABC):
         """Those that hold items; raises unless codes and ids are of one kind."""
         for other in others:
             if other.n_bits != self.n_bits:
-                raise InvalidInput(f"Only indexes of {self.n_bits} bits can be merged into this. Got {other.n_bits}.")
+                raise InvalidInput(f"Indexes of {other.n_bits} and {self.n_bits} bits cannot be merged; use one model.")
         filled = [other for other in others if len(other)]
         if len({other.ids.dtype.kind for other in filled}) > 1:
             raise InvalidInput("Indexes with integer and with string ids cannot be merged; convert them to one kind.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,20 +18,12 @@ from shorthash._arrays import DeviceCopies, Features, Floats, capped_exp, is_for
 from shorthash._rounding import FEW, UNIT, Rounded, norms
 from shorthash._validation import check_choice, check_count, check_weight
 from shorthash.data.rows import Rows, validated
+from shorthash.data.streams import Stream
 from shorthash.errors import AnchorWarning, InvalidInput
 
 RULES = ("mean-min", "mean-min-authors", "mean")  # of the bandwidth
 SMALLEST = 1e-150  # bandwidth
 SAMPLE_ROWS = 10_000  # rows on which the bandwidth is estimated
-
-
-class RowSource(Protocol):
-    """Rows that can be counted and picked by number: ``Rows``, or a stream."""
-
-    def __len__(self) -> int: ...
-
-    def take(self, indices: NDArray[np.intp]) -> Features:
-        """Some rows as one array, in ascending order of their number."""
 
 
 @dataclass(eq=False, repr=False)
@@ -121,7 +113,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._draw(rows, stacklevel=4)
         return rows
 
-    def fit_anchors_of(self, source: RowSource, n_columns: int) -> Self:
+    def fit_anchors_of(self, source: Rows | Stream, n_columns: int) -> Self:
         """The same for a stream.
 
         Row numbers are drawn as for an array with as many rows, so a stream gives the same anchors and bandwidth as its
@@ -144,7 +136,7 @@ class AnchorRBF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             check_weight(self.bandwidth, "bandwidth", "AnchorRBF", positive=True)
 
-    def _draw(self, source: RowSource, stacklevel: int) -> None:
+    def _draw(self, source: Rows | Stream, stacklevel: int) -> None:
         """Draw row numbers, then read those rows at once."""
         n, m = len(source), self.n_anchors
         if m > n:
@@ -329,7 +321,7 @@ def _squared_distances(A: Features, B: Features) -> Floats:
 
 
 def _measured(
-    rule: str, source: RowSource, chosen: NDArray[np.intp], rng: np.random.RandomState
+    rule: str, source: Rows | Stream, chosen: NDArray[np.intp], rng: np.random.RandomState
 ) -> tuple[Features, float]:
     """Anchors and bandwidth; the rows for both are read together."""
     n = len(source)

@@ -35,7 +35,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,9 +55,6 @@ TASKS = (
 KINDS = ("table", "lines", "heatmap", "convergence", "embedding", "cost")
 SMOKE = "smoke"  # a quick test; not included when a folder of experiments is read
 SLOW = {"auto": 8.0, "eaph": 8.0}  # approximate duration of a run of a method; 1 for all others
-_PART_KEYS = ("name", "title", "task", "seeds", "datasets", "methods", "grid", "report")
-_DATASET_KEYS = ("name", "bits", "protocol", "title")
-_METHOD_KEYS = ("name", "method", "settings", "encoder", "on")
 
 
 @dataclass(frozen=True)
@@ -313,7 +310,7 @@ def _experiment(values: dict[str, Any], stem: str) -> Experiment:
 
 def _part(values: dict[str, Any]) -> Part:
     owner = f"part {values.get('name', '?')!r}"
-    _check_keys(values, owner, known=_PART_KEYS, needed=("name", "datasets", "methods"))
+    _check_keys(values, owner, Part, needed=("name", "datasets", "methods"))
     task = values.get("task", "scores")
     check_choice(task, "task", owner, TASKS)
     report = dict(values.get("report", {}))
@@ -331,7 +328,7 @@ def _part(values: dict[str, Any]) -> Part:
 
 
 def _dataset(values: dict[str, Any], owner: str) -> DatasetSpec:
-    _check_keys(values, f"a data set of {owner}", known=_DATASET_KEYS, needed=("name", "bits"))
+    _check_keys(values, f"a data set of {owner}", DatasetSpec, needed=("name", "bits"))
     bits = tuple(check_n_bits(length, f"data set {values['name']!r}") for length in values["bits"])
     title = CATALOGUE[values["name"]].title if values["name"] in CATALOGUE else Path(values["name"]).stem
     return DatasetSpec(str(values["name"]), bits, dict(values.get("protocol", {})), str(values.get("title", title)))
@@ -340,7 +337,7 @@ def _dataset(values: dict[str, Any], owner: str) -> DatasetSpec:
 def _method(values: dict[str, Any] | str, owner: str) -> MethodSpec:
     if isinstance(values, str):
         values = {"method": values}
-    _check_keys(values, f"a method of {owner}", known=_METHOD_KEYS, needed=("method",))
+    _check_keys(values, f"a method of {owner}", MethodSpec, needed=("method",))
     check_choice(values["method"], "method", owner, list(recipes()))
     encoder = values.get("encoder", "")
     check_choice(encoder, "encoder", owner, ["", *ENCODERS])
@@ -366,9 +363,10 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: None if value == "none" else value for key, value in settings.items()}
 
 
-def _check_keys(values: Mapping[str, Any], owner: str, *, known: Sequence[str], needed: Sequence[str]) -> None:
+def _check_keys(values: Mapping[str, Any], owner: str, kind: type, *, needed: Sequence[str]) -> None:
+    """Raise unless the keys are fields of a class, with those that are needed."""
     for key in values:
-        check_choice(key, "key", owner, known)
+        check_choice(key, "key", owner, [each.name for each in fields(kind)])
     for key in needed:
         if not values.get(key):
             raise InvalidInput(f"{owner} has no {key!r}; add it (see docs/guide/bench.md).")
