@@ -148,7 +148,7 @@ def test_errors_of_batches():
         list(BatchStream(batches(), n_rows=51).blocks())
     with pytest.raises(InvalidInput, match=r"must have 4 features, like the first. Got 2 in the batch of row 30"):
         list(BatchStream([X[:30], X[30:, :2]]).blocks())
-    with pytest.raises(InvalidInput, match=r"needs as many labels. Got 2"):
+    with pytest.raises(InvalidInput, match=r"needs one label per row. Got 2"):
         list(BatchStream([(X, y[:2])]).blocks())
     with pytest.raises(InvalidInput, match=r"\(n_rows, n_columns\)"):
         list(BatchStream([X[0]]).blocks())
@@ -159,7 +159,7 @@ def test_errors_of_batches():
 
 
 def test_errors_of_arrays_and_tables(tmp_path, file):
-    with pytest.raises(InvalidInput, match=r"50 rows needs as many labels. Got 3"):
+    with pytest.raises(InvalidInput, match=r"50 rows needs one label per row. Got 3"):
         ArrayStream(X, y[:3])
     with pytest.raises(InvalidInput, match=r"\(n_rows, n_columns\)"):
         ArrayStream(y)

@@ -180,7 +180,7 @@ def test_wrong_calls_change_nothing(vectors, hasher):
         (lambda: vectors.search(code=32), "between 0 and 31"),
         (lambda: vectors.search(image=b"x"), "no recipe for images"),
         (lambda: vectors.add_vectors(X[:2], ids=[0, 500]), "already in the store"),
-        (lambda: vectors.add_vectors(X[:2], labels=["a"]), "as many as the codes"),
+        (lambda: vectors.add_vectors(X[:2], labels=["a"]), "one entry per code"),
         (lambda: vectors.remove([1, 999]), "Id 999 is not"),
         (lambda: vectors.add_images([("x", b"")]), "no recipe for images"),
     ]

@@ -203,20 +203,20 @@ def test_an_iteration_keeps_the_state_it_began_with():
 )
 def test_contradictory_arrays_are_refused(damage):
     state = BucketIndex(2).add(np.array([1, 1])).export_state()
-    with pytest.raises(InvalidInput, match="contradict each other; build the index again"):
+    with pytest.raises(InvalidInput, match="inconsistent; build the index again"):
         BucketIndex.from_state(2, state | damage)
 
 
 def test_bounds_that_fall_are_refused_even_when_opening_quickly():
     state = BucketIndex(2).add(np.array([1, 1])).export_state()
     falling = {"bounds": np.array([0, 9, 1, 2, 2], dtype=np.uint32)}
-    with pytest.raises(InvalidInput, match="contradict each other; build the index again"):
+    with pytest.raises(InvalidInput, match="inconsistent; build the index again"):
         BucketIndex.from_state(2, state | falling, thorough=False)
 
 
 def test_ids_of_the_wrong_length_are_refused():
     state = BucketIndex(2).add(np.array([1, 1])).export_state()
-    with pytest.raises(InvalidInput, match="2 items has ids that contradict each other"):
+    with pytest.raises(InvalidInput, match="2 items has inconsistent ids"):
         BucketIndex.from_state(2, state | {"ids": np.array([4])})
 
 

@@ -108,7 +108,7 @@ def test_an_incomplete_line_is_skipped(tmp_path, kept):
         ("[]", "does not contain records of runs"),
         ('{"schema": 1}', "does not contain records of runs"),
         ('{"schema": 2, "run": "a", "spec": {}}', "has schema 2 instead of 1"),
-        ('{"schema": 1, "run": "a", "spec": {}}', "not of the run it is named after"),
+        ('{"schema": 1, "run": "a", "spec": {}}', "whose name is not that of its run"),
     ],
 )
 def test_wrong_files_are_rejected(tmp_path, content, message):

@@ -175,15 +175,15 @@ def test_packed_vectors_are_checked(path, tmp_path):
         store.verify()
     file.write_bytes(whole)
     craft_file(file, lambda arrays: arrays["rows"].__setitem__(0, -1))
-    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="numbers of vectors contradict each other"):
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="numbers of vectors are inconsistent"):
         store.items([3])
     file.write_bytes(whole)
     shutil.move(file, tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
-    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="which is not a file of vectors beside it"):
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="which is not one of its files of vectors"):
         store.items([3])
     craft(path, "UPDATE shorthash_collections SET vectors_at = '../items.db', crc = NULL")
-    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="which is not a file of vectors beside it"):
+    with SQLiteStore(path) as store, pytest.raises(DamagedFile, match="which is not one of its files of vectors"):
         store.items([3])
 
 

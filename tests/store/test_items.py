@@ -120,7 +120,7 @@ def test_refused_items_change_nothing(make):
     for call, message in [
         (
             lambda: store.add(packed([2]), ids=["b"], classes=[1, 2]),
-            "'classes' of .* as many as the codes. Got 2 for 1",
+            "'classes' of .* one entry per code. Got 2 for 1",
         ),
         (lambda: store.add(packed([2]), ids=["b"], classes=[1.5]), "'classes' of .* must be integers .* Got 1.5"),
         (lambda: store.add(packed([2]), ids=["b"], classes=[2**63]), "'classes' of .* must be integers that fit int64"),

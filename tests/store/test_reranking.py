@@ -158,7 +158,7 @@ def test_packers_do_not_undo_each_other(tmp_path):
         return name
 
     SQLiteStore.pack_vectors.__globals__["SideFile"].write = staticmethod(meanwhile)
-    with pytest.raises(PersistenceError, match="Another process has packed the vectors meanwhile"):
+    with pytest.raises(PersistenceError, match="Another process has packed the vectors in the meantime"):
         first.pack_vectors()
     assert np.array_equal(first.items(range(200)).vectors, VECTORS)
     assert first.items([500]).vectors.tolist() == [[1, 2, 3, 4]]

@@ -212,7 +212,7 @@ def test_refused_steps_change_nothing(make):
         (lambda: store.migrate("v2", lambda items: packed([512] * 3)), "must lie in the range"),
         (lambda: store.migrate("v2", len, batch_size=0), "The 'batch_size' parameter"),
         (lambda: store.add({"v2": packed([1])}), "must name the opened one, 'v1'. Got \\['v2'\\]"),
-        (lambda: store.add({"v1": packed([1]), "v2": packed([1, 2])}), "must be as many in every version"),
+        (lambda: store.add({"v1": packed([1]), "v2": packed([1, 2])}), "must have the same number in every version"),
         (lambda: store.dual_search({"v1": packed([1])}, 1), "takes codes of two versions. Got 1"),
         (lambda: store.dual_search({"v1": packed([1]), "v9": packed([1])}, 1), "has no version 'v9'"),
     ]:

@@ -407,7 +407,7 @@ def _features_and_labels(batch: Any) -> tuple[Any, Any]:
         raise InvalidInput(f"A stream needs rows of shape (n_rows, n_columns). Got {tuple(values.shape)} instead.")
     labels = y if y is None or is_foreign(y) else label_rows(y)
     if labels is not None and len(labels) != len(values):
-        raise InvalidInput(f"A stream of {len(values)} rows needs as many labels. Got {len(labels)}; give one per row.")
+        raise InvalidInput(f"A stream of {len(values)} rows needs one label per row. Got {len(labels)} labels.")
     return values, labels
 
 

@@ -506,7 +506,7 @@ class HammingIndex(ABC):
         values = as_ids(ids, owner)
         if len(values) != len(codes):
             raise InvalidInput(
-                f"{named('ids', owner, 'of')} must be as many as the codes. "
+                f"{named('ids', owner, 'of')} must have one entry per code. "
                 f"Got {len(values)} ids for {len(codes)} codes."
             )
         check_unique(values, owner)

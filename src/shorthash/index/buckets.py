@@ -206,7 +206,7 @@ class BucketIndex(MemoryIndex):
 
     @classmethod
     def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state is inconsistent.
 
         ``thorough`` looks at every entry; otherwise only at what a search relies on, which takes no ids or vectors.
         """

@@ -243,7 +243,7 @@ def check_saved_ids(ids: AnyIds | None, next_id: Any, n_items: int, *, thorough:
         fits = len(np.unique(ids)) == n_items
         fits = fits and (ids.dtype.kind == "U" or not n_items or int(ids.max()) < next_id)
     if not fits:
-        raise InvalidInput(f"A saved index of {n_items} items has ids that contradict each other; build it again.")
+        raise InvalidInput(f"A saved index of {n_items} items has inconsistent ids; build it again.")
     return ids
 
 

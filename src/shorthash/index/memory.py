@@ -237,7 +237,7 @@ class MemoryIndex(HammingIndex):
     @classmethod
     @abstractmethod
     def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state is inconsistent.
 
         ``thorough`` looks at every entry; otherwise only at sizes and types.
         """

@@ -192,7 +192,7 @@ class ScanIndex(MemoryIndex):
 
     @classmethod
     def from_state(cls, n_bits: int, state: dict[str, Any], *, thorough: bool = True) -> Self:
-        """Rebuild an index from ``export_state``; raises InvalidInput if the state contradicts itself.
+        """Rebuild an index from ``export_state``; raises InvalidInput if the state is inconsistent.
 
         ``thorough`` looks at every entry; otherwise only at what a search relies on.
         """
@@ -200,7 +200,7 @@ class ScanIndex(MemoryIndex):
         codes, ids = np.asarray(state["codes"]), np.asarray(state["ids"])
         check_saved_ids(ids, state["next_id"], len(codes), thorough=thorough)
         if codes.dtype != packed_dtype(index.n_bits) or codes.shape != ids.shape:
-            raise InvalidInput("The arrays of a saved index contradict each other; build the index again.")
+            raise InvalidInput("The arrays of a saved index are inconsistent; build the index again.")
         codes = as_packed(codes, index.n_bits)
         index._codes, index._ids = codes, ids
         index._next_id = int(state["next_id"])

@@ -108,7 +108,7 @@ class BucketTable:
         return len(self.order)
 
     def check(self, *, thorough: bool = True) -> None:
-        """Raise InvalidInput if the arrays, which may come from a file, contradict each other.
+        """Raise InvalidInput if the arrays, which may come from a file, are inconsistent.
 
         The compiled loops trust subscripts, so this is checked however a table is opened: bounds rise from 0 to the
         number of items, keys rise and fit the code length, every entry of ``order`` is a position. ``thorough`` also
@@ -135,7 +135,7 @@ class BucketTable:
             seen[order] = True
             fits = bool(seen.all())
         if not fits:
-            raise InvalidInput("The arrays of a bucket table contradict each other; build the index again.")
+            raise InvalidInput("The arrays of a bucket table are inconsistent; build the index again.")
 
     @cached_property
     def direct(self) -> bool:

@@ -332,7 +332,7 @@ def _checked(record: Any, file: Path) -> dict[str, Any]:
     if record["schema"] != SCHEMA:
         raise DataFileError(f"{file} has schema {record['schema']} instead of {SCHEMA}; use the version that wrote it.")
     if run_name(record["spec"]) != record["run"]:
-        raise DataFileError(f"{file} holds a record that is not of the run it is named after; remove that record.")
+        raise DataFileError(f"{file} holds a record whose name is not that of its run; remove that record.")
     return record
 
 

@@ -309,7 +309,7 @@ def _read_items(database: sqlite3.Connection, path: Path, n_bits: int | None) ->
         views = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'items' AND type <> 'table'").fetchall()
         rows = [] if views else _all_rows(database)
     except (sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
-        reason = str(error) or "a row claims to be larger than the memory"
+        reason = str(error) or "a row is larger than the memory"
         raise DataFileError(f"{path} has no table items with id and code ({reason}); export it again.") from error
     if views:
         raise DataFileError(f"{path} has a view named items, not a table; export it again.")
@@ -328,7 +328,9 @@ def _damage_explained(path: Path, *errors: type[Exception]) -> Iterator[None]:
         if not isinstance(error, (TypeError, ValueError, OverflowError, KeyError, *errors)):
             raise
         reason = " ".join(str(error).split())[:100]
-        raise DataFileError(f"{path} holds what is neither an id nor a code ({reason}); export it again.") from error
+        raise DataFileError(
+            f"{path} holds values that are neither ids nor codes ({reason}); export it again."
+        ) from error
 
 
 def _authorize(action: int, *names: str | None) -> int:

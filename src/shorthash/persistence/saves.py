@@ -489,7 +489,7 @@ class Decoder:
     def _array(self, node: Mapping[str, Any]) -> Array:
         array = self._arrays[node["name"]]
         if array.dtype.name != node["dtype"] or list(array.shape) != node["shape"]:
-            raise ValueError(f"array {node['name']} is not what meta.json says")
+            raise ValueError(f"array {node['name']} differs from its entry in meta.json")
         return array.T if node.get("by_columns") else array
 
     def _strings(self, node: Mapping[str, Any]) -> Array:

@@ -323,7 +323,9 @@ class Store(Opened):
         packed = {name: as_packed(values, versions[name].n_bits) for name, values in codes.items()}
         sizes = {name: len(values) for name, values in packed.items()}
         if len(set(sizes.values())) > 1:
-            raise InvalidInput(f"The codes of {type(self).__name__} must be as many in every version. Got {sizes}.")
+            raise InvalidInput(
+                f"The codes of {type(self).__name__} must have the same number in every version. Got {sizes}."
+            )
         return packed
 
     def _new_ids(self, session: Session, n: int) -> AnyIds:

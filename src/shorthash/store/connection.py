@@ -199,7 +199,7 @@ class SQLiteConnection(Connection):
             raise DamagedFile(f"{self.path} is damaged: it holds text that is not UTF-8; {ADVICE}") from error
         except MemoryError as error:
             raise PersistenceError(
-                f"{self.path} cannot be read: a row claims to be larger than the memory; if none is, {ADVICE}"
+                f"{self.path} cannot be read: a row is larger than the memory, or damaged; {ADVICE}"
             ) from error
         except sqlite3.DatabaseError as error:
             raise _explanation(error, self.path) from error

@@ -131,7 +131,7 @@ def item_columns(
     metadata = as_records(metadata)
     for name, values in [("classes", classes), ("metadata", metadata)]:
         if values is not None and len(values) != n:
-            raise InvalidInput(f"The '{name}' of {owner} must be as many as the codes. Got {len(values)} for {n}.")
+            raise InvalidInput(f"The '{name}' of {owner} must have one entry per code. Got {len(values)} for {n}.")
     if ids.dtype.kind == "U":
         for value in ids.tolist():
             if not _storable(value):

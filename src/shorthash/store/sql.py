@@ -199,7 +199,7 @@ class Session(ABC):
         if self._known is None:
             self._known = self.find()
             if self._known is None:
-                raise InvalidInput(f"There is no collection {self.name!r} any more; another process dropped it.")
+                raise InvalidInput(f"The collection {self.name!r} no longer exists; another process dropped it.")
         return self._known
 
     def score_column(self, vector: NDArray[np.float32], metric: str) -> Clause | None:  # noqa: ARG002

@@ -117,7 +117,7 @@ class SQLiteStore(Store):
         with self._writing() as session:
             assert isinstance(session, SQLiteSession)
             if session.collection.vectors_at != before.vectors_at or not (folder / file_name).exists():
-                raise PersistenceError("Another process has packed the vectors meanwhile; nothing is left to do.")
+                raise PersistenceError("Another process has packed the vectors in the meantime; nothing was changed.")
             session.run(f"DELETE FROM {self.collection}_vectors WHERE slot < ?", [before.next_slot])
             session.save(replace(session.collection, vectors_at=file_name))
         with self._writing() as session:
@@ -271,7 +271,9 @@ class SQLiteSession(Session):
         if name not in opened:
             path = side_folder(self.connection.path) / name
             if path.name != name or path.is_symlink():
-                raise DamagedFile(f"{self.connection.path} names {name!r}, which is not a file of vectors beside it.")
+                raise DamagedFile(
+                    f"{self.connection.path} refers to {name!r}, which is not one of its files of vectors."
+                )
             opened[name] = SideFile(path, self.collection.dimension)
         return opened[name]
 
@@ -391,7 +393,7 @@ class SideFile:
         small = {name: self._arrays[name] for name in ("slots", "rows")}
         check_arrays(path, self._meta, small)
         if n and not (bool(np.all(np.diff(self._slots) > 0)) and np.array_equal(np.sort(self._rows), np.arange(n))):
-            raise DamagedFile(f"{path} is damaged: its numbers of vectors contradict each other; {ADVICE}")
+            raise DamagedFile(f"{path} is damaged: its numbers of vectors are inconsistent; {ADVICE}")
 
     def verify(self) -> None:
         """Raise DamagedFile unless every vector has the checksum it was written with."""
