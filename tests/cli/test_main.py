@@ -254,7 +254,7 @@ BAD = {
     ),
     "features for codes": (
         ["search", "model", "X.npy", "X.npy", "--codes"],
-        "X.npy does not hold codes of this length: Codes must have 2 bits here. Got 4 instead.",
+        "X.npy does not hold valid codes: Codes must have 2 bits here. Got 4 instead.",
     ),
     "codes of unknown length": (
         ["evaluate", "--codes", "--query", "codes.npy", "--query-labels", "names.npy"],

@@ -149,7 +149,7 @@ def read_codes(path: str | Path, n_bits: int | None = None) -> Codes:
     try:
         return unpack(values, int(n_bits or 0)) if values.ndim == 1 else as_codes(values, n_bits)
     except InvalidInput as error:
-        raise DataFileError(f"{path} does not hold codes of this length: {error}") from error
+        raise DataFileError(f"{path} does not hold valid codes: {error}") from error
 
 
 def read_ids(path: str | Path) -> Labels | None:
