@@ -196,7 +196,7 @@ def plot_precision_recall(scores: Scores | PRCurve | Mapping[str, Scores | PRCur
     Returns
     -------
     Axes
-        What was drawn on.
+        The axes that were drawn on.
 
     Examples
     --------

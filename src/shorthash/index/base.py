@@ -491,7 +491,7 @@ class HammingIndex(ABC):
             )
 
     def _mergeable(self, others: Sequence[HammingIndex]) -> list[HammingIndex]:
-        """Those that hold items; raises unless codes and ids are of one kind."""
+        """The indexes that hold items; raises unless their codes and ids are of one kind."""
         for other in others:
             if other.n_bits != self.n_bits:
                 raise InvalidInput(f"Indexes of {other.n_bits} and {self.n_bits} bits cannot be merged; use one model.")

@@ -265,7 +265,7 @@ class BucketIndex(MemoryIndex):
             return positions
 
     def _without(self, state: Snapshot, removed: Counts) -> Snapshot:
-        """``state`` without the items at some positions."""
+        """``state`` without the items at the positions ``removed``."""
         for item in state.take_ids(removed).tolist() if self._pending_position else ():
             self._pending_position.pop(item, None)
         self._alive = state.alive.copy() if len(state.alive) else np.ones(state.n_positions, dtype=np.bool_)
@@ -403,7 +403,7 @@ class Snapshot:
         return codes[self.alive] if len(self.alive) else codes
 
     def merged(self) -> Snapshot:
-        """The same items, all of them in the table."""
+        """The same items, all in the table."""
         if not len(self.pending) and not len(self.alive):
             return self
         n_bits, positions = self.table.n_bits, self.positions()
@@ -456,7 +456,7 @@ class Snapshot:
         return positions[order], distances[order], offsets
 
     def lookup(self, probes: Probes, only: Mask) -> Looked:
-        """Positions and places of the items of some cells, by id inside a cell; offsets, and cells looked up."""
+        """Positions and places of the items of the cells, by id inside a cell; offsets, and cells looked up."""
         pending = self.pending.astype(np.uint64)
         positions, places, offsets, n_cells = self.table.lookup(probes, pending, only)
         if self.ids is not None and (len(pending) or not self.table.ids_ascend):

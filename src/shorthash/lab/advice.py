@@ -45,11 +45,11 @@ CLOSE = 0.01  # a shorter code is recommended if it loses no more mAP than this 
 
 @dataclass(frozen=True)
 class LengthAdvice:
-    """What to expect of one method at one length.
+    """Expected scores and costs of one method at one code length.
 
     Attributes
     ----------
-    method, n_bits : which
+    method, n_bits : the method and the code length
     map, map_std : tie-aware mAP of held-out rows among each other; mean and standard deviation over the folds
     precision_at_radius, empty_balls : of held-out queries, inside the ball
     ball_coverage : share of all codes that lie in a ball

@@ -56,11 +56,11 @@ SIGNIFICANT = 0.05  # differences to the best with a larger p-value may be chanc
 
 @dataclass(frozen=True)
 class MethodScore:
-    """What one method reaches at one length.
+    """Scores and cost of one method at one code length.
 
     Attributes
     ----------
-    method, n_bits : which
+    method, n_bits : the method and the code length
     map, map_low, map_high : tie-aware mAP and its 95 % bootstrap interval over queries
     map_worst, map_best : the same with ties ordered against, or for, the query
     map_at_radius, precision_at_radius, recall_at_radius, empty_balls : inside the ball

@@ -52,7 +52,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Retrieval:
-    """What one query found.
+    """The result of one query.
 
     Attributes
     ----------

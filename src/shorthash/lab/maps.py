@@ -111,7 +111,7 @@ def plot_code_map(hasher: Any, X: ArrayLike, y: ArrayLike, *, seed: int = 0, ax:
     Returns
     -------
     Axes
-        What was drawn on.
+        The axes that were drawn on.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def plot_hypercube(codes: ArrayLike, y: ArrayLike | None = None, *, ax: Axes | N
     Returns
     -------
     Axes
-        What was drawn on.
+        The axes that were drawn on.
 
     Examples
     --------

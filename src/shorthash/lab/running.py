@@ -274,7 +274,7 @@ def compact(folder: str | Path, tables: Mapping[str, Iterable[str]]) -> None:
 
 
 def remove(folder: str | Path, runs: Collection[str]) -> None:
-    """Remove the records of some runs, so that they are repeated.
+    """Remove the records of runs, so that they are repeated.
 
     Parameters
     ----------

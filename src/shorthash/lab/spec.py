@@ -259,7 +259,7 @@ def plan_part(part: Part) -> tuple[PlannedRun, ...]:
 
 
 def unique_runs(experiments: Iterable[Experiment]) -> dict[str, RunSpec]:
-    """Every run that some experiments plan, by name."""
+    """All runs that experiments plan, by name."""
     parts = [part for experiment in experiments for part in experiment.parts]
     return {run.name: run.spec for part in parts for run in plan_part(part)}
 
@@ -275,7 +275,7 @@ def group_runs(specs: Iterable[RunSpec]) -> list[tuple[RunSpec, ...]]:
 
 
 def group_weight(runs: Iterable[RunSpec]) -> float:
-    """Approximate duration of some runs, in units of a run of a typical method."""
+    """Approximate duration of runs, in units of a run of a typical method."""
     return sum(SLOW.get(run.method, 1.0) for run in runs)
 
 

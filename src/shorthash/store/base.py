@@ -181,7 +181,7 @@ class Store(Opened):
         return in_order(found, given[np.isin(given, found.ids)] if skip_missing else given)
 
     def cell_sizes(self, cells: ArrayLike, *, where: StoreWhere | None = None) -> NDArray[np.int64]:
-        """How many items have each of some codes, (n,), in one statement."""
+        """The number of items of each of the given codes, (n,), in one statement."""
         wanted = to_signed(as_packed(cells, self.n_bits)).tolist()
         with self._opened() as session:
             sizes = session.sizes(list(dict.fromkeys(wanted)), session.conditions(where))

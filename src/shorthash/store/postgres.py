@@ -156,17 +156,17 @@ class PostgresSession(Session):
         return f"bit_count(({self.version.column}::bigint # ?::bigint)::bit(64))"
 
     def among_codes(self, codes: Sequence[int]) -> Clause:
-        """The code is one of some, all of them in one parameter."""
+        """The condition that the code is one of ``codes``, which are one parameter."""
         column = self.version.column
         return (f"{column} = ?", list(codes)) if len(codes) == 1 else (f"{column} = ANY(?)", [list(codes)])
 
     def among_ids(self, ids: AnyIds) -> Clause:
-        """The id is one of some, all of them in one parameter."""
+        """The condition that the id is one of ``ids``, which are one parameter."""
         kind = "text" if self.collection.id_kind == "U" else "bigint"
         return f"id = ANY(?::{kind}[])", [ids.tolist()]
 
     def holds(self, field: str, values: Sequence[Scalar]) -> Clause:
-        """A field of the metadata, or the class, has one of some values."""
+        """The condition that a field of the metadata, or the class, has one of ``values``."""
         texts = [json.dumps(value, ensure_ascii=False) for value in values]
         one = "?::jsonb" if len(texts) == 1 else "ANY(?::text[]::jsonb[])"
         given = texts[0] if len(texts) == 1 else texts

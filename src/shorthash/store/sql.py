@@ -114,15 +114,15 @@ class Session(ABC):
 
     @abstractmethod
     def among_codes(self, codes: Sequence[int]) -> Clause:
-        """The code is one of some."""
+        """The condition that the code is one of ``codes``."""
 
     @abstractmethod
     def among_ids(self, ids: AnyIds) -> Clause:
-        """The id is one of some."""
+        """The condition that the id is one of ``ids``."""
 
     @abstractmethod
     def holds(self, field: str, values: Sequence[Scalar]) -> Clause:
-        """A field of the metadata, or the class, has one of some values."""
+        """The condition that a field of the metadata, or the class, has one of ``values``."""
 
     @abstractmethod
     def probe_rows(self, probes: Probes) -> Clause:
@@ -282,7 +282,7 @@ class Session(ABC):
         return not self.run(f"SELECT 1 FROM {self.name} LIMIT 1")
 
     def known(self, ids: AnyIds) -> list[Any]:
-        """Those of ``ids`` that are in the collection, in any version."""
+        """The ``ids`` that are in the collection, in any version."""
         if ids.dtype.kind != self.collection.id_kind:
             return []
         among, values = self.among_ids(ids)
@@ -296,7 +296,7 @@ class Session(ABC):
         return ids, from_signed([row[1] for row in rows], self.version.n_bits)
 
     def items(self, ids: AnyIds, *, vectors: bool = True) -> Items:
-        """Those of some items that have a code, in any order."""
+        """The items among ``ids`` that have a code, in any order."""
         if ids.dtype.kind != self.collection.id_kind:
             ids = as_ids_array([], self.collection.id_kind)
         among, values = self.among_ids(ids)
@@ -493,7 +493,7 @@ class Session(ABC):
         return self.run(f"{sql} ORDER BY {by} LIMIT ?", [*values, query, limit])
 
     def sizes(self, codes: Sequence[int], conditions: list[Clause]) -> dict[int, int]:
-        """How many items that fulfil all conditions have each of some codes; codes without any are left out."""
+        """The number of items of each code that fulfil all conditions; codes without any are left out."""
         condition, values = all_of([self.among_codes(codes), *conditions])
         column = self.version.column
         return dict(self.run(f"SELECT {column}, count(*) FROM {self.name} WHERE {condition} GROUP BY 1", values))
@@ -515,7 +515,7 @@ class Session(ABC):
 
 
 def all_of(conditions: list[Clause]) -> Clause:
-    """All of some conditions."""
+    """The conjunction of conditions."""
     return " AND ".join(sql for sql, _ in conditions), [value for _, values in conditions for value in values]
 
 

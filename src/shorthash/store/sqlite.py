@@ -174,7 +174,7 @@ class SQLiteSession(Session):
             raise DamagedFile(f"{self.connection.path} is damaged: {what} {name!r} is not as it was written; {ADVICE}")
 
     def items(self, ids: AnyIds, *, vectors: bool = True) -> Items:
-        """Those of some items that have a code, in any order; each is compared with its checksum."""
+        """The items among ``ids`` that have a code, in any order; each is compared with its checksum."""
         self.check_rows(*self.among_ids(ids))
         return super().items(ids, vectors=vectors)
 
@@ -214,17 +214,17 @@ class SQLiteSession(Session):
         return f"hamming({self.version.column}, ?)"
 
     def among_codes(self, codes: Sequence[int]) -> Clause:
-        """The code is one of some, all of them in one parameter."""
+        """The condition that the code is one of ``codes``, which are one parameter."""
         if len(codes) == 1:
             return f"{self.version.column} = ?", list(codes)
         return f"{self.version.column} IN (SELECT value FROM json_each(?))", [as_json_list(codes)]
 
     def among_ids(self, ids: AnyIds) -> Clause:
-        """The id is one of some, all of them in one parameter."""
+        """The condition that the id is one of ``ids``, which are one parameter."""
         return "id IN (SELECT value FROM json_each(?))", [as_json_list(ids.tolist())]
 
     def holds(self, field: str, values: Sequence[Scalar]) -> Clause:
-        """A field of the metadata, or the class, has one of some values."""
+        """The condition that a field of the metadata, or the class, has one of ``values``."""
         parts = [_class_is(value) if field == "class" else _field_is(field, value) for value in values]
         return f"({' OR '.join(sql for sql, _ in parts) or '0'})", [v for _, given in parts for v in given]
 
