@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shorthash._arrays import Codes
-from shorthash._labels import group_labels, label_rows
 from shorthash._progress import with_progress
 from shorthash._validation import check_choice, check_count, check_n_bits
 from shorthash.codes import ball_size
@@ -23,7 +22,7 @@ from shorthash.errors import InvalidInput
 from shorthash.evaluation.scores import evaluate
 from shorthash.index.buckets import BucketIndex
 from shorthash.lab.figures import plot_scores_by_length
-from shorthash.lab.sharing import SharedSplit, neighbour_judgements, quiet_fits
+from shorthash.lab.sharing import SharedSplit, labelled_rows, neighbour_judgements, quiet_fits
 from shorthash.lab.spec import RunSpec
 from shorthash.lab.tables import Table, make_table, to_html
 from shorthash.learners.eaph.estimator import EAPH
@@ -169,11 +168,7 @@ def advise(
     4
     """
     assert progress is not None
-    values = np.asarray(X)
-    labels = np.zeros(len(values), dtype=np.intp) if y is None else label_rows(y)
-    groups = group_labels(labels, owner="advise", n_samples=len(values), drop_unlabelled=True)
-    if groups.kept is not None:
-        values, labels = values[groups.kept], labels[groups.kept]
+    values, labels, groups = labelled_rows(X, y, "advise")
     check_count(n_folds, "n_folds", "advise", low=2, high=len(values) // 2)
     places = _places(lengths, methods, labelled=y is not None)
     items = len(values) if n_items is None else check_count(n_items, "n_items", "advise")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shorthash._labels import LabelGroups, group_labels, label_rows
+from shorthash._labels import LabelGroups, group_labels
 from shorthash._progress import OnStep, with_progress
 from shorthash._validation import check_choice, check_count, check_finite, check_n_bits
 from shorthash.codes import pack
@@ -27,7 +27,7 @@ from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
 from shorthash.lab.advice import needs_labels
 from shorthash.lab.figures import TALL, WIDE, Page, Section, drawing, plot_scores_by_length, write_page, write_text
-from shorthash.lab.sharing import SharedSplit, quiet_fits
+from shorthash.lab.sharing import SharedSplit, labelled_rows, quiet_fits
 from shorthash.lab.spec import RunSpec, group_runs
 from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_html, to_json
 from shorthash.methods import recipes
@@ -454,10 +454,9 @@ def _own_split(
     return given_split(n_rows, **parts)
 
 
-def _kept_rows(split: Split, kept: NDArray[Any], n_rows: int) -> Split:
+def _kept_rows(split: Split, kept: NDArray[np.bool_]) -> Split:
     """A split of the rows that are kept, with their numbers among those."""
-    number = np.full(n_rows, -1, dtype=np.intp)
-    number[kept] = np.arange(len(number[kept]))
+    number = np.where(kept, np.cumsum(kept) - 1, -1)
     parts = {name: number[rows][number[rows] >= 0] for name, rows in vars(split).items()}
     for name, rows in parts.items():
         if not len(rows):
@@ -469,16 +468,9 @@ def _checked_rows(
     X: ArrayLike, y: ArrayLike | None, seed: int, split: Split | None
 ) -> tuple[NDArray[Any], NDArray[Any], LabelGroups, Split | None]:
     """Finite rows and as many labels, of two classes or more; a random sample where there are very many."""
-    values = np.asarray(X)
-    labels = np.zeros(len(values), dtype=np.intp) if y is None else label_rows(y)
-    if values.ndim != 2:
-        raise InvalidInput(
-            f"X of compare must have shape (n_samples, n_features). Got {values.shape} instead; put one sample per row."
-        )
-    groups = group_labels(labels, owner="compare", n_samples=len(values), drop_unlabelled=True)
-    if groups.kept is not None:
-        split = split and _kept_rows(split, groups.kept, len(values))
-        values, labels = values[groups.kept], labels[groups.kept]
+    values, labels, groups = labelled_rows(X, y, "compare")
+    if groups.kept is not None and split is not None:
+        split = _kept_rows(split, groups.kept)
     if len(values) > MAX_ROWS and split is None:
         kept = np.sort(np.random.default_rng(seed).choice(len(values), MAX_ROWS, replace=False))
         values, labels = values[kept], labels[kept]

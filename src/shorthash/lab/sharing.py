@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 
 from shorthash._arrays import Codes, Floats, Labels
-from shorthash._labels import group_labels
+from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows, nearest_rows
 from shorthash.data.splits import Split, protocol_from_dict
-from shorthash.errors import AnchorWarning, CollisionWarning
+from shorthash.errors import AnchorWarning, CollisionWarning, InvalidInput
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.lab.spec import RunSpec, canonical
 from shorthash.learners.classifier import ClassifierCode
@@ -202,6 +202,26 @@ class SharedSplit:
         query, database = (_map(kernel, Rows(X, "AnchorRBF"), len(X)) for X in (self.X_query, self.X_database))
         seconds = fitted - begin, time.process_time() - fitted
         return _Kernel(kernel, train, query, database, total / len(train), *seconds)
+
+
+def labelled_rows(X: ArrayLike, y: ArrayLike | None, owner: str) -> tuple[NDArray[Any], NDArray[Any], LabelGroups]:
+    """Rows that have a label, their labels and label groups; without ``y`` all rows have the same label.
+
+    Parameters
+    ----------
+    X : (n_samples, n_features) features
+    y : labels, or None
+    owner : the caller, for error messages
+    """
+    values = np.asarray(X)
+    if values.ndim != 2:
+        raise InvalidInput(
+            f"X of {owner} must have shape (n_samples, n_features). Got {values.shape} instead; put one sample per row."
+        )
+    labels = np.zeros(len(values), dtype=np.intp) if y is None else label_rows(y)
+    groups = group_labels(labels, owner=owner, n_samples=len(values), drop_unlabelled=True)
+    kept = slice(None) if groups.kept is None else groups.kept
+    return values[kept], labels[kept], groups
 
 
 def neighbour_judgements(lists: NDArray[np.intp], n_items: int) -> Any:
