@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,13 @@ LAST_LINE = "-- sha256 "
 FIRST_LINE = re.compile(r"-- shorthash: codes of (\d+) bits")
 
 
-Contents = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int | None]
-"""What a file holds: packed codes, ids, vectors (or None), and the code length (None: the file does not state it)."""
+class Contents(NamedTuple):
+    """What an exported file holds."""
+
+    codes: NDArray[Any]  # packed
+    ids: NDArray[Any]
+    vectors: NDArray[Any] | None = None
+    n_bits: int | None = None  # None if the file does not state it
 
 
 def export_index(index: HammingIndex, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
@@ -100,11 +105,11 @@ def import_index(path: str | os.PathLike[str], n_bits: int | None = None) -> Buc
     _, read = _format(source)
     if not source.is_file():
         raise DataFileError(f"There is no file {source}; check the path.")
-    codes, ids, vectors, stated = read(source)
-    known = stated if n_bits is None else check_n_bits(n_bits, "import_index")
+    found = read(source)
+    known = found.n_bits if n_bits is None else check_n_bits(n_bits, "import_index")
     if known is None:
         raise InvalidInput(f"{source} does not state how many bits its codes have; pass n_bits=...")
-    return BucketIndex(known).add(codes, ids, vectors=vectors)
+    return BucketIndex(known).add(found.codes, found.ids, vectors=found.vectors)
 
 
 def _write_faiss(index: HammingIndex, path: Path) -> None:
@@ -128,9 +133,8 @@ def _read_faiss(path: Path) -> Contents:
         owner = faiss.read_index_binary(str(path))  # must outlive the objects made from it below
     except (RuntimeError, MemoryError) as error:
         raise DataFileError(f"{path} is not a binary index of FAISS; use faiss.write_index_binary.") from error
-    if not trailer and path.stat().st_size != len(
-        faiss.serialize_index_binary(owner)
-    ):  # a trailer that is damaged, too
+    # without a trailer, or with a damaged one, the file must end where the index ends
+    if not trailer and path.stat().st_size != len(faiss.serialize_index_binary(owner)):
         raise DataFileError(f"{path} is damaged: it does not end where its index ends; export it again.")
     structure = faiss.downcast_IndexBinary(owner)
     ids = np.arange(structure.ntotal, dtype=np.int64)
@@ -146,7 +150,7 @@ def _read_faiss(path: Path) -> Contents:
     if octets.size != len(ids) * (structure.d // 8):
         raise DataFileError(f"{path} is damaged: {octets.size} bytes of codes for {len(ids)} ids; export it again.")
     octets = octets.reshape(len(ids), structure.d // 8)
-    return codes_from_bytes(octets, 64), ids, None, None
+    return Contents(codes_from_bytes(octets, 64), ids)
 
 
 def _write_parquet(index: HammingIndex, path: Path) -> None:
@@ -182,7 +186,7 @@ def _read_parquet(path: Path) -> Contents:
             flat = table.column("vector").combine_chunks().flatten()
             vectors = flat.to_numpy(zero_copy_only=False).reshape(len(codes), -1)
         n_bits = (table.schema.metadata or {}).get(b"shorthash.n_bits")
-        return codes, ids, vectors, None if n_bits is None else int(n_bits)
+        return Contents(codes, ids, vectors, None if n_bits is None else int(n_bits))
 
 
 def _write_sql(index: HammingIndex, path: Path) -> None:
@@ -316,7 +320,7 @@ def _read_items(database: sqlite3.Connection, path: Path, n_bits: int | None) ->
     with _damage_explained(path):
         ids = np.array([i for i, _ in rows]) if rows else np.empty(0, dtype=np.int64)
         codes = np.array([code for _, code in rows], dtype=np.int64).view(np.uint64)
-    return codes, ids, None, n_bits
+    return Contents(codes, ids, n_bits=n_bits)
 
 
 @contextmanager
