@@ -253,7 +253,7 @@ def test_stats_check_every_byte(run, tmp_path):
     path.write_bytes(bytes([*intact[:-1], intact[-1] ^ 1]))  # contradicts the other positions
     answer = run("index", "stats", "--index", path)
     assert answer.status == 2
-    assert "contradict each other; build the index again; it was written by shorthash" in answer.err
+    assert "inconsistent; build the index again; it was written by shorthash" in answer.err
     save(BucketIndex(4).add(np.array([1, 7]), ids=[10, 20]), path)
     intact = path.read_bytes()
     place = intact.rindex((20).to_bytes(8, "little"))
