@@ -167,9 +167,7 @@ class TestCodes:
 
     def test_codes_of_another_length(self, tmp_path):
         path = write_codes(tmp_path / "c.npy", [[1, 1, 1, 1]])
-        with pytest.raises(
-            DataFileError, match=r"c\.npy does not hold valid codes: Packed codes of 3 bits must lie"
-        ):
+        with pytest.raises(DataFileError, match=r"c\.npy does not hold valid codes: Packed codes of 3 bits must lie"):
             read_codes(path, 3)
 
 
