@@ -46,11 +46,11 @@ def test_concurrent_vectors_get_their_own_codes(vectors, rows):
     import asyncio
 
     from shorthash.web import Settings
-    from shorthash.web.limits import Metrics
     from shorthash.web.service import Service
 
-    X, metrics = rows[0], Metrics()
-    service = Service(vectors, Settings(), metrics)
+    X = rows[0]
+    service = Service(vectors, Settings())
+    metrics = service.metrics
 
     async def together():
         return await asyncio.gather(*(service.search(1, None, False, vector=row) for row in X))
@@ -69,7 +69,6 @@ def test_a_vector_has_one_code_alone_and_among_others(vectors, rows, monkeypatch
     from hostile import hostile_rows
 
     from shorthash.web import Settings
-    from shorthash.web.limits import Metrics
     from shorthash.web.service import Service
 
     near = hostile_rows(vectors.hasher, rows[0], 40).astype(np.float32)
@@ -77,7 +76,7 @@ def test_a_vector_has_one_code_alone_and_among_others(vectors, rows, monkeypatch
     expected = pack(vectors.encode(X)).tolist()
     encode, sizes = vectors.encode, []
     monkeypatch.setattr(vectors, "encode", lambda batch: sizes.append(len(batch)) or encode(batch))
-    service = Service(vectors, Settings(cache_bytes=0), Metrics())
+    service = Service(vectors, Settings(cache_bytes=0))
 
     async def code(row):
         return (await service.search(1, None, False, vector=row))["query"]["code"]

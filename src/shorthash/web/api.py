@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -327,19 +328,19 @@ def store_router(service: StoreService) -> APIRouter:
         query = await read_json(request, body, most)
         for name, values in (query.where or {}).items():
             check_values(check_field(name, "search"), values, "search")
-        return Json(await service.run(lambda *with_store: service.search(query, *with_store)))
+        return Json(await service.run(partial(service.search, query)))
 
     @router.get(
         "/items/{id:anything}", summary="Show an item", responses={200: {"model": StoredItem}, **problems(404, 422)}
     )
     async def show(item: ItemId) -> Json:
         """Everything about an item, except its vector."""
-        return Json(await service.run(lambda _, store: item_values(found_item(store, item), service.n_bits)[0]))
+        return Json(await service.run(lambda store: item_values(found_item(store, item), service.n_bits)[0]))
 
     @router.get("/buckets/{code}", summary="Show a bucket", responses={200: {"model": StoredCell}, **problems(422)})
     async def cell(code: Annotated[int, in_range], offset: Offset = 0, limit: ItemLimit = 100) -> Json:
         """Items that share a code; a code that does not occur is an empty bucket."""
-        return Json(await service.run(lambda *with_store: service.cell(code, offset, limit, *with_store)))
+        return Json(await service.run(partial(service.cell, code, offset, limit)))
 
     @router.get("/healthz", summary="State of the server", responses={200: {"model": StoredHealth}, **problems()})
     async def healthz() -> Json:

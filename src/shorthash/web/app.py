@@ -6,7 +6,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
@@ -23,8 +23,8 @@ from shorthash._validation import check_count
 from shorthash.errors import InvalidInput, MissingExtra, ShorthashError
 from shorthash.images import Collection
 from shorthash.store import Store
-from shorthash.web.api import Json, api_router, store_router
-from shorthash.web.limits import Limits, Metrics, Settings, log, problem_page, protocol_class, wants_page
+from shorthash.web.api import api_router, store_router
+from shorthash.web.limits import Limits, Settings, log, problem, protocol_class
 from shorthash.web.pages import router as page_router
 from shorthash.web.schema import broken_rule, keep_in_memory
 from shorthash.web.service import Service, StoreService
@@ -63,12 +63,9 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
     >>> [item["id"] for group in answer["groups"] for item in group["items"]]
     [2]
     """
-    settings = Settings() if settings is None else settings
-    metrics = Metrics()
-    service = Service(collection, settings, metrics)
-    keep_in_memory(settings.max_body)
-    hidden = (str(collection.path), collection.path.name)
-    return _application(service, [api_router(service), page_router], settings, metrics, hidden)
+    service = Service(collection, settings or Settings())
+    keep_in_memory(service.settings.max_body)
+    return _application(service, [api_router(service), page_router], (str(collection.path), collection.path.name))
 
 
 def create_store_app(hasher: Any, opener: Callable[[], Store], settings: Settings | None = None) -> FastAPI:
@@ -104,24 +101,16 @@ def create_store_app(hasher: Any, opener: Callable[[], Store], settings: Setting
     >>> [item["id"] for item in answer["items"]]
     [2]
     """
-    settings = Settings() if settings is None else settings
-    metrics = Metrics()
-    service = StoreService(hasher, opener, settings, metrics)
-    return _application(service, [store_router(service)], settings, metrics, ())
+    service = StoreService(hasher, opener, settings or Settings())
+    return _application(service, [store_router(service)])
 
 
-def _application(
-    service: Service | StoreService,
-    routers: list[APIRouter],
-    settings: Settings,
-    metrics: Metrics,
-    hidden: tuple[str, ...],
-) -> FastAPI:
+def _application(service: Service | StoreService, routers: list[APIRouter], hidden: tuple[str, ...] = ()) -> FastAPI:
     """Routes behind the limits; no answer contains a ``hidden`` text."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        current_default_thread_limiter().total_tokens = max(settings.threads, 4)  # of the pages, which decode, too
+        current_default_thread_limiter().total_tokens = max(service.settings.threads, 4)  # of the pages
         yield
         service.close()
 
@@ -134,13 +123,11 @@ def _application(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.service = service
-    app.state.routes = []
-    app.state.hidden = hidden
+    app.state.service, app.state.hidden = service, hidden
+    app.state.routes = [route for router in routers for route in router.routes]
     for router in routers:
         app.include_router(router)
-        app.state.routes += router.routes
-    app.add_middleware(Limits, settings=settings, metrics=metrics)
+    app.add_middleware(Limits, settings=service.settings, metrics=service.metrics)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ValidationError, _invalid)
@@ -157,32 +144,24 @@ async def _refused(request: Request, error: Any) -> Response:
         detail = f"{request.url.path[:60]} takes {headers['Allow']} only; see /openapi.json."
     elif error.status_code == 404 and detail == "Not Found":
         detail = "There is nothing at this address; see /openapi.json."
-    return _problem(request, error.status_code, detail, headers)
-
-
-def _problem(request: Request, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """One sentence: a page for people, JSON for programs."""
-    if wants_page(request.scope):
-        root = str(request.scope.get("root_path", "")).rstrip("/")
-        return HTMLResponse(problem_page(status, detail, root), status, headers)
-    return Json({"detail": detail}, status, headers)
+    return problem(request.scope, error.status_code, detail, headers)
 
 
 async def _invalid(request: Request, error: Any) -> Response:
     """The first broken rule as one sentence."""
-    return _problem(request, 422, broken_rule(error.errors()))
+    return problem(request.scope, 422, broken_rule(error.errors()))
 
 
 async def _failed(request: Request, error: Any) -> Response:
     """What the collection refused; a sentence that names a path of the server goes to the log only."""
     sentence = str(error)
     if isinstance(error, InvalidInput) and not any(text in sentence for text in request.app.state.hidden):
-        return _problem(request, 422, sentence)
+        return problem(request.scope, 422, sentence)
     if isinstance(error, MissingExtra):
         log.error("%s", sentence)
-        return _problem(request, 503, "A package that this needs is not installed on the server; see its log.")
+        return problem(request.scope, 503, "A package that this needs is not installed on the server; see its log.")
     log.error("a request failed", exc_info=error)
-    return _problem(request, 500, "The collection could not be read or written; the server's log has the details.")
+    return problem(request.scope, 500, "The collection could not be read or written; the server's log has the details.")
 
 
 def _methods(request: Request) -> set[str]:

@@ -64,7 +64,6 @@ MOST_HEADERS = 100  # in one request
 HEADER_SECONDS = 10.0  # from the connection, or from the first byte of a request, until its headers are complete
 OVERHEAD = 1 << 20  # bytes of a body that are not content: sizes of chunks, trailers; and PER_BYTE per byte of content
 PER_BYTE = 8
-STATUS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 log = logging.getLogger("shorthash.web")
 
@@ -209,7 +208,7 @@ class Limits:
         method = scope["method"]
         if method == "HEAD":  # the answer to GET, without its body
             scope = {**scope, "method": "GET"}
-        answer = _Answer(send, with_body=method != "HEAD", as_page=wants_page(scope))
+        answer = _Answer(scope, send, with_body=method != "HEAD")
         try:
             await self._answer(scope, receive, answer)
         finally:
@@ -263,8 +262,8 @@ class Limits:
 class _Answer:
     """Sends an answer: adds headers, and leaves out the body of answers to HEAD."""
 
-    def __init__(self, send: Send, *, with_body: bool, as_page: bool = False) -> None:
-        self._send, self._with_body, self._as_page = send, with_body, as_page
+    def __init__(self, scope: Scope, send: Send, *, with_body: bool) -> None:
+        self._scope, self._send, self._with_body = scope, send, with_body
         self.status = 0
 
     async def send(self, message: Message) -> None:
@@ -282,9 +281,7 @@ class _Answer:
         """Answer with one sentence, unless an answer has begun."""
         if self.status:
             return
-        response: Response = JSONResponse({"detail": detail}, status, headers)
-        if self._as_page:
-            response = HTMLResponse(problem_page(status, detail), status, headers)
+        response = problem(self._scope, status, detail, headers)
         await self.send({"type": "http.response.start", "status": status, "headers": response.raw_headers})
         await self.send({"type": "http.response.body", "body": response.body})
 
@@ -328,22 +325,21 @@ def _too_large(largest: int) -> HTTPException:
     return HTTPException(413, f"A request may have {size} at most; send less at once.", CLOSE)
 
 
-def wants_page(scope: Scope) -> bool:
-    """Whether a request comes from a person's browser: it asks for HTML, which programs do not."""
-    return scope["method"] == "GET" and any(n == b"accept" and b"text/html" in v for n, v in scope["headers"])
-
-
-def problem_page(status: int, detail: Any, root: str = "") -> bytes:
-    """One sentence about what went wrong, as a page for people."""
-    title = HTTPStatus(status).phrase
-    return (
+def problem(scope: Scope, status: int, detail: Any, headers: Any = None) -> Response:
+    """One sentence about what went wrong: a page for people, whose browsers request HTML, and JSON for programs."""
+    accepted = b"".join(value for name, value in scope["headers"] if name == b"accept")
+    if scope["method"] != "GET" or b"text/html" not in accepted:
+        return JSONResponse({"detail": detail}, status, headers)
+    title, root = HTTPStatus(status).phrase, html.escape(str(scope.get("root_path", "")).rstrip("/"))
+    page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f'<title>{title}</title><link rel="stylesheet" href="{html.escape(root)}/static/page.css"></head><body>'
+        f'<title>{title}</title><link rel="stylesheet" href="{root}/static/page.css"></head><body>'
         f'<main class="problem-page"><h1>{title}</h1><p class="problem">{html.escape(str(detail))}</p>'
-        f'<p><a href="{html.escape(root)}/">Back to the search</a></p></main></body></html>'
-    ).encode()
+        f'<p><a href="{root}/">Back to the search</a></p></main></body></html>'
+    )
+    return HTMLResponse(page, status, headers)
 
 
 class RateLimit:
@@ -547,6 +543,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             if self.cycle is None or self.cycle.response_complete:
                 body = f'{{"detail":"{detail}"}}'.encode()
-                head = f"HTTP/1.1 {status} {STATUS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-                self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+                head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nconnection: close\r\n"
+                head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+                self.transport.write(head.encode() + body)
             self.transport.close()

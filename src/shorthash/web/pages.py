@@ -27,6 +27,8 @@ from shorthash.web.service import Service, as_bits, parse_id
 FOLDER = Path(__file__).parent
 SAMPLES = 48
 PER_SIDE = 8
+# values of the search page; a page has some of them
+PARTS = ("results", "item", "samples", "matches", "more", "learned", "problem", "note", "uploaded")
 NO_VECTOR = (
     "Re-ranking and probes take a picture, and a code has none: these are the nearest codes. Search by a picture."
 )
@@ -197,24 +199,15 @@ def _how(query: views.PageQuery) -> tuple[int | None, bool | str]:
 
 def _render_search(request: Request, query: views.PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:
     """The whole page, or only its results if a script requests a ``part``."""
-    defaults: dict[str, Any] = {
-        "results": None,
-        "item": None,
-        "samples": [],
-        "matches": None,
-        "more": "",
-        "learned": None,
-        "problem": "",
-        "note": "",
-        "uploaded": False,
+    settings = {
         "query": query,
         "k_max": views.K_MAX,
         "k_default": views.K_DEFAULT,
         "radius_default": views.default_radius(query.n_bits),
+        "title": _title(query, values),
     }
-    defaults["title"] = _title(query, values)
     template = "results.html" if "part" in request.query_params else "search.html"
-    return _render(request, template, {**defaults, **values}, status)
+    return _render(request, template, {**dict.fromkeys(PARTS), **settings, **values}, status)
 
 
 def _title(query: views.PageQuery, values: dict[str, Any]) -> str:

@@ -45,6 +45,7 @@ class Exact(BaseModel):
 Id = Annotated[int | str, Field(description="Integer or string, as it was added.", examples=[17])]
 Code = Annotated[int, Field(ge=0, description="The code as an integer; bit 0 is the lowest.", examples=[90])]
 Bits = Annotated[str, Field(pattern="^[01]+$", description="The code as zeros and ones, highest bit first.")]
+Load = Annotated[int, Field(ge=0, description="Number of items with this code.")]
 Label = Annotated[int | str | None, Field(description="Class; several are joined by ';'.", examples=["cat"])]
 Thumbnail = Annotated[
     str | None,
@@ -58,21 +59,19 @@ class Problem(Exact):
     detail: str = Field(description="One sentence: what is wrong, the rule, and what to do.")
 
 
-class QueryCode(Exact):
-    """The code of the query."""
+class Coded(Exact):
+    """A code in both forms."""
 
     code: Code
     bits: Bits
 
 
-class ItemInfo(Exact):
+class ItemInfo(Coded):
     """An item."""
 
     id: Id
     label: Label
     name: str = Field(description="Its name; empty without one.", examples=["cat/1.jpg"])
-    code: Code
-    bits: Bits
     thumbnail: Thumbnail
 
 
@@ -97,7 +96,7 @@ class Ring(Exact):
 class Answer(Exact):
     """What every search answers."""
 
-    query: QueryCode
+    query: Coded
     n_bits: int = Field(ge=1, le=64)
     count: int = Field(ge=0, description="Items found.")
     looked_up: list[int] = Field(description="Codes of the cells that were looked up, in order.")
@@ -139,7 +138,7 @@ class BucketSize(Exact):
     """A bucket."""
 
     code: Code
-    load: int = Field(ge=0, description="Number of items with this code.")
+    load: Load
     classes: dict[str, int] = Field(description="Class -> number of items, most frequent first.")
 
 
@@ -151,10 +150,9 @@ class BucketList(Exact):
     buckets: list[BucketSize] = Field(description="By code, ascending.")
 
 
-class BucketPage(BucketSize):
+class BucketPage(Coded, BucketSize):
     """A bucket with some of its items."""
 
-    bits: Bits
     offset: int
     items: list[ItemInfo] = Field(description="From offset on, by id.")
 
@@ -175,14 +173,12 @@ class Health(State):
     writable: bool = Field(description="Whether items can be added and removed with the token.")
 
 
-class StoredItem(Exact):
+class StoredItem(Coded):
     """An item of a store."""
 
     id: Id
     label: Label
     metadata: dict[str, Any] | None = Field(description="What was stored with it.")
-    code: Code
-    bits: Bits
 
 
 class Hit(StoredItem, Ranked):
@@ -196,12 +192,10 @@ class StoredAnswer(Answer):
     looked_at: int = Field(ge=0, description="Items in the cells that were looked up.")
 
 
-class StoredCell(Exact):
+class StoredCell(Coded):
     """The items that share a code."""
 
-    code: Code
-    bits: Bits
-    load: int = Field(ge=0, description="Number of items with this code.")
+    load: Load
     offset: int
     items: list[StoredItem] = Field(description="From offset on, by id.")
 
@@ -266,14 +260,12 @@ class RequestModels(NamedTuple):
     options : how many neighbours to find, how far, and in which order
     search : a search by vector, id or code, with options
     stored : the same for a server over a store
-    item : a vector to add, with its id, label and name
     add : items to add
     """
 
     options: type[Any]
     search: type[Any]
     stored: type[Any]
-    item: type[Any]
     add: type[Any]
 
 
@@ -363,7 +355,7 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
                 raise ValueError("The ids of new items must be different, and all integers or all strings")
             return self
 
-    return RequestModels(Options, Search, StoredSearch, Item, Add)
+    return RequestModels(Options, Search, StoredSearch, Add)
 
 
 def request_bodies(models: RequestModels, collection: Collection, settings: Settings) -> tuple[Json, Json]:
@@ -377,8 +369,8 @@ def request_bodies(models: RequestModels, collection: Collection, settings: Sett
     }
     image = {"type": "string", "format": "binary", "description": "An image file."}
     search: Json = {"application/json": {"schema": {"oneOf": by_kind}, "examples": examples}}
-    item = _object(models.item.model_json_schema()["properties"], "vector")
-    items = {**models.add.model_json_schema()["properties"]["items"], "items": item}
+    adding = models.add.model_json_schema()
+    items = {**adding["properties"]["items"], "items": _object(adding["$defs"]["Item"]["properties"], "vector")}
     add: Json = {"application/json": {"schema": _object({"items": items}, "items")}}
     if collection.takes_images:
         images = {"type": "array", "minItems": 1, "maxItems": settings.max_images, "items": image}

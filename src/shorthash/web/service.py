@@ -20,12 +20,12 @@ import orjson
 from fastapi import HTTPException
 from numpy.typing import NDArray
 
+from shorthash._validation import steps_of
 from shorthash.codes import as_packed
 from shorthash.errors import InvalidInput, PersistenceError, UnreadableImage
 from shorthash.images import AddReport, Collection, Found, Item
 from shorthash.images.collection import THUMBNAIL
-from shorthash.images.decoding import Extracted, extract, memory_for
-from shorthash.images.workers import SECONDS, Workers, shared_workers
+from shorthash.images.decoding import SECONDS, Extracted, Workers, extract, memory_for, shared_workers
 from shorthash.index.items import AnyIds
 from shorthash.retrieval import RERANK_RADIUS, Searcher
 from shorthash.store import Items, Store
@@ -50,11 +50,10 @@ class Service:
     ----------
     collection : to search and, if open for writing, to change
     settings : limits
-    metrics : where times are recorded
     """
 
-    def __init__(self, collection: Collection, settings: Settings, metrics: Metrics) -> None:
-        self.collection, self.settings, self.metrics = collection, settings, metrics
+    def __init__(self, collection: Collection, settings: Settings) -> None:
+        self.collection, self.settings, self.metrics = collection, settings, Metrics()
         self.answers = AnswerCache(settings.cache_bytes)
         self._waiting: list[tuple[Vector, asyncio.Future[int]]] = []  # vectors to encode
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-search")
@@ -84,11 +83,9 @@ class Service:
         if self.collection.stale:
             return True
         self._known_fresh = True
-        asyncio.get_running_loop().call_soon(self._forget)  # before any request that has not arrived yet
+        loop = asyncio.get_running_loop()
+        loop.call_soon(setattr, self, "_known_fresh", False)  # before any request that has not arrived yet
         return False
-
-    def _forget(self) -> None:
-        self._known_fresh = False
 
     async def _follow(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, self.collection.refresh)
@@ -418,18 +415,16 @@ class StoreService:
     hasher : the fitted encoder of the store's codes
     opener : opens the store; called once for every thread
     settings : limits
-    metrics : where times are recorded
     """
 
-    def __init__(self, hasher: Any, opener: Callable[[], Store], settings: Settings, metrics: Metrics) -> None:
-        self.settings, self.metrics = settings, metrics
+    def __init__(self, hasher: Any, opener: Callable[[], Store], settings: Settings) -> None:
+        self.settings, self.metrics = settings, Metrics()
         self._hasher, self._opener = hasher, opener
         self._own = threading.local()
         self._stores: list[Store] = []
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="shorthash-store")
-        first = self._threads.submit(self._searcher).result()
-        first.check_codes()
-        self.n_bits, self.n_features = first.index.n_bits, int(hasher.n_features_in_)
+        self.n_bits, self.n_features = int(steps_of(hasher)[-1].n_bits), int(hasher.n_features_in_)
+        self._threads.submit(self._with_store, lambda store: Searcher(hasher, store).check_codes()).result()
 
     def close(self) -> None:
         """Close all connections."""
@@ -437,52 +432,43 @@ class StoreService:
         for store in self._stores:
             store.close()
 
-    async def run(self, work: Callable[[Searcher, Store], T]) -> T:
-        """Run a function with the searcher and the store of a thread; once more if the connection was lost."""
+    async def run(self, work: Callable[[Store], T]) -> T:
+        """Run a function with the store of a thread; once more if the connection was lost."""
         loop = asyncio.get_running_loop()
         try:
             with suppress(PersistenceError):
-                return await loop.run_in_executor(self._threads, self._work, work)
-            return await loop.run_in_executor(self._threads, self._work, work)
+                return await loop.run_in_executor(self._threads, self._with_store, work)
+            return await loop.run_in_executor(self._threads, self._with_store, work)
         except PersistenceError as error:
             raise HTTPException(503, "The database cannot be reached at the moment; try again.", RETRY) from error
 
-    def _work(self, work: Callable[[Searcher, Store], T]) -> T:
-        searcher = self._searcher()
-        assert isinstance(searcher.index, Store)
-        return work(searcher, searcher.index)
+    def _with_store(self, work: Callable[[Store], T]) -> T:
+        if not hasattr(self._own, "store"):
+            self._own.store = self._opener()
+            self._stores.append(self._own.store)
+        return work(self._own.store)
 
-    def _searcher(self) -> Searcher:
-        if not hasattr(self._own, "searcher"):
-            store = self._opener()
-            self._stores.append(store)
-            self._own.searcher = Searcher(self._hasher, store)
-        found: Searcher = self._own.searcher
-        return found
-
-    def search(self, query: Any, searcher: Searcher, store: Store) -> dict[str, Any]:
+    def search(self, query: Any, store: Store) -> dict[str, Any]:
         """The answer to a request."""
         start = time.perf_counter()
         vector = None if query.vector is None else np.array([query.vector], dtype=np.float32)
-        code = query.code
+        code, by_features = query.code, query.probes is not None or query.rerank is not None
         if query.id is not None:
             item = found_item(store, query.id, vectors=True)
             code, vector = int(item.codes[0]), _vector_of(item)
             query.id = item.ids[0].item()
-            if vector is None and (query.probes is not None or query.rerank is not None):
+            if vector is None and by_features:
                 raise InvalidInput(f"Item {query.id!r} has no vector; search without probes and rerank.")
         if vector is not None:
-            code = int(as_packed(np.asarray(searcher.hasher.transform(vector)), self.n_bits)[0])
-        by_features = vector is not None and (query.probes is not None or query.rerank is not None)
-        find = self._by_features if by_features else self._by_code
-        answer = find(query, code, vector, searcher, store)
+            code = int(as_packed(np.asarray(self._hasher.transform(vector)), self.n_bits)[0])
+        answer = self._by_features(query, code, vector, store) if by_features else self._by_code(query, code, store)
         self.metrics.search.observe(time.perf_counter() - start)
         facts = {"query": {"code": code, "bits": as_bits(code, self.n_bits)}, "n_bits": self.n_bits}
         return {**facts, **answer, "seconds": round(time.perf_counter() - start, 6)}
 
-    def _by_features(self, query: Any, code: int, vector: Any, searcher: Searcher, store: Store) -> dict[str, Any]:
+    def _by_features(self, query: Any, code: int, vector: Any, store: Store) -> dict[str, Any]:
         """By learned probes, or a ball that is re-ranked."""
-        found = searcher.search(
+        found = Searcher(self._hasher, store).search(
             vector,
             query.k + (query.id is not None),
             probes=query.probes,
@@ -500,7 +486,7 @@ class StoreService:
             "expected_precision": None if np.isnan(expected) else round(expected, 4),
         }
 
-    def _by_code(self, query: Any, code: int, _vector: Any, _searcher: Searcher, store: Store) -> dict[str, Any]:
+    def _by_code(self, query: Any, code: int, store: Store) -> dict[str, Any]:
         """By Hamming rings, the nearest first."""
         packed = np.array([code], dtype=np.uint64)
         found = store.search(packed, query.k + (query.id is not None), where=query.where)
@@ -519,7 +505,7 @@ class StoreService:
         ][: query.k]
         return {"count": len(hits), "items": hits}
 
-    def cell(self, code: int, offset: int, limit: int, _searcher: Searcher, store: Store) -> dict[str, Any]:
+    def cell(self, code: int, offset: int, limit: int, store: Store) -> dict[str, Any]:
         """The items of one code."""
         packed = np.array([code], dtype=np.uint64)
         load, rows = int(store.cell_sizes(packed)[0]), []
@@ -529,10 +515,9 @@ class StoreService:
         shown = [row for row in rows if row["code"] == code]
         return {"code": code, "bits": as_bits(code, self.n_bits), "load": load, "offset": offset, "items": shown}
 
-    def health(self, _searcher: Searcher, store: Store) -> dict[str, Any]:
+    def health(self, store: Store) -> dict[str, Any]:
         """That the database answers, and that it still has the version."""
-        known = store.versions
-        if store.version not in known:
+        if store.version not in store.versions:
             raise HTTPException(503, f"Version {store.version!r} was dropped; restart the server with another model.")
         facts = {"collection": store.collection, "version": store.version, "current_version": store.current_version}
         return {"status": "ok", **facts, "n_bits": self.n_bits, "n_features": self.n_features}
