@@ -158,7 +158,7 @@ def test_empty_cells_are_unlabelled_rows(run, files, frame):
     assert json.loads(run(*fit[: -len(FIT)], "--bits", 4, "--json").out)["n_unlabelled"] == 20
     asked = ["evaluate", "--model", "model", "--query", "bare.csv", *COLUMNS, "--label", "kind"]
     assert json.loads(run(*asked, "--json").out)["n_unlabelled"] == 20
-    assert re.search(r"unlabelled +20 rows of the database, relevant to no query\n", run(*asked).out)
+    assert re.search(r"20 rows of the database without a label, relevant to no query\n", run(*asked).out)
     listed = run("search", "model", "bare.csv", "bare.csv", *COLUMNS, "--label", "kind", "-k", 60, "--show", 60).out
     assert ":None" not in listed
     assert ":bee" in listed

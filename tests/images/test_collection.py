@@ -18,7 +18,7 @@ from shorthash.codes import pack
 from shorthash.errors import ForeignFile, InvalidInput, NewerVersion, PersistenceError, UnreadableImage
 from shorthash.images import Collection, check_collection, is_collection
 from shorthash.images.features import CallableFeatures, GistFeatures
-from shorthash.images.storage import ItemTable
+from shorthash.images.storage import ItemState, ItemTable
 
 
 def test_search_equals_a_scan(vectors, hasher):
@@ -353,7 +353,7 @@ def test_the_table_finds_rows_with_and_without_gaps(ids):
     others = ["", "c", "z"] if isinstance(ids[0], str) else [-(2**63), 2, 8]
     assert table.find(np.array([ids[2], *others, ids[0]])).tolist() == [2, -1, -1, -1, 0]
     assert table.find(np.array(["x"] if others[0] else [1])).tolist() == [-1]
-    assert table.without(np.array(ids[1:3])).ids.tolist() == [ids[0], ids[3]]
+    assert ItemState.of(table, 2).without(np.array(ids[1:3])).table.ids.tolist() == [ids[0], ids[3]]
 
 
 def test_labels_change_on_disk_and_in_memory(vectors):

@@ -13,9 +13,8 @@ from pictures import encoded, picture
 
 from shorthash.errors import UnreadableImage
 from shorthash.images import Collection, fit_images
-from shorthash.images.decoding import decode, extract, memory_for, read_bytes
+from shorthash.images.decoding import Workers, decode, extract, memory_for, read_bytes
 from shorthash.images.features import FeatureCache, GistFeatures
-from shorthash.images.workers import Workers
 
 
 @pytest.mark.parametrize(

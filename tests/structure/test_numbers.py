@@ -16,7 +16,7 @@ import pytest
 
 from shorthash import RSLH, BucketIndex, Searcher
 from shorthash.codes import ball_size, packed_dtype
-from shorthash.images import workers
+from shorthash.images import decoding
 from shorthash.lab.running import read_records
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
@@ -94,7 +94,7 @@ TRACED = {  # (page, number) -> how it comes about
     ("docs/guide/search.md", "2.52"): lambda: item_bytes("added"),
     ("docs/guide/search.md", "7.02"): lambda: item_bytes("removed"),
     ("docs/guide/serve.md", "10 seconds"): lambda: f"{web_limits.HEADER_SECONDS:g} seconds",
-    ("docs/guide/serve.md", "20 seconds"): lambda: f"{workers.SECONDS:g} seconds",
+    ("docs/guide/serve.md", "20 seconds"): lambda: f"{decoding.SECONDS:g} seconds",
     ("docs/guide/serve.md", "32 KiB"): lambda: f"{web_limits.HEADER_BYTES >> 10} KiB",
     ("docs/guide/semantic-search.md", "0.02"): lambda: f"{LEAST_SHARE:g}",
     ("docs/guide/semantic-search.md", "2 bytes"): lambda: f"{packed_dtype(12).itemsize} bytes",

@@ -88,9 +88,10 @@ def _write_pairs(path: Path, found: Duplicates) -> None:
     import numpy as np
 
     from shorthash.data.files import write_table
-    from shorthash.images.duplicates import pair_columns
+    from shorthash.images import DuplicatePair
 
-    write_table(path, {name: np.array(values) for name, values in pair_columns(found.pairs).items()})
+    names = [field.name for field in dataclasses.fields(DuplicatePair)]
+    write_table(path, {name: np.array([getattr(pair, name) for pair in found.pairs]) for name in names})
 
 
 def export(

@@ -1,7 +1,8 @@
-"""shorthash evaluate scores codes; advise and compare try lengths and methods; demo runs everything on digits."""
+"""shorthash evaluate scores codes; demo, advise and compare try methods; bench and report run experiments."""
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,10 +15,45 @@ if TYPE_CHECKING:
     from shorthash._arrays import Labels
     from shorthash.evaluation.scores import Scores
     from shorthash.lab.advice import Advice
+    from shorthash.lab.spec import Experiment
     from shorthash.lab.tables import Table
 
 REPORT_MODULES = ("matplotlib", "jinja2")  # what a report needs
+
 BY_CLASS = ("map", "map_worst", "map_best", "precision_at_radius", "recall_at_radius")
+
+Specs = Annotated[list[Path], cli.argument("SPEC", "Specifications of experiments: .toml files.")]
+Results = Annotated[
+    Path | None,
+    cli.option("FOLDER", "Folder of the records.", "results in the folder of the first SPEC", names="--results -r"),
+]
+
+bench = cli.Group()
+
+
+@bench.callback()
+def _about_bench() -> None:
+    """Run experiments described by TOML files.
+
+    Every run is stored as a record; runs that have a record are not repeated.
+
+    \b
+    Example:
+      shorthash bench run experiments/smoke.toml
+    """
+
+
+datasets = cli.Group()
+
+
+@datasets.callback()
+def _about_datasets() -> None:
+    """List data sets, and download their original files.
+
+    \b
+    Example:
+      shorthash datasets list
+    """
 
 
 def evaluate(
@@ -34,7 +70,9 @@ def evaluate(
     convention: Annotated[
         str, cli.option("NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir.")
     ] = "shorthash",
-    bounds: Annotated[bool, cli.flag("--bounds", "Show the mAP of the worst and the best order of ties.")] = False,
+    bounds: Annotated[
+        bool, cli.flag("--bounds", "With --by-class, show the mAP of the worst and the best order of ties, too.")
+    ] = False,
     by_class: Annotated[bool, cli.flag("--by-class", "Show scores for every class of queries.")] = False,
     relevance: Annotated[
         Path | None, cli.option("FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC).")
@@ -44,7 +82,7 @@ def evaluate(
     """Compute retrieval scores of codes, with exact treatment of ties.
 
     With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
-    distance (--ties expected); --bounds shows the lowest and the highest score that an order can give. Labels are
+    distance (--ties expected); the lowest and the highest mAP that an order can give are shown beside them. Labels are
     files, or the column --label of tables; a row without a label is relevant to no query. With --relevance, items are
     relevant that the file says, with grades for nDCG; it names queries and items by the ids of tables (--id) or of
     encoded files, else by row numbers from 0, and --label only says which columns are not features.
@@ -88,17 +126,18 @@ def evaluate(
             k=k,
         )
     data = scores.to_dict() | {"headline": scores.headline}
-    tables = [_scores_by_k(scores)] if scores.rules.k else []
+    text, tables = str(scores), []
+    if scores.rules.name != "shorthash":
+        text += f"\n  headline of {scores.rules.name}: {scores.headline:.4f} ({scores.rules.family})"
     if by_class:
         assert labels is not None
         classes = {name: scores.by_class(labels, name) for name in BY_CLASS}
         data["by_class"] = {str(label): {name: classes[name][label] for name in BY_CLASS} for label in classes["map"]}
         tables.append(_scores_by_class(classes, scores, bounds))
-    facts = _score_facts(scores, bounds)
     if unlabelled := _n_unlabelled(labels if items is None else known):
         data["n_unlabelled"] = unlabelled
-        facts["unlabelled"] = f"{unlabelled} rows of the database, relevant to no query"
-    return cli.Result(data, facts, tables)
+        text += f"\n  {unlabelled} rows of the database without a label, relevant to no query"
+    return cli.Result(data, text, tables)
 
 
 def _n_unlabelled(labels: Labels | None) -> int:
@@ -128,37 +167,6 @@ def _labels_of(rows: CodedRows, file: Path | None, name: str) -> Labels:
     if rows.labels is None:
         raise cli.misuse(f"labels are missing; give {name}, or the column --label of a table")
     return rows.labels
-
-
-def _score_facts(scores: Scores, bounds: bool) -> dict[str, str]:
-    rules, within = scores.rules, f"@H<={scores.radius:g}"
-    facts = {
-        "queries": str(scores.n_queries),
-        "database": f"{scores.n_database} rows, {scores.n_bits} bits",
-        "rules": f"{rules.name}, ties {rules.ties}",
-        "mAP": f"{scores.map:.4f}",
-    }
-    if bounds:
-        facts |= {"  worst tie order": f"{scores.map_worst:.4f}", "  best tie order": f"{scores.map_best:.4f}"}
-    facts |= {
-        f"mAP{within}": f"{scores.map_at_radius:.4f}",
-        f"precision{within}": f"{scores.precision_at_radius:.4f}",
-        f"recall{within}": f"{scores.recall_at_radius:.4f}",
-        "empty balls": f"{100 * scores.empty_balls:.1f} %",
-    }
-    if rules.name != "shorthash":
-        facts[f"headline of {rules.name}"] = f"{scores.headline:.4f} ({rules.family})"
-    if scores.n_without_relevant:
-        treatment = "left out" if rules.without_relevant == "drop" else "scored 0"
-        facts["without relevant"] = f"{scores.n_without_relevant} queries, {treatment}"
-    return facts
-
-
-def _scores_by_k(scores: Scores) -> Table:
-    titles = ["precision@k", "recall@k", "mAP@k", "nDCG@k"]
-    columns = (scores.precision_at_k, scores.recall_at_k, scores.map_at_k, scores.ndcg_at_k)
-    rows = [(k, *(column[k] for column in columns)) for k in scores.rules.k]
-    return cli.table(["k", *titles], rows, digits=dict.fromkeys(titles, 4))
 
 
 def _scores_by_class(classes: dict[str, dict[Any, float]], scores: Scores, bounds: bool) -> Table:
@@ -355,3 +363,204 @@ def check_report(command: str, folder: Path) -> None:
         require_extra(module, "report", command)
     if folder.exists() and not folder.is_dir():
         raise cli.misuse(f"{folder} is a file; give a folder", "--out")
+
+
+# experiments ----------------------------------------------------------------------------------------------------------
+
+
+@bench.command()
+def run(
+    specs: Specs,
+    results: Results = None,
+    data_dir: cli.DataDir = None,
+    workers: Annotated[
+        int | None, cli.option("N", "Processes of one thread each.", "one per core", names="--workers -w")
+    ] = None,
+    again: Annotated[Any, cli.names("Repeat the runs of these methods and replace their records.")] = None,
+) -> cli.Result:
+    """Do the runs of the specifications that have no record.
+
+    The command can be stopped at any time and continues where it stopped. Runs on the same split share kernel features,
+    sums and posteriors, so pass all specifications at once.
+
+    \b
+    Examples:
+      shorthash bench run experiments/smoke.toml
+      shorthash bench run experiments/table1.toml experiments/table2.toml --data-dir data
+    """
+    from shorthash.lab.running import run_experiments
+
+    folder = _results_folder(results, specs)
+    with cli.progress() as step:
+        done = run_experiments(
+            _read_experiments(specs),
+            folder,
+            data_dir=data_dir,
+            workers=workers,
+            again=again or [],
+            progress=step,
+        )
+    return cli.Result({**vars(done), "results": str(folder)})
+
+
+@bench.command("list")
+def list_parts(specs: Specs, results: Results = None) -> cli.Result:
+    """List the parts of specifications, and count the runs that are stored.
+
+    Points are those of a grid of settings. A run that several parts plan is done once. --json lists every run.
+
+    \b
+    Example:
+      shorthash bench list experiments/table1.toml
+    """
+    from shorthash.lab.running import read_records
+    from shorthash.lab.spec import plan_part
+
+    folder = _results_folder(results, specs)
+    records = read_records(folder)
+    rows, runs = [], []
+    for part in (part for experiment in _read_experiments(specs) for part in experiment.parts):
+        planned = plan_part(part)
+        stored = sum(run.name in records for run in planned)
+        for run in planned:
+            place = {"part": run.part, "row": run.row, "run": run.name, "stored": run.name in records}
+            runs.append({**place, **run.spec.to_dict()})
+        names = ", ".join(dataset.name for dataset in part.datasets)
+        lengths = [length for dataset in part.datasets for length in dataset.bits]
+        bits = f"{min(lengths)}-{max(lengths)}" if min(lengths) < max(lengths) else str(lengths[0])
+        points = math.prod(len(values) for values in part.grid.values())
+        counts = (len(part.methods), points, len(part.seeds), len(planned), stored)
+        rows.append((part.name, part.task, names, bits, *counts))
+    titles = ["part", "task", "data sets", "bits", "methods", "points", "seeds", "runs", "stored"]
+    table = cli.table(titles, rows, text=titles[:4])
+    data = {"results": str(folder), "parts": cli.records(table), "runs": runs}
+    notes = ["", f"{len({run['run'] for run in runs})} different runs; records in {folder}"]
+    return cli.Result(data, {}, [table], notes)
+
+
+@bench.command()
+def status(specs: Specs, results: Results = None) -> cli.Result:
+    """Count the runs of experiments that are stored, and those that are missing.
+
+    \b
+    Example:
+      shorthash bench status experiments/table1.toml
+    """
+    from shorthash.lab.report import collect
+
+    folder = _results_folder(results, specs)
+    parts = collect(specs, folder).status()
+    rows = [(at.experiment, at.part, at.n_runs - at.n_missing, at.n_runs, at.n_missing) for at in parts]
+    table = cli.table(["experiment", "part", "stored", "planned", "missing"], rows, text=["experiment", "part"])
+    data = {"results": str(folder), "parts": cli.records(table)}
+    return cli.Result(data, {"records": str(folder)}, [table])
+
+
+def report(
+    experiments: Annotated[
+        list[Path] | None,
+        cli.argument("EXPERIMENTS", "Specifications (.toml) or folders of them; default: experiments."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        cli.option(
+            "FOLDER",
+            "Folder of the records.",
+            "results in the folder of the first of EXPERIMENTS",
+            names="--results -r",
+        ),
+    ] = None,
+    out: Annotated[Path, cli.option("FOLDER", "Folder for the report.", names="--out -o")] = Path("report"),
+) -> cli.Result:
+    """Draw tables and figures from stored runs.
+
+    Only the records of shorthash bench run are read. FOLDER will contain a self-contained index.html, every table as
+    .md, .tex and .csv, and every figure as .png and .svg. For parts with missing runs, the command to run is shown.
+
+    \b
+    Examples:
+      shorthash report
+      shorthash report mine.toml -o report
+    """
+    from shorthash.lab.figures import write_page
+    from shorthash.lab.report import build_report, collect
+
+    check_report("shorthash report", out)
+    specs = experiments or [Path("experiments")]
+    found = collect(specs, _results_folder(results, specs))
+    page = write_page(build_report(found), out)
+    parts = found.status()
+    rows = [(part.title, part.n_runs, part.n_runs - part.n_missing, part.n_missing) for part in parts]
+    table = cli.table(["part", "runs", "stored", "missing"], rows, text=["part"])
+    commands = list(dict.fromkeys(part.command for part in parts if part.n_missing))
+    notes = ["", *(f"to do the missing runs: {command}" for command in commands), f"page: {page}"]
+    data = {"page": str(page), "parts": cli.records(table), "commands": commands}
+    return cli.Result(data, {}, [table], notes)
+
+
+@datasets.command("list")
+def list_datasets(
+    name: Annotated[str | None, cli.argument("NAME", "Data set to show in detail.")] = None,
+    data_dir: cli.DataDir = None,
+) -> cli.Result:
+    """List the data sets and where they are, or show one in detail.
+
+    \b
+    Examples:
+      shorthash datasets list
+      shorthash datasets list cifar10
+    """
+    from shorthash._validation import check_choice
+    from shorthash.data.datasets import CATALOGUE, data_folders, dataset_facts
+
+    facts = {known: dataset_facts(known, data_dir) for known in CATALOGUE}
+    if name is not None:
+        check_choice(name, "NAME", "list", list(CATALOGUE))
+        return cli.Result({name: facts[name]}, cli.facts_of(facts[name]))
+    rows = [
+        (known, f["title"], f["rows"], f["dims"], f["classes"], Path(f["place"]).name if f["place"] else "no")
+        for known, f in facts.items()
+    ]
+    titles = ["name", "data set", "rows", "features", "classes", "found"]
+    table = cli.table(titles, rows, text=["name", "data set", "found"])
+    folders = ", ".join(str(folder) for folder in data_folders(data_dir))
+    notes = ["", f"Looked in: {folders}", "For details: shorthash datasets list NAME"]
+    return cli.Result(facts, {}, [table], notes)
+
+
+@datasets.command()
+def fetch(
+    name: Annotated[str, cli.argument("NAME", "Name of a data set; see shorthash datasets list.")],
+    data_dir: cli.DataDir = None,
+) -> cli.Result:
+    """Download the original files of a data set.
+
+    Existing files are checked, not downloaded again. Files are saved to originals/NAME in the data folder, or in the
+    cache. mnist and fashion-mnist can be used directly; docs/guide/datasets.md explains how the features of the others
+    are made.
+
+    \b
+    Example:
+      shorthash datasets fetch fashion-mnist
+    """
+    from shorthash._validation import check_choice
+    from shorthash.data.datasets import CATALOGUE
+    from shorthash.data.datasets import fetch as download
+
+    check_choice(name, "NAME", "fetch", list(CATALOGUE))
+    with cli.progress() as step:
+        files = download(name, data_dir, progress=step)
+    facts = {file.name: str(file) for file in files} | {"licence": CATALOGUE[name].licence}
+    return cli.Result({"files": [str(file) for file in files]}, facts)
+
+
+def _read_experiments(specs: list[Path]) -> list[Experiment]:
+    """Read all specifications, so that an error in one is found before anything runs."""
+    from shorthash.lab.spec import read_experiment
+
+    return [read_experiment(path) for path in specs]
+
+
+def _results_folder(results: Path | None, specs: list[Path]) -> Path:
+    first = specs[0] if specs[0].is_dir() else specs[0].parent
+    return first / "results" if results is None else results

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from shorthash.cli import terminal as cli
 from shorthash.cli.collections import duplicates, export
-from shorthash.cli.search import load_model, search_policy
+from shorthash.cli.search import load_model, search_policy, write_found
 from shorthash.errors import InvalidInput, worded
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ Workers = Annotated[int, cli.option("N", "Processes that decode images; 0: none.
 Cache = Annotated[Path | None, cli.option("FILE", "File to cache features in.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, cli.flag("--no-cache", "Do not cache features.")]
 
-images = cli.Group(__doc__)
+images = cli.Group(help=__doc__)
 
 
 @images.command()
@@ -190,18 +190,21 @@ def search(
         found = collection.search(**_query(collection, query), k=k, radius=radius, rerank=order, probes=probes)
         if html is not None:
             _write_found_sheet(html, collection, query, found)
-        if out is not None:
-            _write_found(out, collection, found)
+        sources = collection.sources_of(found.ids) if out is not None and len(found) else []
     columns = {
         "distance": found.distances.tolist(),
         "id": found.ids.tolist(),
         "label": found.labels,
         "name": found.names,
         **({} if found.scores is None else {"score": found.scores.tolist()}),
+        "code": found.codes.tolist(),
     }
     rows = list(zip(*columns.values(), strict=True))
-    table = cli.table(list(columns), rows, text=["label", "name"], digits={"score": 3})
-    neighbours = [{**hit, "code": code} for hit, code in zip(cli.records(table), found.codes.tolist(), strict=True)]
+    neighbours = [dict(zip(columns, row, strict=True)) for row in rows]
+    if out is not None:
+        hits = [{**hit, "source": source} for hit, source in zip(neighbours, sources, strict=True)]
+        write_found(out, [{"query": query, "neighbours": hits}])
+    table = cli.table(list(columns)[:-1], [row[:-1] for row in rows], text=["label", "name"], digits={"score": 3})
     data = {"code": found.code, "n_bits": found.n_bits, "neighbours": neighbours}
     facts = {
         "query": f"{found.code:0{found.n_bits}b} (code {found.code})",
@@ -210,24 +213,6 @@ def search(
     if not rows:
         return cli.Result(data, facts, notes=["nothing within the radius"])
     return cli.Result(data, facts, [table])
-
-
-def _write_found(path: Path, collection: Collection, found: Found) -> None:
-    import numpy as np
-
-    from shorthash.data.files import write_table
-
-    columns = {
-        "rank": np.arange(1, len(found) + 1),
-        "id": found.ids,
-        "distance": found.distances,
-        "code": found.codes,
-        "label": np.array(["" if label is None else label for label in found.labels], dtype=np.str_),
-        "name": np.array(found.names, dtype=np.str_),
-        "source": np.array(collection.sources_of(found.ids) if len(found) else [], dtype=np.str_),
-        **({} if found.scores is None else {"score": found.scores}),
-    }
-    write_table(path, columns)
 
 
 def _write_found_sheet(path: Path, collection: Collection, query: str, found: Found) -> None:

@@ -56,7 +56,7 @@ class ItemOptions(cli.TableOptions):
     vectors: Annotated[Path | None, cli.option("FILE", "Vectors of the rows, to rank by.")] = None
 
 
-index = cli.Group(__doc__)
+index = cli.Group(help=__doc__)
 
 
 @index.command()

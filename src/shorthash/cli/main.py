@@ -42,10 +42,10 @@ COMMANDS = {
     "fsck": "collections",
     "backup": "collections",
     "restore": "collections",
-    "sums": "sums",
-    "datasets": "bench",
-    "bench": "bench",
-    "report": "bench",
+    "sums": "fit",
+    "datasets": "evaluate",
+    "bench": "evaluate",
+    "report": "evaluate",
 }
 
 COLUMNS = "name the columns with --id, --label, --features"

@@ -268,7 +268,7 @@ def write_found(path: Path, results: list[dict[str, Any]]) -> None:
         for rank, hit in enumerate(result["neighbours"], 1)
     ]
     names = list(rows[0]) if rows else ["query", "rank", "id", "distance"]
-    write_table(path, {name: np.array([row[name] for row in rows]) for name in names})
+    write_table(path, {name: np.array(["" if row[name] is None else row[name] for row in rows]) for name in names})
 
 
 def search_policy(probes: int | str | None, radius: int | None, rerank: str | None) -> dict[str, Any] | None:

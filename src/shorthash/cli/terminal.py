@@ -36,11 +36,11 @@ class Group(typer.Typer):
 
     Parameters
     ----------
-    about : help; None: that of its one command
+    **settings : as typer takes them, such as ``help``
     """
 
-    def __init__(self, about: str | None = None) -> None:
-        super().__init__(help=about, rich_markup_mode=None, add_completion=False)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(rich_markup_mode=None, add_completion=False, **settings)
 
     def command(self, name: str | None = None) -> Callable[[Command], Command]:  # type: ignore[override]
         """A decorator that adds a command, and returns the function as it is."""
@@ -295,13 +295,13 @@ class Result:
     Attributes
     ----------
     data : all results, printed with --json
-    facts : name -> text, printed as two columns otherwise; None: taken from ``data``
+    facts : name -> text, printed as two columns otherwise, or one text; None: taken from ``data``
     tables, notes : tables below the facts, and lines below the tables
     status : exit status of the command
     """
 
     data: Mapping[str, Any]
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, str] | str | None = None
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
     status: int = 0
@@ -314,7 +314,9 @@ class Result:
             print(to_json(self.data))
             return
         facts = facts_of(self.data) if self.facts is None else self.facts
-        if facts:
+        if isinstance(facts, str):
+            print(facts)
+        elif facts:
             _print_grid(_facts_grid(facts))
         for number, each in enumerate(self.tables):
             if facts or number:

@@ -8,7 +8,6 @@ be resized, compressed again, brighter, or cropped a little.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -318,9 +317,3 @@ def _file(item: int | str, name: str, source: str, content: str) -> DuplicateFil
     except (OSError, ValueError):
         n_bytes = 0
     return DuplicateFile(item, name, source, content, n_bytes)
-
-
-def pair_columns(pairs: Sequence[DuplicatePair]) -> dict[str, list[Any]]:
-    """Pairs as columns of a table."""
-    names = list(DuplicatePair.__dataclass_fields__)
-    return {name: [getattr(pair, name) for pair in pairs] for name in names}

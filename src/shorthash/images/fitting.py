@@ -151,14 +151,14 @@ def fit_images(
         batches = extract(found.sources, made, cache=cache, thumbnail=THUMBNAIL, n_workers=n_workers, progress=progress)
         images = [_with_thumbnail_saved(image, work) for batch in batches for image in batch]
         fit = partial(_fit, chosen, n_bits, random_state, dict(settings or {}))
-        learned = _learn(fit, images, found, (hold_out, random_state), on_doubt, progress)
+        hasher, evaluation, doubt = _learn(fit, images, found, (hold_out, random_state), on_doubt, progress)
         inner = work / "collection"
         with Collection.create(
             inner,
-            learned.hasher,
+            hasher,
             features=made,
             method=chosen,
-            evaluation=learned.evaluation,
+            evaluation=evaluation,
             n_trained=len({image.content for image in images if image.row is not None}),
         ) as collection:
             if (work / THUMBNAILS).exists():
@@ -170,23 +170,12 @@ def fit_images(
         if hasattr(os, "sync"):
             os.sync()  # thumbnails; everything else has been forced to disk
         move_folder(inner, target)
-    if learned.doubt:
-        warnings.warn(learned.doubt, stacklevel=3)  # past with_progress
-    if learned.doubt and not any(found.labels):
+    if doubt:
+        warnings.warn(doubt, stacklevel=3)  # past with_progress
+    if doubt and not any(found.labels):
         reason = "the folders are not classes: similar images get similar codes"
     seconds = time.perf_counter() - start
-    return FitReport(
-        target, len(found.sources), n_labelled, reason, learned.doubt, added, found.unmatched, facts, seconds
-    )
-
-
-@dataclass(frozen=True)
-class _Learned:
-    """A fitted hasher, what was measured, and why the labels are in doubt ("" if they are not)."""
-
-    hasher: Any
-    evaluation: dict[str, Any] | None
-    doubt: str
+    return FitReport(target, len(found.sources), n_labelled, reason, doubt, added, found.unmatched, facts, seconds)
 
 
 def _learn(
@@ -196,8 +185,8 @@ def _learn(
     measuring: tuple[float, int],
     on_doubt: str,
     progress: OnStep,
-) -> _Learned:
-    """Measure, and fit to all images; labels that say nothing about the images may be dropped.
+) -> tuple[Any, dict[str, Any] | None, str]:
+    """A hasher fitted to all images, what was measured, and why the labels are in doubt ("" if they are not).
 
     Parameters
     ----------
@@ -217,7 +206,7 @@ def _learn(
     if doubt and on_doubt == "drop":
         evaluation, y, found.labels = None, None, [None] * len(found.labels)
     progress(f"learning codes of {len(X)} images", 0, 0)
-    return _Learned(fit(X if y is None else X[labelled], y), evaluation, doubt)
+    return fit(X if y is None else X[labelled], y), evaluation, doubt
 
 
 def _on_doubt(method: str, *, requested: bool) -> str:

@@ -14,11 +14,10 @@ from shorthash._arrays import Codes, PackedCodes
 from shorthash._validation import check_choice, check_count
 from shorthash.codes import as_packed, hamming_distances
 from shorthash.errors import InvalidInput, UnreadableImage
-from shorthash.images.decoding import MAX_PIXELS, Place, extract
+from shorthash.images.decoding import MAX_PIXELS, Place, Workers, extract
 from shorthash.images.features import ImageFeatures, make_features
 from shorthash.images.results import BitExplanation, Bucket, Found, Item, Label, explain_bits, split_label
 from shorthash.images.storage import THUMBNAILS, ItemState, ItemStore, ItemTable, read_thumbnail
-from shorthash.images.workers import Workers
 from shorthash.index.items import AnyIds, as_ids
 from shorthash.retrieval import RERANK_RADIUS, RERANKS, Searcher
 

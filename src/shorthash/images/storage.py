@@ -359,24 +359,6 @@ class ItemTable:
         """Some rows."""
         return type(self)(*(column[rows] for column in self.columns))
 
-    def with_items(self, new: ItemTable) -> ItemTable:
-        """The table with new items."""
-        if not len(self):
-            return new
-        return self.from_columns(*(np.concatenate(pair) for pair in zip(self.columns, new.columns, strict=True)))
-
-    def without(self, ids: AnyIds) -> ItemTable:
-        """The table without some of its items."""
-        kept = np.ones(len(self), dtype=np.bool_)
-        kept[self.find(ids)] = False
-        return self.take(kept)
-
-    def relabelled(self, ids: AnyIds, labels: Sequence[Label]) -> ItemTable:
-        """The table with other labels of some of its items."""
-        changed = self.labels.copy()
-        changed[self.find(ids)] = _as_objects(labels)
-        return replace(self, labels=changed)
-
     @cached_property
     def buckets(self) -> list[Bucket]:
         """Every code that occurs, ascending, with its items by class."""
@@ -425,15 +407,22 @@ class ItemState:
 
     def with_items(self, new: ItemTable) -> ItemState:
         """The state with new items; a copy of the index keeps the items that it has."""
-        return ItemState(self.table.with_items(new), copy.copy(self.index).add(new.codes, new.ids))
+        table = new
+        if len(self.table):
+            pairs = zip(self.table.columns, new.columns, strict=True)
+            table = ItemTable.from_columns(*(np.concatenate(pair) for pair in pairs))
+        return ItemState(table, copy.copy(self.index).add(new.codes, new.ids))
 
     def without(self, ids: AnyIds) -> ItemState:
         """The state without some of its items."""
-        return ItemState(self.table.without(ids), copy.copy(self.index).remove(ids))
+        rows = np.delete(np.arange(len(self.table)), self.table.find(ids))
+        return ItemState(self.table.take(rows), copy.copy(self.index).remove(ids))
 
     def relabelled(self, ids: AnyIds, labels: Sequence[Label]) -> ItemState:
         """The state with other labels of some of its items."""
-        return replace(self, table=self.table.relabelled(ids, labels))
+        changed = self.table.labels.copy()
+        changed[self.table.find(ids)] = _as_objects(labels)
+        return replace(self, table=replace(self.table, labels=changed))
 
     def nearest(
         self, query: PackedCodes, k: int | None, radius: int | None, exclude: int | str | None
