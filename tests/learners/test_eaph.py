@@ -22,7 +22,7 @@ from shorthash.learners.eaph import refinement
 from shorthash.learners.eaph import table as eaph_table
 from shorthash.learners.eaph.choosing import searched_map, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
-from shorthash.learners.eaph.encoding import Lookup, _by_few_sets, likeliest_words
+from shorthash.learners.eaph.encoding import Lookup, _by_bounds, likeliest_words
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.eaph.refinement import best_rows, design_codes, masses_of, refine_table
 from shorthash.learners.eaph.table import ap_table
@@ -601,10 +601,14 @@ def test_a_rows_own_item_is_left_out():
     assert searched_map(queries, items, groups, 2) == pytest.approx(np.mean(values))
 
 
-@pytest.fixture(params=["product", "few label sets"])
+@pytest.fixture(params=["product", "bounds", "bounds with axes"])
 def way(request, monkeypatch):
-    """Both ways to look up a table, whatever its size."""
-    monkeypatch.setattr("shorthash.learners.eaph.encoding.SMALL_TABLE", 0 if request.param != "product" else 1 << 18)
+    """The ways to look up a table, whatever its size."""
+    if request.param != "product":
+        monkeypatch.setattr("shorthash.learners.eaph.encoding.SMALL_TABLE", 0)
+        monkeypatch.setattr("shorthash.learners.eaph.encoding.ASKED_ROWS", 0)
+    if request.param == "bounds with axes":
+        monkeypatch.setattr("shorthash.learners.eaph.encoding.N_AXES", (1, 4, 10))
 
 
 @pytest.mark.usefixtures("way")
@@ -635,20 +639,45 @@ def test_a_row_that_is_not_a_number_is_in_doubt():
     assert likeliest_words(Scored(P, 1e-12), Lookup(table), words).bound.ravel().tolist() == [0, np.inf, np.inf, np.inf]
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("doubt", [1e-12, 1e-5, 1e-3])
-def test_few_label_sets_decide_most_rows_and_never_otherwise_than_all(doubt):
+@pytest.mark.parametrize("sharpness", [1.0, 6.0, 30.0])
+def test_bounds_decide_some_rows_and_never_otherwise_than_the_whole_table(doubt, sharpness):
     rng = np.random.default_rng(1)
     table = (rng.random((500, 40)) ** 8).astype(np.float32)
     table[250:] = table[:250] + rng.normal(size=(250, 40)).astype(np.float32) * 1e-3  # close seconds
-    P = special.softmax(6 * rng.normal(size=(400, 40)), axis=1)
-    lookup, best, lead = Lookup(table), np.zeros(400, dtype=np.int64), np.zeros(400)
-    _by_few_sets(P, table, lookup.by_set, lookup.mean, lookup.norm, np.full(400, doubt), best, lead)
+    P = special.softmax(sharpness * rng.normal(size=(400, 40)), axis=1)
+    best, lead = np.zeros(400, dtype=np.int64), np.zeros(400)
+    _by_bounds(P, Lookup(table), np.full(400, doubt), best, lead)
     gains = P @ table.T.astype(np.float64)
     second, first = np.sort(gains, axis=1)[:, -2:].T
     found = lead > doubt
     assert found.any()
     assert np.array_equal(best[found], gains.argmax(axis=1)[found])
     assert (first - second)[found].min() > doubt - 1e-12
+
+
+def test_the_likeliest_label_set_decides_alone_where_no_other_can_make_up_for_it():
+    rng = np.random.default_rng(2)
+    table = rng.random((300, 20)).astype(np.float32)
+    bounds = Lookup(table).bounds
+    distance = np.linalg.norm(table[bounds.own][:, None] - table.astype(np.float64), axis=2)
+    less = table.max(axis=0)[:, None] - table.T.astype(np.float64)
+    distance[np.arange(20), bounds.own] = np.nan
+    assert np.allclose(bounds.gap, np.nanmin(distance, axis=1), rtol=1e-5)
+    assert np.allclose(bounds.ratio, np.nanmin(less / distance, axis=1), rtol=1e-5)
+    assert (bounds.ratio <= np.nanmin(less / distance, axis=1)).all()
+
+
+def test_bounds_are_prepared_for_many_rows_only():
+    rng = np.random.default_rng(3)
+    table, words = rng.normal(size=(8192, 40)).astype(np.float32), sign(rng.normal(size=(8192, 13)))
+    P, lookup = special.softmax(rng.normal(size=(200, 40)), axis=1), Lookup(table)
+    few = likeliest_words(Scored(P, 1e-12), lookup, words)
+    assert "bounds" not in vars(lookup)
+    many = likeliest_words(Scored(P, 1e-12), lookup, words)
+    assert "bounds" in vars(lookup)
+    assert np.array_equal(few.values, many.values)
 
 
 def test_shares_that_differ_by_chance_are_evened_out():

@@ -16,10 +16,12 @@ table, X (n, d) rows, prepared, C (m, d) means of cells.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -35,11 +37,14 @@ from shorthash.learners.posteriors.folds import in_threads
 
 BLOCK = 1 << 22  # gains held at once
 SINGLE_UNIT = 2.0**-24  # relative rounding error of one float32 operation
-MASS_STEP = 4.0  # label sets are added up in portions: those with half the largest mass, a fourth of that, ...
-FEW_CELLS = 8  # cells that are left when their gains are added up in full
-MOST_CELLS = 64  # and when it is left to the product with the whole table
-MOST_SETS = 8  # label sets added up for all cells; with more, that product is faster
-SMALL_TABLE = 1 << 18  # cells times label sets up to which it is faster in any case
+LIKELIEST = 4  # label sets whose gains are added up for all cells
+N_AXES, AXES_STEPS = (64, 256), 2  # main directions of a table, by levels, and steps to find them
+AXES_SHARE = 3  # label sets for every axis: with fewer, the product with the whole table is faster
+MOST_CELLS = 64  # cells whose gains are added up in full, where no others are left
+GROUPS = 256  # of cells whose bounds are looked at together
+SMALL_TABLE = 1 << 18  # cells times label sets up to which that product is faster in any case
+ASKED_ROWS = 8  # rows for every label set after which it pays to prepare bounds
+TINY = 1e-300  # keeps a ratio of two zeros from being NaN
 MIN_ROWS = 256  # rows that are worth a thread
 RANGE = 60.0  # chances below exp(-60) of the largest count as that
 
@@ -50,21 +55,90 @@ class Lookup:
     Parameters
     ----------
     table : (m, u) gains
-
-    Attributes
-    ----------
-    mean : (u,) mean gain of every label set
-    by_set : (u, m) float32, gains less the mean, by label set
-    norm : (m,) float32, Euclidean norms of the rows of the table less the mean, rounded upwards
     """
 
     def __init__(self, table: NDArray[np.float32]) -> None:
         self.table = table
         self.size = float(np.abs(table).max())
+        self.asked = 0  # rows that were looked up
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What excludes cells; preparing it takes as long as the gains of some thousand rows."""
+        return Bounds(self.table)
+
+
+class Bounds:
+    """Bounds of gains that exclude most cells of a table.
+
+    Attributes
+    ----------
+    mean : (u,) mean gain of every label set
+    by_set : (u, m) float32, gains less the mean, by label set
+    widest : the largest Euclidean norm of a row of the table less the mean
+    own : (u,) the cell of largest gain of every label set
+    ratio : (u,) by how much a label set gains less in any other cell, over the distance of the rows of both cells
+    gap : (u,) the smallest of these distances
+    levels : all float32: (u, r) orthonormal axes along which rows of the table differ most; (r, m) the table less the
+        mean along them; and (m,) the norms of what it has beside these axes and those before, rounded upwards
+    """
+
+    def __init__(self, table: NDArray[np.float32]) -> None:
         self.mean: Floats = table.mean(axis=0, dtype=np.float64)
-        self.by_set = np.ascontiguousarray((table - self.mean).T, dtype=np.float32)
-        squares = np.einsum("sz,sz->z", self.by_set, self.by_set, dtype=np.float64)
-        self.norm = (np.sqrt(squares) * (1 + 1e-6)).astype(np.float32)
+        moved = table - self.mean
+        squares = np.einsum("zs,zs->z", moved, moved)
+        self.widest = float(np.sqrt(squares.max()))
+        self.by_set = np.ascontiguousarray(moved.T, dtype=np.float32)
+        self.own, self.ratio, self.gap = _leads_of_sets(moved, squares)
+        self.levels = list(_levels(moved, squares, self.by_set))
+
+
+def _leads_of_sets(moved: Floats, squares: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """``own``, ``ratio`` and ``gap`` of ``Bounds``, rounded downwards."""
+    m, u = moved.shape
+    own, ratio, gap = moved.argmax(axis=0), np.empty(u), np.empty(u)
+    size = max(1, BLOCK // m)
+    for some in (slice(start, start + size) for start in range(0, u, size)):
+        products, gains = moved[own[some]] @ moved.T, np.ascontiguousarray(moved[:, some].T)
+        _measure_leads(products, gains, squares, own[some], FEW * (u + FEW) * UNIT, ratio[some], gap[some])
+    return own, ratio, gap
+
+
+@njit(cache=True, nogil=True)
+def _measure_leads(
+    products: Floats,
+    gains: Floats,
+    squares: Floats,
+    own: NDArray[np.int64],
+    error: float,
+    ratio: Floats,
+    gap: Floats,
+) -> None:
+    """``ratio`` and ``gap`` of some label sets; ``error`` is that of a product of rows, relative to their squares."""
+    for s in range(len(own)):
+        least, nearest = np.inf, np.inf
+        for z in range(len(squares)):
+            if z != own[s]:
+                size = squares[own[s]] + squares[z]
+                square = max(size - 2 * products[s, z], 0.0)
+                least = min(least, (gains[s, own[s]] - gains[s, z]) / math.sqrt(square + error * size + TINY))
+                nearest = min(nearest, square - error * size)
+        ratio[s], gap[s] = (1 - 1e-6) * least, (1 - 1e-6) * math.sqrt(max(nearest, 0.0))
+
+
+def _levels(moved: Floats, squares: Floats, by_set: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.float32], ...]]:
+    """``levels`` of ``Bounds``; axes by subspace iteration."""
+    u = moved.shape[1]
+    numbers = [0, *(number for number in N_AXES if AXES_SHARE * number <= u)]
+    axes: Floats = np.random.RandomState(0).normal(size=(u, numbers[-1]))
+    for _ in range(AXES_STEPS):
+        axes = np.linalg.qr((by_set @ (by_set.T @ axes.astype(np.float32))).astype(np.float64))[0]
+    along, left = moved @ axes, squares.copy()
+    for start, stop in itertools.pairwise([*numbers, 0] if len(numbers) == 1 else numbers):
+        left -= np.einsum("zr,zr->z", along[:, start:stop], along[:, start:stop])
+        beside = np.sqrt(np.maximum(left, 0.0) + FEW * (u + FEW) * UNIT * squares) * (1 + 1e-6)
+        W = np.ascontiguousarray(along[:, start:stop].T, dtype=np.float32)
+        yield np.ascontiguousarray(axes[:, start:stop], dtype=np.float32), W, beside.astype(np.float32)
 
 
 _lookups: WeakKeyDictionary[Any, Lookup] = WeakKeyDictionary()  # of every hasher that was used
@@ -81,9 +155,9 @@ def lookup_of(hasher: Any) -> Lookup:
 def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
     """Signs of the word of largest gain P T'; the bound is 0 where rounding cannot change the word, else infinite.
 
-    A few label sets hold most of the mass of most posteriors, and with them most cells of a large table can be
-    excluded, whatever the other label sets add. The rows where that takes too long, and all rows of a small table, are
-    multiplied with the whole table: in float32, and in float64 where two gains are too close for that.
+    The likeliest label set, or a few of them and the main directions of the table, exclude most cells of a large table,
+    whatever the others add. All rows of a small table, and the first ones of a large table, are multiplied with the
+    whole table: in float32, and in float64 where two gains are too close for that.
     """
     if is_foreign(P.values):
         return words_on_device(table_gains(P, lookup.table, exact=False), words)
@@ -94,16 +168,10 @@ def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
     def needed(unit: float) -> Floats:
         return np.asarray(2 * SURE * lookup.size * (bound + (u + FEW) * unit))
 
-    def by_few_sets(part: slice) -> None:
-        _by_few_sets(
-            P.values[part], lookup.table, lookup.by_set, lookup.mean, lookup.norm, doubt[part], best[part], lead[part]
-        )
-
-    doubt = needed(UNIT)
-    if lookup.table.size > SMALL_TABLE:
-        size = max(MIN_ROWS, -(-n // (os.cpu_count() or 1)))
-        in_threads(by_few_sets, [slice(start, start + size) for start in range(0, n, size)])
-    rest = np.flatnonzero(~(lead > doubt))
+    lookup.asked += n
+    if lookup.table.size > SMALL_TABLE and lookup.asked >= ASKED_ROWS * u:
+        _by_bounds(P.values, lookup, needed(UNIT), best, lead)
+    rest = np.flatnonzero(~(lead > needed(UNIT)))
     for dtype, unit in ((np.float32, SINGLE_UNIT), (np.float64, UNIT)):
         if not len(rest):
             break
@@ -114,6 +182,87 @@ def likeliest_words(P: Scored, lookup: Lookup, words: Codes) -> Scored:
     in_doubt = np.zeros((n, 1))
     in_doubt[rest] = np.inf
     return Scored(words[best].astype(np.float64), in_doubt)
+
+
+def _by_bounds(P: Floats, lookup: Lookup, doubt: Floats, best: NDArray[np.int64], lead: Floats) -> None:
+    """The row of the table with the largest gain, and by how much it leads at least, where bounds decide.
+
+    Parameters
+    ----------
+    P : (n, u) posteriors
+    lookup : the table
+    doubt : (n,) leads that rounding might change
+    best, lead : (n,) the outcome, right where the lead exceeds the doubt
+    """
+    b = lookup.bounds
+
+    def decide(part: slice) -> None:
+        _by_likeliest_set(P[part], b.own, b.ratio, b.gap, best[part], lead[part])
+        size = max(1, BLOCK // (2 * len(lookup.table)))
+        gain, more = np.empty((2, size, len(lookup.table)), dtype=np.float32)
+        for by in (_by_levels, _by_all_sets):
+            rest = part.start + np.flatnonzero(~(lead[part] > doubt[part]))
+            for some in (rest[start : start + size] for start in range(0, len(rest), size)):
+                best[some], lead[some] = by(P[some], lookup.table, b, doubt[some], gain, more)
+
+    size = max(MIN_ROWS, -(-len(P) // (os.cpu_count() or 1)))
+    in_threads(decide, [slice(start, start + size) for start in range(0, len(P), size)])
+
+
+def _by_levels(
+    P: Floats,
+    table: NDArray[np.float32],
+    b: Bounds,
+    doubt: Floats,
+    gain: NDArray[np.float32],
+    more: NDArray[np.float32],
+) -> tuple[NDArray[np.int64], Floats]:
+    """The same for some rows, by gains of their likeliest label sets, and of the others along more and more axes.
+
+    By the inequality of Cauchy and Schwarz, the gain of a cell changes by at most the norm of the other masses beside
+    the axes times that of its row of the table, so cells that cannot come within the ``doubt`` of the best are left
+    out. The few that remain are added up in full, in float64; where many remain, the lead is -1. ``gain`` and ``more``,
+    (n, m), are overwritten.
+    """
+    n, u = P.shape
+    best, lead, rest, n_axes = np.zeros(n, dtype=np.int64), np.full(n, -1.0), np.arange(n), 0
+    Q = P.astype(np.float32)
+    total = np.sqrt(np.einsum("ij,ij->i", Q, Q))
+    _take_likeliest(Q, b.by_set, gain)
+    square = np.einsum("ij,ij->i", Q, Q)
+    left = square.astype(np.float64)
+    for axes, along, norm in b.levels:
+        n_axes += axes.shape[1]
+        C = Q[rest] @ axes
+        left[rest] -= np.einsum("ij,ij->i", C, C)
+        np.matmul(C, along, out=more[: len(rest)])
+        error = (u + FEW) * (n_axes + FEW) ** 0.5 * SINGLE_UNIT  # of C, against the norm of Q
+        beside = np.sqrt(np.maximum(left, 0.0) + 4 * error * square)
+        single = 2 * b.widest * (error * np.sqrt(square) + (LIKELIEST + n_axes + 2 * FEW) * SINGLE_UNIT * total)
+        _decide(P, rest, gain, more, beside, doubt + single, table, b.mean, norm, best, lead)
+        rest = rest[lead[rest] < 0]
+        if not len(rest):
+            break
+    return best, lead
+
+
+def _by_all_sets(
+    P: Floats,
+    table: NDArray[np.float32],
+    b: Bounds,
+    doubt: Floats,
+    gain: NDArray[np.float32],
+    more: NDArray[np.float32],
+) -> tuple[NDArray[np.int64], Floats]:
+    """The same by the gains of all label sets, in float32."""
+    n, u = P.shape
+    best, lead, zeros = np.zeros(n, dtype=np.int64), np.full(n, -1.0), np.zeros(max(n, len(table)))
+    gain[:n] = 0.0
+    np.matmul(P.astype(np.float32), b.by_set, out=more[:n])
+    single = 2 * b.widest * (u + 2 * FEW) * SINGLE_UNIT * norms(P)[:, 0]
+    norm = zeros[: len(table)].astype(np.float32)
+    _decide(P, np.arange(n), gain, more, zeros[:n], doubt + single, table, b.mean, norm, best, lead)
+    return best, lead
 
 
 def words_on_device(gain: Scored, words: Codes) -> Scored:
@@ -137,115 +286,131 @@ def two_largest(gain: NDArray[Any]) -> tuple[NDArray[np.int64], Floats]:
     return best, top - gain.max(axis=1)
 
 
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _by_likeliest_set(
+    P: Floats, own: NDArray[np.int64], ratio: Floats, gap: Floats, best: NDArray[np.int64], lead: Floats
+) -> None:
+    """The cell of the likeliest label set, and by how much it leads any other at least; negative where that is unknown.
+
+    Against a cell at the distance D from it, the likeliest set gains its mass times D times ``ratio`` or more, and
+    the others lose the norm of their masses times D or less.
+    """
+    tops = np.empty(min(P.shape[1], GROUPS))
+    for i in range(len(P)):
+        p, square = P[i], 0.0
+        for mass in p:
+            square += mass * mass
+        s = _largest(p, tops)
+        others = math.sqrt(abs(square - p[s] * p[s]) + FEW * (len(p) + FEW) * UNIT * square)
+        best[i], lead[i] = own[s], gap[s] * (p[s] * ratio[s] * (1 - 1e-9) - others * (1 + 1e-9))
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _take_likeliest(Q: NDArray[np.float32], by_set: NDArray[np.float32], gain: NDArray[np.float32]) -> None:
+    """Set the gains to those of the likeliest label sets, whose masses become 0."""
+    sets = np.empty(LIKELIEST, dtype=np.int64)
+    for i in range(len(Q)):
+        q, number = Q[i], 0
+        for s in range(len(q)):
+            if number < LIKELIEST or q[s] > q[sets[number - 1]]:
+                j = number if number < LIKELIEST else number - 1
+                while j > 0 and q[s] > q[sets[j - 1]]:
+                    if j < LIKELIEST:
+                        sets[j] = sets[j - 1]
+                    j -= 1
+                sets[j] = s
+                number = min(number + 1, LIKELIEST)
+        for j in range(number):
+            mass, row, g = q[sets[j]], by_set[sets[j]], gain[i]
+            if j == 0:
+                for z in range(len(g)):
+                    g[z] = mass * row[z]
+            else:
+                for z in range(len(g)):
+                    g[z] += mass * row[z]
+            q[sets[j]] = 0.0
+
+
 @njit(cache=True, nogil=True)
-def _by_few_sets(
+def _decide(
     P: Floats,
+    rows: NDArray[np.int64],
+    gain: NDArray[np.float32],
+    more: NDArray[np.float32],
+    beside: Floats,
+    doubt: Floats,
     table: NDArray[np.float32],
-    by_set: NDArray[np.float32],
     mean: Floats,
     norm: NDArray[np.float32],
-    doubt: Floats,
     best: NDArray[np.int64],
     lead: Floats,
 ) -> None:
-    """The row of the table with the largest gain where few label sets decide, and its lead over those not left out.
-
-    Label sets are added up in the order of their mass. By the inequality of Cauchy and Schwarz the others change the
-    gain of a cell by at most the norm of their masses times that of its row, so cells that cannot come within the
-    ``doubt`` of the best are left out. The few that remain are added up in full, in float64.
+    """The best cell and its lead over those not excluded, where few are left.
 
     Parameters
     ----------
     P : (n, u) posteriors
-    table, by_set, mean, norm : of a ``Lookup``
+    rows : (k,) those to decide
+    gain, more : (n, m) and (k, m), what was known of their gains, and what is added
+    beside : (n,) norms of the masses of which they are not known
     doubt : (n,) leads that rounding might change
-    best, lead : (n,) the outcome, right where the lead exceeds the doubt; the lead is -1 where too many cells remain
+    table, mean : the gains, and their means
+    norm : (m,) norms of the rows of the table that belong to ``beside``
+    best, lead : (n,) the outcome
     """
-    m, widest = len(table), norm[_largest(norm)]
-    cells, gain = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.float32)
-    for i in range(len(P)):
-        p, lead[i] = P[i], -1.0
-        high, low, count, work, added, total = np.inf, p[_largest(p)] / 2, m, 0, 0, 0.0
-        for mass in p:
-            total += mass
-        if not (low > 0.0 and total < np.inf):  # NaN is neither
-            continue
-        for z in range(m):
-            cells[z], gain[z] = z, 0.0
-        offset = _dot(p, mean)
-        while True:
-            more = _number_between(p, low, high)
-            added, work = added + more, work + more * count
-            if work > MOST_SETS * m:
-                break
-            rest = _add_sets(p, low, high, by_set, cells[:count], gain[:count], count == m)
-            single = 2 * (added + FEW) * SINGLE_UNIT * total * widest  # float32 sums may be off by half of it
-            reached = _dot(p, table[cells[_largest(gain[:count])]]) - offset
-            count = _possible(reached - doubt[i] - single, rest, norm, cells[:count], gain[:count])
-            if count <= FEW_CELLS or rest <= SINGLE_UNIT * total:
-                break
-            high, low = low, low / MASS_STEP
-        if 0 < count <= MOST_CELLS:
+    m = gain.shape[1]
+    tops, cells = np.empty(min(m, GROUPS), dtype=np.float32), np.empty(MOST_CELLS, dtype=np.int64)
+    for k in range(len(rows)):
+        i = rows[k]
+        g, p = gain[i], P[i]
+        _add(g, more[k])
+        reached = _dot(p, table[_largest(g, tops)]) - _dot(p, mean) - doubt[i]
+        limit, factor = np.float32(reached - 1e-6 * abs(reached)), np.float32(beside[i] * (1 + 1e-6))
+        _tops(g, factor, norm, tops)
+        count = 0
+        for j in range(len(tops)):
+            if count <= MOST_CELLS and not tops[j] < limit:
+                for z in range(j, m, len(tops)):
+                    if not g[z] + factor * norm[z] < limit:
+                        if count < MOST_CELLS:
+                            cells[count] = z
+                        count += 1
+        if count <= MOST_CELLS:
             best[i], lead[i] = _best_of(p, table, cells[:count])
 
 
 @njit(inner=True, cache=True, nogil=True)
-def _largest(values: NDArray[Any]) -> int:
-    """The place of the first of the largest values, NaN left out."""
-    place = 0
-    for i in range(1, len(values)):
-        if values[i] > values[place] or values[place] != values[place]:
-            place = i
-    return place
-
-
-@njit(inner=True, cache=True, nogil=True)
-def _number_between(p: Floats, low: float, high: float) -> int:
-    """How many masses are at least ``low`` and below ``high``."""
-    number = 0
-    for mass in p:
-        number += (mass >= low) & (mass < high)
-    return number
+def _add(values: NDArray[Any], more: NDArray[Any]) -> None:
+    for z in range(len(values)):
+        values[z] += more[z]
 
 
 @njit(inner=True, cache=True, nogil=True, fastmath={"contract"})
-def _add_sets(
-    p: Floats,
-    low: float,
-    high: float,
-    by_set: NDArray[np.float32],
-    cells: NDArray[np.int64],
-    gain: NDArray[np.float32],
-    everything: bool,
-) -> float:
-    """Add the gains of label sets with low <= mass < high; returns the norm of the smaller masses."""
-    square = 0.0
-    for s in range(len(p)):
-        if p[s] < low:
-            square += p[s] * p[s]
-        elif p[s] < high:
-            mass, row = np.float32(p[s]), by_set[s]
-            if everything:
-                for z in range(len(gain)):
-                    gain[z] += mass * row[z]
-            else:
-                for j in range(len(gain)):
-                    gain[j] += mass * row[cells[j]]
-    return math.sqrt(square)
+def _tops(values: NDArray[Any], factor: Any, norm: NDArray[Any], tops: NDArray[Any]) -> None:
+    """The largest of ``values + factor * norm`` in every group: those whose places leave the same remainder."""
+    k = len(tops)
+    for j in range(k):
+        tops[j] = -np.inf
+    for start in range(0, len(values), k):
+        part, added = values[start : start + k], norm[start : start + k]
+        for j in range(len(part)):
+            value = part[j] + factor * added[j]
+            tops[j] = value if value > tops[j] else tops[j]
 
 
 @njit(inner=True, cache=True, nogil=True)
-def _possible(
-    least: float, rest: float, norm: NDArray[np.float32], cells: NDArray[np.int64], gain: NDArray[np.float32]
-) -> int:
-    """Keep the cells whose gain may reach ``least``; returns their number."""
-    count = 0
-    limit, more = np.float32(least - 1e-6 * abs(least)), np.float32(rest * (1 + 1e-6))
-    for j in range(len(cells)):
-        if not gain[j] + more * norm[cells[j]] < limit:
-            cells[count], gain[count] = cells[j], gain[j]
-            count += 1
-    return count
+def _largest(values: NDArray[Any], tops: NDArray[Any]) -> int:
+    """The place of a largest value; ``tops`` is overwritten."""
+    _tops(values, values.dtype.type(0), values, tops)
+    group = 0
+    for j in range(1, len(tops)):
+        if tops[j] > tops[group]:
+            group = j
+    best = group
+    for place in range(group, len(values), len(tops)):
+        if values[place] > values[best]:
+            best = place
+    return best
 
 
 @njit(inner=True, cache=True, nogil=True)
