@@ -80,6 +80,7 @@ _EAPH = Recipe(
     labels_optional=True,
     preprocessing=(),
 )
+_UNSUPERVISED = functools.partial(Recipe, supervised=False, preprocessing=())
 
 RECIPES: dict[str, Recipe] = {
     "auto": replace(_EAPH, full_name="The recommended method with its best settings (EAPH)"),
@@ -109,66 +110,52 @@ RECIPES: dict[str, Recipe] = {
             },
         },
     ),
-    "sh": Recipe(
+    "sh": _UNSUPERVISED(
         full_name="Spectral Hashing",
         year=2008,
-        supervised=False,
         reference="Y. Weiss, A. Torralba, R. Fergus. Spectral Hashing. NIPS 2008.",
         learner="shorthash.learners.sh:SH",
-        preprocessing=(),
     ),
-    "pcaitq": Recipe(
+    "pcaitq": _UNSUPERVISED(
         full_name="PCA with Iterative Quantization",
         year=2011,
-        supervised=False,
         reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
         "CVPR 2011.",
         learner="shorthash.learners.itq:PCAITQ",
-        preprocessing=(),
     ),
-    "sphericalhash": Recipe(
+    "sphericalhash": _UNSUPERVISED(
         full_name="Spherical Hashing",
         year=2012,
-        supervised=False,
         reference="J.-P. Heo, Y. Lee, J. He, S.-F. Chang, S.-E. Yoon. Spherical Hashing. CVPR 2012.",
         learner="shorthash.learners.sphericalhash:SphericalHash",
-        preprocessing=(),
     ),
-    "kmh": Recipe(
+    "kmh": _UNSUPERVISED(
         full_name="K-means Hashing",
         year=2013,
-        supervised=False,
         reference="K. He, F. Wen, J. Sun. K-means Hashing: An Affinity-Preserving Quantization Method for Learning "
         "Binary Compact Codes. CVPR 2013.",
         learner="shorthash.learners.kmh:KMH",
-        preprocessing=(),
     ),
-    "pcarr": Recipe(
+    "pcarr": _UNSUPERVISED(
         full_name="PCA with Random Rotation",
         year=2011,
-        supervised=False,
         reference="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
         "CVPR 2011 (its baseline).",
         learner="shorthash.learners.pcarr:PCARR",
-        preprocessing=(),
     ),
-    "mfh": Recipe(
+    "mfh": _UNSUPERVISED(
         full_name="Matrix Factorization Hashing",
         year=2014,
-        supervised=False,
         reference="G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR 2014 "
         "(on one view).",
         learner="shorthash.learners.mfh:MFH",
-        preprocessing=(),
         presets={"habir": {"settings": {"habir": True}}},
     ),
-    "lsh": Recipe(
+    "lsh": _UNSUPERVISED(
         full_name="Locality-Sensitive Hashing by random hyperplanes",
         year=2002,
-        supervised=False,
         reference="M. S. Charikar. Similarity Estimation Techniques from Rounding Algorithms. STOC 2002.",
         learner="shorthash.learners.lsh:LSH",
-        preprocessing=(),
     ),
     "ccaitq": Recipe(
         full_name="Canonical Correlation Analysis with Iterative Quantization",
