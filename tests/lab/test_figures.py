@@ -8,18 +8,18 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from shorthash import evaluate
+from shorthash import evaluate, plot_precision_recall
 from shorthash.codes import unpack
 from shorthash.errors import MissingExtra
 from shorthash.lab.figures import (
     PALETTE,
     draw_convergence,
     draw_heat_map,
-    draw_pr_curve,
     draw_precision_at_k,
-    draw_scores_by_length,
     draw_tie_bounds,
+    figure_of,
     line_style,
+    plot_scores_by_length,
     save_figure,
     to_svg,
 )
@@ -55,7 +55,7 @@ def drawn(scores):
     return {
         "ties": draw_tie_bounds([4, 8], [0.5, 0.9], [0.3, 0.88], [0.95, 0.92]),
         "convergence": draw_convergence({"4 bits": [[200.0, 100.0], [100.0, 90.0, 80.0]], "6 bits": [[10.0]]}),
-        "pr": draw_pr_curve({name: score.pr_curve for name, score in scores.items()}),
+        "pr": figure_of(plot_precision_recall, {name: score.pr_curve for name, score in scores.items()}, title="PR"),
         "k": draw_precision_at_k({name: score.precision_at_k for name, score in scores.items()}),
         "map": draw_bucket_map(codes_of([3, 3, 3, 3, 0, 0, 0, 1], 2), labels),
     }
@@ -114,7 +114,7 @@ def test_the_first_lines_look_different():
 
 def test_lines_carry_their_numbers():
     curves = {"RSLH": {8: (0.5, 0.01), 4: (0.4, math.nan)}, "SH": {64: (0.2, 0.0)}, "absent": {}}
-    figure = draw_scores_by_length(curves, title="CIFAR-10", score="precision@H<=2")
+    figure = figure_of(plot_scores_by_length, curves, title="CIFAR-10", score="precision@H<=2")
     lines = {c.get_label(): c.lines[0].get_xydata().tolist() for c in figure.axes[0].containers}
     assert lines == {"RSLH": [[4.0, 0.4], [8.0, 0.5]], "SH": [[64.0, 0.2]]}
     assert {"CIFAR-10", "bits", "precision@H≤2", "4", "8", "64", "RSLH", "SH"} <= set(words(to_svg(figure, "f")))
@@ -125,7 +125,7 @@ def test_lengths_that_would_overlap_have_no_name():
     curve = dict.fromkeys(range(4, 65), (0.5, 0.0))
     named = [
         text.get_text()
-        for text in draw_scores_by_length({"RSLH": curve}, title="t", score="mAP").axes[0].get_xticklabels()
+        for text in figure_of(plot_scores_by_length, {"RSLH": curve}, title="t", score="mAP").axes[0].get_xticklabels()
     ]
     assert named[0] == "4"
     assert "" in named
@@ -134,12 +134,12 @@ def test_lengths_that_would_overlap_have_no_name():
 
 def test_styles_can_be_set():
     curves = {"a": {4: (0.5, 0.1)}, "b": {4: (0.6, 0.1)}}
-    axes = draw_scores_by_length(curves, title="t", score="mAP", styles={"a": {"color": "#123456"}}).axes[0]
+    axes = figure_of(plot_scores_by_length, curves, title="t", score="mAP", styles={"a": {"color": "#123456"}}).axes[0]
     assert [c.lines[0].get_color() for c in axes.containers] == ["#123456", line_style(1)["color"]]
 
 
 def test_nothing_to_draw_is_an_empty_figure():
-    assert "bits" in words(to_svg(draw_scores_by_length({}, title="t", score="mAP"), "f"))
+    assert "bits" in words(to_svg(figure_of(plot_scores_by_length, {}, title="t", score="mAP"), "f"))
     assert "iteration" in words(to_svg(draw_convergence({"CIFAR-10": []}), "f"))
 
 

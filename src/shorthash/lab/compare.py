@@ -26,7 +26,7 @@ from shorthash.errors import InvalidInput, ShorthashError, phrase
 from shorthash.evaluation.scores import Scores, evaluate
 from shorthash.evaluation.statistics import compare_scores, summarise
 from shorthash.lab.advice import needs_labels
-from shorthash.lab.figures import TALL, WIDE, Page, Section, drawing, plot_scores_by_length, write_page, write_text
+from shorthash.lab.figures import Page, Section, figure_of, plot_scores_by_length, write_page, write_text
 from shorthash.lab.sharing import SharedSplit, labelled_rows, quiet_fits
 from shorthash.lab.spec import RunSpec, group_runs
 from shorthash.lab.tables import Column, Table, attribute_table, make_table, to_html, to_json
@@ -499,7 +499,6 @@ def _by_length(result: MethodComparison) -> Section:
     """Two figures: mAP, and precision inside the ball, by length."""
     figures = {}
     for title, field in (("mAP", "map"), (f"precision@H<={result.radius}", "precision_at_radius")):
-        with drawing("", "", "your rows", width=WIDE, height=TALL) as (drawn, axes):
-            result.plot(field, ax=axes)
-        figures[f"by-length-{field.replace('_', '-')}"] = (drawn, f"{title} by code length.")
+        figure = figure_of(result.plot, field, title="your rows")
+        figures[f"by-length-{field.replace('_', '-')}"] = (figure, f"{title} by code length.")
     return Section("by-length", "By code length", comparison_sentence(result), figures=figures)

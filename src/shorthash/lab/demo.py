@@ -19,12 +19,13 @@ from threadpoolctl import threadpool_limits
 
 import shorthash
 from shorthash._arrays import Codes
+from shorthash._display import HEIGHT, WIDTH
 from shorthash._progress import OnStep, with_progress
 from shorthash._validation import check_count
 from shorthash.codes import CodeQuality, code_quality
 from shorthash.data.datasets import Dataset
 from shorthash.data.splits import PerClassQueries
-from shorthash.evaluation.scores import Scores, evaluate
+from shorthash.evaluation.scores import Scores, evaluate, plot_precision_recall
 from shorthash.index.buckets import BucketIndex
 from shorthash.lab import figures
 from shorthash.lab.maps import draw_bucket_map
@@ -284,7 +285,9 @@ def _figures(result: DemoResult) -> dict[str, tuple[Any, str]]:
             ),
         ),
         "radius": (
-            figures.draw_pr_curve(curves),
+            figures.figure_of(
+                plot_precision_recall, curves, title="Precision and recall by radius", width=WIDTH, height=HEIGHT
+            ),
             (
                 "From left to right the ball around a query grows by one bit flip per mark: more of the relevant items "
                 "are inside, and in the end everything else too."

@@ -10,7 +10,7 @@ import base64
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,14 +22,11 @@ from numpy.typing import ArrayLike
 from shorthash._display import HEIGHT, PALETTE, SERIES, SMALL, WIDTH, axes_in_style, figure_style, line_style, templates
 from shorthash._validation import require_extra
 from shorthash.data.files import replacing
-from shorthash.evaluation.scores import plot_precision_recall
 from shorthash.lab.tables import NOT_RUN, Table, to_csv, to_latex, to_markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from shorthash.evaluation.metrics import PRCurve
 
 WIDE, TALL = 6.6, 4.2  # inches; with space for a long legend
 
@@ -57,24 +54,20 @@ def drawing(
     figure.set_layout_engine("none")
 
 
-def draw_scores_by_length(
-    curves: Mapping[str, Mapping[int, tuple[float, float]]],
-    *,
-    title: str,
-    score: str,
-    styles: Mapping[str, Mapping[str, Any]] | None = None,
+def figure_of(
+    plot: Callable[..., Axes], *given: Any, title: str, width: float = WIDE, height: float = TALL, **settings: Any
 ) -> Figure:
-    """A score by code length, one line per method, bars for the spread.
+    """The figure that a ``plot_...`` function draws on new axes.
 
     Parameters
     ----------
-    curves : method -> code length -> (mean, standard deviation); a method without any is left out
-    title : title, usually the data set
-    score : name of the score
-    styles : method -> line properties of matplotlib, for methods that should not have those of :func:`line_style`
+    plot : function that takes the axes as ``ax``
+    *given, **settings : its other arguments
+    title : title on the left
+    width, height : inches
     """
-    with drawing("", "", title, width=WIDE, height=TALL) as (figure, axes):
-        plot_scores_by_length(curves, score=score, styles=styles, ax=axes)
+    with drawing("", "", title, width=width, height=height) as (figure, axes):
+        plot(*given, **settings, ax=axes)
     return figure
 
 
@@ -85,11 +78,13 @@ def plot_scores_by_length(
     styles: Mapping[str, Mapping[str, Any]] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a score by code length on axes; see :func:`draw_scores_by_length`.
+    """Draw a score by code length, one line per method, with bars for the spread.
 
     Parameters
     ----------
-    curves, score, styles : as there
+    curves : method -> code length -> (mean, standard deviation); a method without any is left out
+    score : name of the score
+    styles : method -> line properties of matplotlib that replace those of :func:`line_style`
     ax : axes to draw on; by default those of a new figure
     """
     with axes_in_style(ax, WIDE, TALL) as axes:
@@ -204,18 +199,6 @@ def draw_tie_bounds(lengths: Sequence[int], expected: ArrayLike, worst: ArrayLik
         axes.set_ylim(0, 1.1)
         axes.set_yticks(np.linspace(0, 1, 6))
         axes.grid(axis="x", visible=False)
-    return figure
-
-
-def draw_pr_curve(curves: Mapping[str, PRCurve]) -> Figure:
-    """Precision against recall, one point per Hamming radius.
-
-    Parameters
-    ----------
-    curves : name -> precision and recall at every radius, such as ``Scores.pr_curve``
-    """
-    with drawing("", "", "Precision and recall by radius") as (figure, axes):
-        plot_precision_recall(curves, ax=axes)
     return figure
 
 

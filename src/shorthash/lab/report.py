@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shorthash
-from shorthash.lab.figures import Page, Section, draw_convergence, draw_heat_map, draw_scores_by_length
+from shorthash.lab.figures import Page, Section, draw_convergence, draw_heat_map, figure_of, plot_scores_by_length
 from shorthash.lab.maps import draw_code_map
 from shorthash.lab.running import Records, read_records
 from shorthash.lab.spec import (
@@ -301,7 +301,7 @@ def _lines(part: Part, name: str, records: Records, styles: Styles | None) -> Se
                 if cell is not None and not math.isnan(cell.mean):
                     curves[row][bits] = (cell.mean, cell.std)
             if any(curves.values()):
-                figure = draw_scores_by_length(curves, title=dataset, score=metric, styles=styles)
+                figure = figure_of(plot_scores_by_length, curves, title=dataset, score=metric, styles=styles)
                 figures[f"{name}-{_slug(dataset)}-{_slug(metric)}"] = (figure, f"{dataset}: {metric} by code length.")
     csv, latex = to_csv(grid_table(grid)), grid_latex(grid, digits=3)
     return Section(name, "", tables=tables, figures=figures, folded=True, csv=csv, latex=latex)
