@@ -48,8 +48,7 @@ def test_a_bad_target_is_refused_before_the_work(run, monkeypatch):
     monkeypatch.setattr("shorthash.cli.search.read_rows", lambda *_: pytest.fail("encoded for nothing"))
     outcome = run("encode", "model", "X.npy", "-o", "out.txt")
     ending = (
-        "error: Codes can be written to files that end in .npy, .npz, .csv, .parquet, .jsonl. Got out.txt "
-        "instead.\n"
+        "error: Codes can be written to files that end in .npy, .npz, .csv, .parquet, .jsonl. Got out.txt instead.\n"
     )
     assert (outcome.status, outcome.err) == (2, ending)
     outcome = run("encode", "model", "X.npy", "-o", "no/out.npy")
