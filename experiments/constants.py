@@ -41,7 +41,7 @@ UNLABELLED_CONSTANTS: dict[str, tuple[float, ...]] = {
     "eaph.neighbours.FAR_SHARE": (5, 10, 20, 1_000_000),
     "eaph.neighbours.FAR_WEIGHT": (0.0, 1 / 3, 1.0),
     "eaph.neighbours.WIDE_WEIGHT": (1, 3, 10),
-    "eaph.filling.MOST_LOST": (0.02, 0.05, 0.1),
+    "eaph.neighbours.MOST_LOST": (0.02, 0.05, 0.1),
 }
 UNLABELLED = ("cifar10", "imagenet100", "voc2012", "caltech101-cnn", "wordnet")
 MOST_ROWS = 12_000

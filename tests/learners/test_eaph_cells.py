@@ -11,7 +11,7 @@ from shorthash._rounding import Rounded, softmax
 from shorthash.codes.signs import pack, unpack
 from shorthash.errors import InvalidInput
 from shorthash.learners.eaph.encoding import RANGE, wide_lookup_of
-from shorthash.learners.eaph.filling import fit_slopes
+from shorthash.learners.eaph.neighbours import fit_slopes
 
 X, _ = make_blobs(1400, n_features=6, centers=25, cluster_std=2.0, random_state=3)
 ROWS, QUERIES = X[:1200].astype(np.float32), X[1200:].astype(np.float32)

@@ -8,7 +8,7 @@ unused. So the mean c of the rows in every cell (``CellCenters``) counts, too, a
 At w = 0 this is the table; at a large w it is the nearest mean, as in k-means, with codes in the order of the table.
 
 An item of cell z is a neighbour of x with a chance proportional to :math:`\exp(a\,x \cdot c_z + b\,\|c_z\|^2)`. How
-all of it is learned: ``filling.py``.
+all of it is learned: ``neighbours.py``.
 
 Legend: P (n, u) posteriors or memberships, table (m, u) rows of T for the cells in use, short (n, L) codes of the
 table, X (n, d) rows, prepared, C (m, d) means of cells.
