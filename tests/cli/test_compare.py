@@ -62,7 +62,7 @@ def test_an_own_split_from_files(run, tmp_path):
     result = json.loads(outcome.out)
     assert (result["n_queries"], result["n_train"], result["n_database"]) == (12, 28, 48)
     wrong = run(*call, "--train-rows", f"{tmp_path}/split.npz:train")
-    assert "an own split needs --query-rows" in wrong.err
+    assert "a split needs --query-rows" in wrong.err
     np.save(tmp_path / "far.npy", [99])
     wrong = run(*call, "--query-rows", tmp_path / "far.npy")
     assert wrong.err == "error: The rows of --query-rows of a split must be from 0 to 59. Got 99 instead.\n"

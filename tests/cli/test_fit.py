@@ -192,7 +192,7 @@ def test_pairs_by_number_and_by_id(run, files):
         ("a,b\n", [], "pairs.csv has no pairs"),
         ("0,1,-1\n", [], "pair 0 has -1"),
         ("0,1\n", ["--method", "rslh"], "rslh cannot learn from --pairs; use --method auto"),
-        ("0,1\n", ["--stream"], "pairs replace labels, and need rows in memory"),
+        ("0,1\n", ["--stream"], "pairs cannot be combined with labels or with --stream"),
     ],
 )
 def test_bad_pairs(run, files, text, more, message):
@@ -228,8 +228,8 @@ def test_align_by_labels_and_by_rows(run, files):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["first", "X.npy"], "give labels, or rows of the first space, and not both"),
-        (["first", "X.npy", "names.npy", "--rows", "X.npy"], "give labels, or rows of the first space, and not both"),
+        (["first", "X.npy"], "give either labels or --rows"),
+        (["first", "X.npy", "names.npy", "--rows", "X.npy"], "give either labels or --rows"),
         (["model", "X.npy", "names.npy"], "Only models of the methods auto and eaph can be aligned"),
         (["X.npy", "X.npy", "names.npy"], "X.npy"),
     ],
@@ -243,6 +243,6 @@ def test_bad_alignments(run, files, args, message):
 
 def test_labels_inside_a_file_of_features_are_pointed_at(run):
     alone = run("fit", "database.npz", "-o", "unlabelled", "--method", "lsh", "--bits", "3")
-    assert "database.npz holds labels (y), which are not used; to use them, give the file as LABELS, too" in alone.err
+    assert "database.npz holds labels (y), which are not used; to use them, also give the file as LABELS" in alone.err
     both = run("fit", "database.npz", "database.npz", "-o", "labelled", "--method", "lsh", "--bits", "3")
     assert "holds labels" not in both.err

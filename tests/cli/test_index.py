@@ -224,8 +224,8 @@ def test_migrate_items_without_vectors(run, tmp_path):
         assert store.at("v2").codes.tolist() == store.codes.tolist()
     assert "describe ROWS" in run(*move, "--ids", "ids.npy").err
     given = [*move, "X.npy", "--ids", "ids.npy"]
-    assert "v1 would stay the current version; give --switch" in run(*given, "--drop", "v1").err
-    assert "v2 is the version that the items get; drop another" in run(*given, "--switch", "--drop", "v2").err
+    assert "v1 is the default version; also give --switch" in run(*given, "--drop", "v1").err
+    assert "v2 is the version being created; drop another" in run(*given, "--switch", "--drop", "v2").err
     assert "has no version 'v7'" in run(*given, "--drop", "v7").err
     assert "an index in a file has one version" in run("index", "migrate", "--index", "index", *move[4:]).err
 

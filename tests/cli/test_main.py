@@ -115,14 +115,15 @@ BAD = {
     "unknown command": (["fitt"], "No such command 'fitt'. Did you mean 'fit'? (see shorthash --help)"),
     "unknown option": (
         ["sums", "show", "--xyz"],
-        "No such option: --xyz; there are --json, --help (see shorthash sums show --help)",
+        "No such option: --xyz; the options are --json, --help (see shorthash sums show --help)",
     ),
     "misspelt option": (["fit", "--labl"], "No such option: --labl; did you mean --label? (see shorthash fit --help)"),
     "option of another command": (
         ["index", "search", "X.npy", "--label", "x"],
         (
-            "No such option: --label; there are --index, --collection, --model, -k, --radius, --probes, --rerank, "
-            "--vectors, --id, --features, --output, --show, --json, --help (see shorthash index search --help)"
+            "No such option: --label; the options are --index, --collection, --model, -k, --radius, --probes, "
+            "--rerank, --vectors, --id, --features, --output, --show, --json, --help "
+            "(see shorthash index search --help)"
         ),
     ),
     "option before its command": (
@@ -161,7 +162,7 @@ BAD = {
         ["fit", "X.npy", "-o", "m", "--method", "rslh"],
         (
             "The method rslh needs labels; give a file of them as LABELS, or a column of the table with --label, or "
-            "use --method auto, which learns without labels, too."
+            "use --method auto, which also learns without labels."
         ),
     ),
     "unknown method": (
@@ -401,7 +402,7 @@ def interrupted(script, folder):
     return process.returncode, out, err
 
 
-STOPPED = "interrupted: stopped by Ctrl-C; files are as before, or complete\n"
+STOPPED = "interrupted: stopped by Ctrl-C; files are unchanged or complete\n"
 
 
 def test_ctrl_c_during_compare_is_one_line(files, tmp_path):

@@ -154,7 +154,7 @@ def test_empty_cells_are_unlabelled_rows(run, files, frame):
     assert "--set drop_unlabelled=true" in outcome.err
     shown = json.loads(run(*fit, "--set", "drop_unlabelled=true", "--json").out)
     assert (shown["n_classes"], shown["n_unlabelled"], shown["n_dropped"]) == (2, 20, 20)
-    assert re.search(r"unlabelled +20 rows, left out\n", run(*fit, "--set", "drop_unlabelled=true").out)
+    assert re.search(r"unlabelled +20 rows, dropped\n", run(*fit, "--set", "drop_unlabelled=true").out)
     assert json.loads(run(*fit[: -len(FIT)], "--bits", 4, "--json").out)["n_unlabelled"] == 20
     asked = ["evaluate", "--model", "model", "--query", "bare.csv", *COLUMNS, "--label", "kind"]
     assert json.loads(run(*asked, "--json").out)["n_unlabelled"] == 20
@@ -207,4 +207,4 @@ def test_evaluate_with_judgements(run, files, frame):
     assert judged == json.loads(run(*how, "--label", "kind").out)
     assert judged == json.loads(run(*how, "--label", "kind", "--relevance", "judged.qrels").out)
     both = run(*how, "--by-class", "--relevance", "judged.qrels")
-    assert "judgements replace labels; leave out --by-class" in both.err
+    assert "--relevance cannot be combined with --by-class" in both.err

@@ -21,7 +21,7 @@ from shorthash.images.features import FeatureCache, GistFeatures
     ("octets", "says"),
     [
         (many_scans(), "JPEG of 50.. scans, and at most 100 are decoded"),
-        (tiny_gif(), "8000 x 8000 pixels in 43 bytes, which no picture has"),
+        (tiny_gif(), "8000 x 8000 pixels in only 43 bytes"),
         (tiny_gif(65_000), "too many pixels"),
     ],
     ids=["scans", "gif", "giant gif"],
@@ -111,7 +111,7 @@ def test_a_broken_or_full_cache_is_a_warning(tmp_path):
     np.testing.assert_array_equal(image.row, expected)
     cache = FeatureCache(tmp_path / "full", GistFeatures(32).recipe)
     cache._connection.execute("PRAGMA max_page_count = 1")
-    with pytest.warns(UserWarning, match="work goes on without"):
+    with pytest.warns(UserWarning, match="it is not used"):
         cache.put([f"{number}" for number in range(50)], np.ones((50, 512), dtype=np.float32))
     cache.close()
     with sqlite3.connect(tmp_path / "wrong") as database:

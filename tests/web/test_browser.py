@@ -121,7 +121,7 @@ def test_search_by_click_and_back_again(address, opened, keep):
     page.locator(".ring .tile").first.click()
     box = page.locator("#lightbox")
     box.locator("text=bit from the query").or_(box.locator("text=bits from the query")).first.wait_for()
-    assert "it was there when the codes were learned" in box.text_content()
+    assert "it is in the training set" in box.text_content()
     keep(page, "lightbox")
     page.keyboard.press("Escape")
     assert page.url == first

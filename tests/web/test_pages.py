@@ -173,7 +173,7 @@ def test_an_upload_without_a_picture_is_refused(client):
 
 def test_the_page_says_that_a_code_cannot_be_re_ranked(client):
     html = client.get("/?code=0101&rerank=1&radius=4").text
-    assert "Re-ranking and probes take a picture" in html
+    assert "Re-ranking and probes need an item or a picture" in html
     assert "neighbours at" in html
 
 

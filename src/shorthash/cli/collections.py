@@ -28,7 +28,7 @@ def duplicates(
         float, cli.option("N", "Least similarity of near duplicates, in (0, 1].", min=0, max=1)
     ] = 0.95,
 ) -> cli.Result:
-    """Find files of equal content and near duplicates: resized, compressed again, brighter, cropped a little.
+    """Find files of equal content and near duplicates: resized, recompressed, brightened, slightly cropped.
 
     Every pair of items with similar features is found, and confirmed by the pixels of the thumbnails. The first file of
     a group is the largest one. Nothing is removed.
@@ -100,7 +100,7 @@ def export(
     vectors: Annotated[
         Path | None, cli.option("FILE", "Also write the features to this .npy file, in the same order.")
     ] = None,
-    bits: Annotated[bool, cli.flag("--bits", "Write the code as text of 0 and 1, highest bit first, too.")] = False,
+    bits: Annotated[bool, cli.flag("--bits", "Also write the code as a string of 0 and 1, highest bit first.")] = False,
 ) -> cli.Result:
     """Write all items: id, code, label, name, and the file that each was read from.
 
@@ -142,14 +142,14 @@ def export(
 def fsck(
     model: Annotated[Path, cli.argument("MODEL", "A collection, a model, an index, or an SQLite store.")],
     repair: Annotated[
-        bool, cli.flag("--repair", "Remove thumbnails of no item and unfinished files; add posteriors.")
+        bool, cli.flag("--repair", "Remove unused thumbnails and unfinished files; compute missing posteriors.")
     ] = False,
 ) -> cli.Result:
     """Read every byte and compare it with its checksums; the exit status is 1 if something is wrong.
 
-    Of a collection: description, encoder, items, vectors and thumbnails. What is damaged cannot be repaired; restore a
-    backup. Without --repair nothing is changed, and a server may run meanwhile. With it, items that an older version
-    added get the posteriors that images search --posterior orders by.
+    A collection consists of description, encoder, items, vectors and thumbnails. Damaged data cannot be repaired;
+    restore a backup instead. Without --repair nothing is changed, and a server may keep running. --repair also computes
+    the posteriors of items that an older version added, which images search --posterior needs.
 
     \b
     Examples:
@@ -176,7 +176,7 @@ def fsck(
 
 
 def backup(model: cli.CollectionFolder, target: NewFolder) -> cli.Result:
-    """Copy a collection, also while a server writes to it; the copy is checked and is a collection itself.
+    """Copy a collection, even while a server writes to it; the copy is checked and can be used as a collection.
 
     \b
     Example:

@@ -71,11 +71,11 @@ def evaluate(
         str, cli.option("NAME", "Scoring rules: shorthash, sdh, fssh, hashnet, deephash, dch or habir.")
     ] = "shorthash",
     bounds: Annotated[
-        bool, cli.flag("--bounds", "With --by-class, show the mAP of the worst and the best order of ties, too.")
+        bool, cli.flag("--bounds", "With --by-class, also show the mAP of the worst and the best order of ties.")
     ] = False,
     by_class: Annotated[bool, cli.flag("--by-class", "Show scores for every class of queries.")] = False,
     relevance: Annotated[
-        Path | None, cli.option("FILE", "Judgements in place of labels: lines of QUERY 0 ITEM GRADE (TREC).")
+        Path | None, cli.option("FILE", "Judgements instead of labels: lines of QUERY 0 ITEM GRADE (TREC).")
     ] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
 ) -> cli.Result:
@@ -83,9 +83,9 @@ def evaluate(
 
     With few bits most distances are equal. By default, scores are exact means over all orders of items at equal
     distance (--ties expected); the lowest and the highest mAP that an order can give are shown beside them. Labels are
-    files, or the column --label of tables; a row without a label is relevant to no query. With --relevance, items are
-    relevant that the file says, with grades for nDCG; it names queries and items by the ids of tables (--id) or of
-    encoded files, else by row numbers from 0, and --label only says which columns are not features.
+    files, or the column --label of tables; a row without a label is relevant to no query. With --relevance, a file
+    lists the relevant items of every query, with grades for nDCG. It refers to queries and items by the ids of tables
+    (--id) or of encoded files, otherwise by row numbers from 0; --label then only excludes columns from the features.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def evaluate(
 
     columns = table.columns
     if relevance is not None and (query_labels or database_labels or by_class):
-        raise cli.misuse("judgements replace labels; leave out --by-class and files of labels")
+        raise cli.misuse("--relevance cannot be combined with --by-class or files of labels")
     if not columns.label and relevance is None and (database is None) != (database_labels is None):
         raise cli.misuse("give --database and --database-labels together", "--database")
     if codes == (model is not None):
@@ -198,10 +198,10 @@ def advise(
 
     Codes of several lengths are learned and scored by cross-validation. The table shows the expected mAP, the share of
     the database that a lookup reads, the rows per bucket and the size of the index. The shortest code whose mAP is
-    within 0.01 of the best is recommended. Rows without a label are left out. Without any labels, relevant to a row are
-    the 100 nearest by cosine, of the rows held out with it their share. To save time, auto is refined in 4 iterations
+    within 0.01 of the best is recommended. Rows without a label are left out. Without any labels, the 100 nearest rows
+    by cosine are relevant to a row, proportionally fewer within a fold. To save time, auto is refined in 4 iterations
     instead of 16 above 12 bits, and with more than 64 label sets it anneals from one start instead of 2 and compares
-    fewer posteriors, so a full fit is a little better there than the table says.
+    fewer posteriors; in these cases a full fit may score slightly higher.
 
     \b
     Examples:
@@ -261,7 +261,7 @@ def compare(
     queries: Annotated[int | None, cli.option("N", "Number of queries.", "a fifth of the rows, at most 1000")] = None,
     train: Annotated[int | None, cli.option("N", "Number of training rows.", "all others, at most 10000")] = None,
     query_rows: Annotated[
-        Path | None, cli.option("FILE", "Numbers of the query rows, from 0, in place of a random split.")
+        Path | None, cli.option("FILE", "Numbers of the query rows, from 0, instead of a random split.")
     ] = None,
     train_rows: Annotated[
         Path | None, cli.option("FILE", "Numbers of the training rows.", "those of the database")
@@ -277,10 +277,10 @@ def compare(
     """Compare methods on the given rows and write a report.
 
     Some rows are held out as queries; the others are the training set and the database. The mAP is an exact mean over
-    the orders of ties, with a confidence interval over the queries. With --query-rows the split is yours: files of row
-    numbers, also arrays of one .npz file (split.npz:query). FOLDER will contain index.html, compare.json, the
-    tables as .csv, .md and .tex, and the figures. Without labels, the 100 nearest
-    rows by cosine are relevant, and methods that need labels are skipped.
+    the orders of ties, with a confidence interval over the queries. --query-rows sets the split: files of row numbers,
+    or arrays of a .npz file (split.npz:query). FOLDER will contain index.html, compare.json, the tables as .csv, .md
+    and .tex, and the figures. Without labels, the 100 nearest rows by cosine are relevant, and methods that need labels
+    are skipped.
 
     \b
     Examples:
@@ -320,7 +320,7 @@ def _split(files: dict[str, Path | None]) -> dict[str, Any] | None:
 
     given = {name: read_labels(file) for name, file in files.items() if file is not None}
     if given and "query" not in given:
-        raise cli.misuse("an own split needs --query-rows", f"--{next(iter(given))}-rows")
+        raise cli.misuse("a split needs --query-rows", f"--{next(iter(given))}-rows")
     return given or None
 
 
@@ -378,7 +378,7 @@ def run(
     ] = None,
     again: Annotated[Any, cli.names("Repeat the runs of these methods and replace their records.")] = None,
 ) -> cli.Result:
-    """Do the runs of the specifications that have no record.
+    """Run the experiments of specifications; runs that have a record are skipped.
 
     The command can be stopped at any time and continues where it stopped. Runs on the same split share kernel features,
     sums and posteriors, so pass all specifications at once.
@@ -407,7 +407,7 @@ def run(
 def list_parts(specs: Specs, results: Results = None) -> cli.Result:
     """List the parts of specifications, and count the runs that are stored.
 
-    Points are those of a grid of settings. A run that several parts plan is done once. --json lists every run.
+    Points are the points of a grid of settings. A run that several parts plan is done once. --json lists every run.
 
     \b
     Example:

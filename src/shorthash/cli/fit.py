@@ -67,22 +67,22 @@ def fit(
     table: cli.LabelledOptions = cli.LabelledOptions(),
     pairs: Annotated[
         Path | None,
-        cli.option("FILE", "Pairs of rows that belong together, in place of labels: a .csv file, see below."),
+        cli.option("FILE", "Pairs of rows that belong together, instead of labels: a .csv file, see below."),
     ] = None,
     checkpoint: cli.Checkpoint = None,
 ) -> cli.Result:
     """Learn codes from features, with or without labels, and save the model.
 
     LABELS contains one number or name per row, or an indicator matrix of 0/1 or -1/+1 with one column per class. If
-    FEATURES is a table, its columns are named by --label, --id (not learned from) and --features. auto learns from
-    rows without a label (an empty cell), too; to other methods they are an error. --set drop_unlabelled=true drops
-    them, and --set drop_unlabelled=-1 also those with the label -1.
+    FEATURES is a table, its columns are named by --label, --id (not learned from) and --features. auto also learns from
+    rows without a label (an empty cell); other methods reject them. --set drop_unlabelled=true drops them, and --set
+    drop_unlabelled=-1 also those with the label -1.
 
-    Without any labels, rows near each other get similar codes: with auto, for which --set metric=euclidean changes what
-    near means and --set search=probes makes codes for learned probes, and with the unsupervised methods.
+    Without any labels, use auto or an unsupervised method: nearby rows get similar codes. For auto, --set
+    metric=euclidean changes the distance, and --set search=probes optimizes the codes for learned probes.
 
-    --pairs FILE.csv says which rows belong together: clicks, duplicates, judgements. A line names two rows, by number
-    from 0 or, with --id, by id; a third column is the weight of the pair.
+    --pairs FILE.csv lists pairs of rows that belong together: clicks, duplicates, judgements. A line contains two rows,
+    by number from 0 or, with --id, by id, and optionally the weight of the pair.
 
     An existing model at MODEL is replaced; other files are not. With --stream, rows are read in blocks, and FEATURES
     may also be a folder of .parquet or .arrow files with labels in a column; the model is the same. The methods auto,
@@ -110,7 +110,7 @@ def fit(
     parameters = cli.parse_settings(settings) | ({} if anchors is None else {f"{cli.KERNEL}n_anchors": anchors})
     _check_method(name, parameters, labels=labels is not None or bool(columns.label), pairs=pairs is not None)
     if pairs is not None and (labels is not None or columns.label or streaming):
-        raise cli.misuse("pairs replace labels, and need rows in memory; leave the others out", "--pairs")
+        raise cli.misuse("pairs cannot be combined with labels or with --stream", "--pairs")
     hasher = make_hasher(name, bits, preset=preset, random_state=seed, **parameters)
     check_output(model)
     rows: Any
@@ -144,15 +144,15 @@ def align(
     model: cli.ModelOutput,
     labels: Annotated[Path | None, cli.argument("LABELS", "Labels of these rows, of the classes of MODEL.")] = None,
     rows: Annotated[
-        Path | None, cli.option("FILE", "In place of labels: rows of the first space that show the same things.")
+        Path | None, cli.option("FILE", "Instead of labels: the same items in the feature space of MODEL.")
     ] = None,
     table: cli.LabelledOptions = cli.LabelledOptions(),
 ) -> cli.Result:
     """Learn a model for a second feature space whose codes can be compared with those of MODEL.
 
-    Both models share their codes: what one encodes, for instance images, is found by what the other encodes, for
-    instance texts. MODEL is one of the methods auto and eaph. Give labels of the classes that it was fitted with, or
-    with --rows the same things in its own feature space, row by row.
+    Both models share their codes: items encoded by one model, for example images, can be searched with queries encoded
+    by the other, for example texts. MODEL must use the method auto or eaph. Give labels with the classes of MODEL, or
+    use --rows to give the same items in the feature space of MODEL, in the same order.
 
     \b
     Examples:
@@ -164,7 +164,7 @@ def align(
 
     columns = table.columns
     if (rows is None) == (labels is None and not columns.label):
-        raise cli.misuse("give labels, or rows of the first space, and not both", "--rows")
+        raise cli.misuse("give either labels or --rows", "--rows")
     check_output(model)
     hasher = load_model(first)
     X, y = read_training(features, labels, columns)
@@ -185,7 +185,7 @@ def read_training(features: Path, labels: Path | None, columns: Columns) -> tupl
     if labels is not None and columns.label:
         raise cli.misuse("give a file LABELS or a column --label, not both", "--label")
     if labels is None and not columns and features.suffix == ".npz" and (held := _labels_inside(features)):
-        ways = "to use them, give the file as LABELS, too"
+        ways = "to use them, also give the file as LABELS"
         cli.complain("warning", f"{features} holds labels ({held}), which are not used; {ways}")
     rows = read_file(features, columns)
     return rows.X, rows.labels if labels is None else read_labels(labels)
@@ -231,7 +231,7 @@ def _check_method(name: str, parameters: Iterable[str], *, labels: bool, pairs: 
     if facts["supervised"] and not facts["labels_optional"] and not labels:
         raise InvalidInput(
             f"The method {name} needs labels; give a file of them as LABELS, or a column of the table with --label, or "
-            "use --method auto, which learns without labels, too."
+            "use --method auto, which also learns without labels."
         )
 
 
@@ -255,7 +255,7 @@ def fit_result(data: dict[str, Any], learner: Any, more: Mapping[str, str] | Non
     used, dropped = (int(getattr(learner, name, 0)) for name in ("n_unlabelled_", "n_dropped_"))
     if used or dropped:
         data["n_unlabelled"], data["n_dropped"] = used + dropped, dropped
-        fate = "learned from, too" if not dropped else "left out" if not used else f"{dropped} left out"
+        fate = "used for training" if not dropped else "dropped" if not used else f"{dropped} dropped"
         facts["unlabelled"] = f"{used + dropped} rows, {fate}"
     if hasattr(learner, "near_map_"):
         data["near_map"], data["wide_map"] = float(learner.near_map_), float(learner.wide_map_)

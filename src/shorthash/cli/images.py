@@ -36,8 +36,8 @@ LabelTable = Annotated[Path | None, cli.option("CSV", "Lines of NAME,LABEL; seve
 LabelsFrom = Annotated[
     str | None, cli.option("PLACE", "folder, csv (with --labels) or none.", "--labels; else folders, unless albums")
 ]
-NoLabels = Annotated[bool, cli.flag("--no-labels", "Do without labels, as --labels-from none.")]
-Workers = Annotated[int, cli.option("N", "Processes that decode images; 0: none.", "one per core")]
+NoLabels = Annotated[bool, cli.flag("--no-labels", "Use no labels; the same as --labels-from none.")]
+Workers = Annotated[int, cli.option("N", "Processes that decode images; 0: decode in this one.", "one per core")]
 Cache = Annotated[Path | None, cli.option("FILE", "File to cache features in.", "in ~/.cache/shorthash")]
 NoCache = Annotated[bool, cli.flag("--no-cache", "Do not cache features.")]
 
@@ -63,11 +63,11 @@ def fit(
 ) -> cli.Result:
     """Learn codes of images and make a collection of them.
 
-    Labels are the names of the subfolders, or come from --labels; without labels, similar images get similar codes.
-    The mAP is measured with held-out images as queries; the saved model is then fitted on all images. If it
-    is no better than chance, the subfolders are taken for albums and codes are learned without labels; --labels-from
-    folder prevents that. Files that cannot be read are skipped, counted by kind and listed. Features are cached by
-    content, so that a second or an interrupted run is fast.
+    Labels are the names of the subfolders, or come from --labels; without labels, similar images get similar codes. The
+    mAP is measured with held-out images as queries; the saved model is then fitted on all images. If it is no better
+    than chance, the subfolders are treated as albums and codes are learned without labels; --labels-from folder
+    prevents that. Files that cannot be read are skipped, counted by kind and listed. Features are cached by content, so
+    that a second or an interrupted run is fast.
 
     \b
     Examples:
@@ -168,7 +168,7 @@ def search(
     """Find the images most similar to an image or an item.
 
     Images are ordered by Hamming distance between codes. An item is not among its own neighbours. A model with
-    posteriors (method auto) knows which codes hold relevant images: --probes looks these up instead of the nearest
+    posteriors (method auto) predicts which codes hold relevant images: --probes looks these up instead of the nearest
     codes, and --rerank or --posterior orders what they hold.
 
     \b
@@ -409,8 +409,8 @@ def serve(
     By default, only this machine can reach the server; see --host. Adding and removing items requires a token; set it
     in the environment, since other users of the machine can see arguments. The API is described by /openapi.json.
 
-    A database (postgresql://..., sqlite:///FILE) is served without a page and is not written to; its servers keep no
-    state, so there may be any number. --model encodes the queries; it must be the one that encoded the items.
+    A database (postgresql://..., sqlite:///FILE) is served read-only and without a page. Such servers keep no state, so
+    any number can run. --model encodes the queries; it must be the model that encoded the items.
 
     \b
     Examples:

@@ -145,7 +145,7 @@ def upsert(
         before = len(items)
         codes, about = _read_items(rows, index, given, items)
         if about["ids"] is None:
-            raise cli.misuse("replacing needs ids; give them by --ids, or by the column --id of a table")
+            raise cli.misuse("replacing needs ids; give them with --ids, or with --id for a table")
         items.upsert(codes, **about)
         n_new = len(items) - before
         data = _facts(index, items, n_added=n_new, n_replaced=len(codes) - n_new)
@@ -199,9 +199,9 @@ def search(
     With --rerank, all items within --radius (default: 2) are scored, and the -k best are shown. Scores are computed
     from --vectors; those of "asymmetric" from the model, which then encodes the queries.
 
-    A --model with posteriors (method auto) knows which codes hold relevant items: --probes looks these up instead of
-    the nearest codes; auto stops when enough relevant items are expected. --rerank then orders the items looked at by
-    cosine, between the features of the queries and the vectors of the items, or by posterior, the probability of being
+    A --model with posteriors (method auto) predicts which codes hold relevant items: --probes looks these up instead of
+    the nearest codes; auto stops when enough relevant items are expected. --rerank then orders the items found, by
+    cosine between the features of the queries and the vectors of the items, or by posterior, the probability of being
     relevant.
 
     \b
@@ -271,23 +271,23 @@ def _score_table(results: list[dict[str, Any]]) -> Table:
 @index.command()
 def migrate(
     index: Place,
-    model: Annotated[Path, cli.option("MODEL", "The model whose codes the items get.")],
-    version: Annotated[str, cli.option("NAME", "Version of its codes; made unless it exists.")],
+    model: Annotated[Path, cli.option("MODEL", "Model that encodes the items.")],
+    version: Annotated[str, cli.option("NAME", "Version of its codes; created if it does not exist.")],
     rows: Annotated[Path | None, cli.argument("ROWS", "Features of the items, if the database has no vectors.")] = None,
     ids: RowIds = None,
     table: cli.TableOptions = cli.TableOptions(),
     collection: Collection = None,
     batch: Annotated[int, cli.option("N", "Items per transaction.", min=1)] = 10_000,
-    switch: Annotated[bool, cli.flag("--switch", "Then open this version by default.")] = False,
-    drop: Annotated[str | None, cli.option("NAME", "Last, delete the codes of this version.")] = None,
+    switch: Annotated[bool, cli.flag("--switch", "Make this version the default afterwards.")] = False,
+    drop: Annotated[str | None, cli.option("NAME", "Finally, delete the codes of this version.")] = None,
 ) -> cli.Result:
-    """Give the items of a database the codes of another model, while servers and writers go on.
+    """Encode the items of a database with another model, while servers and writers keep running.
 
     The new codes, and posteriors if the model has them, are a version beside the old one. They are computed from the
-    vectors of the items, or from ROWS, batch by batch; each batch is a transaction. After a crash the same command
-    continues, and items that were added with old codes only get theirs when it is run again. A server searches the
-    version that it was started with: start servers with the new model after --switch, and --drop the old version when
-    no old server is left.
+    vectors of the items, or from ROWS, batch by batch; each batch is a transaction. After a crash, run the same command
+    again to continue; it also encodes items that were added with old codes only. A server searches the version that it
+    was started with: start servers with the new model after --switch, and --drop the old version when no old server is
+    left.
 
     \b
     Examples:
@@ -301,7 +301,7 @@ def migrate(
         raise cli.misuse("an index in a file has one version; build another file", "--index")
     columns = table.columns
     if rows is None and (ids is not None or columns):
-        raise cli.misuse("--ids, --id and --features describe ROWS; give that file, too", "ROWS")
+        raise cli.misuse("--ids, --id and --features describe ROWS; also give that file", "ROWS")
     hasher = load_model(model)
     encode = item_encoder(Searcher(hasher), rows, ids, columns)
     with _open(index, collection) as items, cli.progress() as step:
@@ -337,9 +337,9 @@ def _check_drop(items: Any, drop: str | None, version: str, *, switch: bool) -> 
         return
     items.at(drop)
     if drop == version:
-        raise cli.misuse(f"{drop} is the version that the items get; drop another", "--drop")
+        raise cli.misuse(f"{drop} is the version being created; drop another", "--drop")
     if drop == items.current_version and not switch:
-        raise cli.misuse(f"{drop} would stay the current version; give --switch", "--drop")
+        raise cli.misuse(f"{drop} is the default version; also give --switch", "--drop")
 
 
 @index.command()

@@ -85,7 +85,7 @@ WORDS = {
     "drop this column or turn it into numbers (ids and labels are read from columns that are named)": COLUMNS,
 }
 
-CLOSE = 0.7  # likeness of two names of options from which on one may be meant by the other
+CLOSE = 0.7  # similarity from which on an option is suggested for a misspelt one
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells report it
 RAISED_AGAIN = 0.02  # seconds after which an interrupt that got lost is raised again
 VERBOSITY = ("-q", "--quiet", "-v", "--verbose")  # options of the whole command line that may be given anywhere
@@ -137,7 +137,7 @@ def main(args: Sequence[str] | None = None) -> None:
             cli.complain("error", message)
             status = 2
         if status == INTERRUPTED:
-            cli.complain("interrupted", "stopped by Ctrl-C; files are as before, or complete")
+            cli.complain("interrupted", "stopped by Ctrl-C; files are unchanged or complete")
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -242,7 +242,7 @@ def _explain(error: Exception) -> str | None:
 
 
 def _instead(wrong: str, context: Any) -> str:
-    """What to give in the place of an option that a command does not have: one much like it, or any that it has."""
+    """What to suggest for an unknown option: similar ones, or all options of the command."""
     options = [param for param in context.command.get_params(context) if param.param_type_name == "option"]
     names = [max(param.opts, key=len) for param in options if not getattr(param, "hidden", False)]
     close = get_close_matches(wrong.lstrip("-"), [name.lstrip("-") for name in names], n=2, cutoff=CLOSE)
@@ -250,7 +250,7 @@ def _instead(wrong: str, context: Any) -> str:
         return f"; did you mean {' or '.join(name for name in names if name.lstrip('-') in close)}?"
     if hasattr(context.command, "list_commands") and context.parent is not None:
         return f"; options follow the command, one of {', '.join(context.command.list_commands(context))}"
-    return f"; there are {', '.join(names)}"
+    return f"; the options are {', '.join(names)}"
 
 
 def _raised_by_sklearn(error: Exception) -> bool:

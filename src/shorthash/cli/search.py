@@ -181,7 +181,7 @@ def search(
     database: Annotated[Path, cli.argument("DATABASE", "Rows to search in.")],
     queries: Annotated[Path, cli.argument("QUERIES", "Rows to search for.")],
     k: cli.Neighbours = None,
-    radius: Annotated[int | None, cli.option("N", "Find all within this distance instead.")] = None,
+    radius: Annotated[int | None, cli.option("N", "Find all within this distance, instead of -k.")] = None,
     probes: cli.Probes = None,
     rerank: Annotated[str | None, cli.option("NAME", "Order by posterior or cosine.", "none")] = None,
     codes: Annotated[bool, cli.flag("--codes", "DATABASE and QUERIES are codes, not features.")] = False,
@@ -199,10 +199,11 @@ def search(
     a file that shorthash encode wrote are used. --id, --label and --features name columns of DATABASE and of QUERIES,
     which need not have ids and labels.
 
-    A model with posteriors (method auto) knows which codes hold relevant rows: --probes looks these up instead of the
-    nearest codes; auto stops when enough relevant rows are expected. --rerank orders the rows looked at, with --probes
-    or within --radius (default 2): by posterior, the probability of being relevant, or by cosine of the features. Then
-    cells are the codes looked up, items the rows looked at, expected the predicted share of relevant rows.
+    A model with posteriors (method auto) predicts which codes hold relevant rows: --probes looks these up instead of
+    the nearest codes; auto stops when enough relevant rows are expected. --rerank orders the rows found with --probes
+    or within --radius (default 2): by posterior, the probability of being relevant, or by cosine of the features. The
+    table then shows the number of codes looked up (cells), the number of rows examined (items) and the expected share
+    of relevant rows (expected).
 
     \b
     Examples:

@@ -176,7 +176,13 @@ Checkpoint = Annotated[
 Radius = Annotated[int, option("N", "Radius of the Hamming ball.")]
 Neighbours = Annotated[int | None, option("N", "Number of neighbours.", "10", names="-k")]
 Probes = Annotated[
-    Any, option("N", "Look up the N codes with the most relevant items, or: auto.", "none", parser=parse_probes)
+    Any,
+    option(
+        "N",
+        "Number of codes to look up, the most promising first; or auto.",
+        "none",
+        parser=parse_probes,
+    ),
 ]
 Show = Annotated[int, option("N", "Number of queries in the table.", min=0)]
 DataDir = Annotated[Path | None, option("FOLDER", "Folder of data sets, searched before $SHORTHASH_DATA.")]

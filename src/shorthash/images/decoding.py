@@ -303,12 +303,12 @@ def _look_up(batch: Sequence[Extracted], cache: FeatureCache | None) -> None:
 
 
 def _check_ending(name: str) -> None:
-    """Raise if the ending says that a file is no image that is read; some RAW files begin like a TIFF image."""
+    """Raise for the endings of files that are not supported; some RAW files begin like a TIFF image."""
     kind = kind_by_ending(name)
     if kind == "video":
-        raise UnreadableImage("it is a video, which is not read; export single frames as JPEG.", kind)
+        raise UnreadableImage("it is a video, which is not supported; export single frames as JPEG.", kind)
     if kind == "RAW":
-        raise UnreadableImage("it is a RAW photograph, which is not read; export it as JPEG.", kind)
+        raise UnreadableImage("it is a RAW photograph, which is not supported; export it as JPEG.", kind)
 
 
 def _complete(
@@ -407,7 +407,7 @@ def _check_size(size: tuple[int, int], max_pixels: int, n_bytes: int) -> None:
         )
     if width * height > max(SMALL_IMAGE, PIXELS_PER_BYTE * n_bytes):
         raise UnreadableImage(
-            f"it has {width} x {height} pixels in {n_bytes} bytes, which no picture has; convert it.", TOO_LARGE
+            f"it has {width} x {height} pixels in only {n_bytes} bytes, which is implausible; convert it.", TOO_LARGE
         )
 
 

@@ -501,7 +501,10 @@ class FeatureCache:
     def _complain(self, error: sqlite3.Error) -> None:
         """Say once that the cache is not used; without it work takes longer, and nothing else changes."""
         if not self._failed:
-            warnings.warn(f"The feature cache {self.path} cannot be used: {error}; work goes on without.", stacklevel=4)
+            warnings.warn(
+                f"The feature cache {self.path} cannot be used: {error}; it is not used.",
+                stacklevel=4,
+            )
         self._failed = True
 
     def close(self) -> None:

@@ -223,7 +223,7 @@ def _doubt(evaluation: Mapping[str, Any] | None, on_doubt: str) -> str:
         return ""
     gain, chance = evaluation["map"] - evaluation["chance"], evaluation["chance"]
     if gain < max(LEAST_LIFT * (1 - chance), 2 * evaluation["error"]):
-        seen = "by their codes, held-out images find images of the same label hardly more often than by chance (mAP "
+        seen = "held-out images find images of the same label hardly more often than by chance (mAP "
         seen += f"{evaluation['map']:.3f}, by chance {chance:.3f})."
     elif evaluation["largest_bucket"] > NEARLY_ALL:
         seen = f"one bucket holds {evaluation['largest_bucket']:.0%} of the images."

@@ -298,9 +298,7 @@ class Reader:
     def _item_vector(self, item: int | str) -> NDArray[np.float32]:
         _, vectors = self._known_vectors(as_ids([item], "Collection"))
         if vectors is None or not len(vectors) or np.isnan(vectors[0, 0]):
-            raise InvalidInput(
-                f"Item {item!r} has no vector, so its neighbours cannot be re-ranked; search without it."
-            )
+            raise InvalidInput(f"Item {item!r} has no vector; search without re-ranking and probes.")
         return vectors
 
     def _one_row(self, vector: ArrayLike | None) -> NDArray[np.float32]:

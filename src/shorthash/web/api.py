@@ -256,7 +256,7 @@ def _add_state(router: APIRouter, service: Service) -> None:
 
     @router.get("/healthz", summary="State of the server", responses={200: {"model": Health}, **problems()})
     async def healthz() -> Json:
-        """That the server works, and what it serves."""
+        """Whether the server is running, and what it serves."""
         return Json(
             {
                 "status": "ok",
@@ -344,7 +344,7 @@ def store_router(service: StoreService) -> APIRouter:
 
     @router.get("/healthz", summary="State of the server", responses={200: {"model": StoredHealth}, **problems()})
     async def healthz() -> Json:
-        """That the server and its database work, and what is served; 503 if not."""
+        """Whether the server and its database are available, and what is served; 503 if not."""
         return Json(await service.run(service.health))
 
     async def metrics() -> bytes:

@@ -29,9 +29,7 @@ SAMPLES = 48
 PER_SIDE = 8
 # values of the search page; a page has some of them
 PARTS = ("results", "item", "samples", "matches", "more", "learned", "problem", "note", "uploaded")
-NO_VECTOR = (
-    "Re-ranking and probes take a picture, and a code has none: these are the nearest codes. Search by a picture."
-)
+NO_VECTOR = "Re-ranking and probes need an item or a picture, not a code; these are the nearest codes."
 CELL = 40.0  # side of a cell, in units of the drawing
 LETTER = 8.2  # width of a digit in the codes of rows and columns
 WHOLE_BITS = 12  # up to this length every code has a cell

@@ -26,13 +26,13 @@ MOST_LOOKED = 200  # cells that the address of a map names
 LONGEST_CODE = 200  # characters of a wrong code that an error repeats
 
 GOOD, FAIR, POOR = "good", "fair", "poor"
-BALANCE = "How evenly bits are on and off: full means half of the items each, empty that a bit never changes."
-INDEPENDENCE = "How little one bit says about another: full means that no bit repeats another."
+BALANCE = "How evenly each bit splits the items: 100 % if every bit is 1 for half of them, 0 % if no bit varies."
+INDEPENDENCE = "How uncorrelated the bits are: 100 % if no bit can be predicted from another."
 PURITY = (
-    "Share of items in buckets where their own class is the most frequent one: full means that every bucket stands for "
-    "one class. An item alone in its bucket counts as pure, so with few items it says little."
+    "Share of items whose class is the most frequent one in their bucket: 100 % if every bucket holds one class. An "
+    "item that is alone in its bucket counts as pure, so the measure is unreliable for small collections."
 )
-NOT_LEARNED = "no: it was added later, so it shows how the codes do on new items"
+NOT_LEARNED = "no: it was added after training"
 FEATURES = {
     "gist": "GIST: the positions of edges by direction and size",
     "efficientnet-lite0": "EfficientNet-Lite0: a network trained on a million photographs",
@@ -204,7 +204,7 @@ def item_view(collection: Collection, item: Item, query: PageQuery, root: str = 
         facts.append(("Distance", f"{counted((item.code ^ other).bit_count(), 'bit')} from the query"))
     learned = collection.was_trained_on(item.id)
     if learned is not None:
-        facts.append(("Learned from", "yes: it was there when the codes were learned" if learned else NOT_LEARNED))
+        facts.append(("Learned from", "yes: it is in the training set" if learned else NOT_LEARNED))
     return {
         **card(item, query, root),
         "facts": facts,
@@ -303,7 +303,7 @@ def rerank_note(found: Found, plain: Found, item: Item) -> str:
         return ""
     after, before = (round(100 * (share or 0)) for share in share_of)
     effect = "re-ranking hurts here" if after < before else "re-ranking helps here" if after > before else "no change"
-    why = " The codes have learned classes; the features only know what looks alike." if after < before else ""
+    why = " The codes were learned from classes; the features measure visual similarity only." if after < before else ""
     return f"{after} % share its class; in the order of the codes {before} % do: {effect}.{why}"
 
 
@@ -425,9 +425,9 @@ def explanation_views(
             "share": round(100 * bit.share, 1),
             "balance": _balance(bit.share),
             "sides": [
-                {"title": "Surely 0", "items": shown(bit.off), "classes": _shares(bit.classes_off)},
+                {"title": "Clearly 0", "items": shown(bit.off), "classes": _shares(bit.classes_off)},
                 {
-                    "title": "At the border",
+                    "title": "Near the boundary",
                     "classes": [],
                     "items": [
                         {**tiles[item], "side": "1" if score >= 0 else "0"}
@@ -435,7 +435,7 @@ def explanation_views(
                         if item in tiles
                     ],
                 },
-                {"title": "Surely 1", "items": shown(bit.on), "classes": _shares(bit.classes_on)},
+                {"title": "Clearly 1", "items": shown(bit.on), "classes": _shares(bit.classes_on)},
             ],
         }
         for bit in reversed(explained)
@@ -452,8 +452,8 @@ def _shares(classes: Mapping[int | str, float]) -> list[dict[str, Any]]:
 def _balance(share: float) -> str:
     off = abs(share - 0.5)
     if off <= 0.1:
-        return "splits the items nearly in half"
-    return "leans to one side" if off <= 0.3 else "nearly always the same, so it says little"
+        return "splits the items almost in half"
+    return "unbalanced" if off <= 0.3 else "nearly constant, so it carries little information"
 
 
 def model_view(facts: Mapping[str, Any], classes: Mapping[int | str, int]) -> dict[str, Any]:
