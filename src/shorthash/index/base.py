@@ -33,6 +33,7 @@ SHOWN_QUERIES, SHOWN_NEIGHBOURS = 10, 10  # in the table for notebooks
 ALL_TIES = (*TIES, "scores")
 LARGEST_SEED = 2**64 - 1
 REPORTED_QUERIES = 1000  # fewer queries are too quick to show progress
+SILENT = nullcontext()
 MOST = 2**62  # more items than any index holds, and a number that every database takes
 
 Scored = tuple[AnyIds, Distances, NDArray[np.float32]]
@@ -303,7 +304,7 @@ class HammingIndex(ABC):
         owner = f"{type(self).__name__}.search"
         k, seed = check_k(k, owner), _check_ties(ties, seed, vectors, owner)
         queries = as_packed(codes, self.n_bits)
-        with reporting() if len(queries) > REPORTED_QUERIES else nullcontext() as step:
+        with reporting() if len(queries) > REPORTED_QUERIES else SILENT as step:
             if step is not None:
                 step(f"searching {len(self)} codes with {len(queries)} queries", 0, 0)
             if ties != "scores" or not len(queries):
