@@ -247,7 +247,6 @@ def test_no_such_data_set():
 
 def test_protocols():
     assert default_protocol("cifar10").n_train == 5000
-    assert default_protocol("own.npz", 500).n_queries == 50
     assert default_protocol("own.npz").n_queries == 1000
 
 

@@ -225,17 +225,15 @@ CATALOGUE: dict[str, Entry] = {
 }
 
 
-def default_protocol(name: str, n_rows: int | None = None) -> Protocol:
-    """The protocol of an entry; for other data up to 1000 random queries, but at most a tenth of the rows.
+def default_protocol(name: str) -> Protocol:
+    """The protocol of an entry of the catalogue; for other data 1000 random queries.
 
     Examples
     --------
-    >>> default_protocol("cifar10").n_train, default_protocol("own.npz", n_rows=500).n_queries
-    (5000, 50)
+    >>> default_protocol("cifar10").n_train, default_protocol("own.npz").n_queries
+    (5000, 1000)
     """
-    if name in CATALOGUE:
-        return CATALOGUE[name].protocol
-    return RandomQueries(n_queries=1000 if n_rows is None else max(1, min(1000, n_rows // 10)))
+    return CATALOGUE[name].protocol if name in CATALOGUE else RandomQueries(n_queries=1000)
 
 
 @dataclass(frozen=True)
