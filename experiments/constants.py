@@ -33,7 +33,7 @@ CONSTANTS: dict[str, tuple[float, ...]] = {
     "eaph.codebook.HEAT": (0.001, 0.004, 0.016),
     "eaph.codebook.PER_GROUP": (50, 200, 800),
     "posteriors.logistic.BIAS_PENALTY": (0.01, 0.1, 1.0),
-    "posteriors.prototypes.SHRINKAGE": (0.25, 0.5, 0.75),
+    "posteriors.logistic.SHRINKAGE": (0.25, 0.5, 0.75),
 }
 DATASETS = {"cifar10": 3000, "imagenet100": 4000, "caltech101-cnn": 3000, "wordnet": 3000}  # rows drawn
 # the same without labels

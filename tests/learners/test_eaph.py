@@ -328,8 +328,7 @@ def test_the_log_linear_model_of_one_label_is_logistic_regression(blobs):
 
 def test_a_strong_penalty_leaves_the_class_means(digits):
     X, y = digits[0].astype(np.float32), digits[1]
-    target = posterior_logistic._target(X, y, np.eye(10, dtype=np.uint8))
-    Z = target.scaled(X)
+    target, Z = posterior_logistic._in_space(X, y, np.eye(10, dtype=np.uint8), None)
     assert np.allclose(np.linalg.norm(Z, axis=1), 8, rtol=1e-4)
     directions = np.stack([Z[y == k].mean(axis=0) for k in range(10)])
     assert np.allclose(target.weights.T, directions / np.linalg.norm(directions, axis=1, keepdims=True), atol=1e-5)

@@ -87,7 +87,7 @@ DATACLASSES = {
     "Memberships": "shorthash.learners.eaph.groups:Memberships",
     "OnnxModel": "shorthash.learners.posteriors.models:OnnxModel",
     "Prefit": "shorthash.learners.posteriors.models:Prefit",
-    "Prototypes": "shorthash.learners.posteriors.prototypes:Prototypes",
+    "Prototypes": "shorthash.learners.posteriors.logistic:Prototypes",
     "RidgeScores": "shorthash.learners.encoders:RidgeScores",
 }
 """Dataclasses among fitted attributes: saved field by field."""

@@ -52,8 +52,7 @@ from shorthash.learners.eaph.groups import (
 )
 from shorthash.learners.eaph.neighbours import Sample, draw_sample
 from shorthash.learners.posteriors.folds import Posteriors, softmax
-from shorthash.learners.posteriors.logistic import soft_gap
-from shorthash.learners.posteriors.prototypes import whitening
+from shorthash.learners.posteriors.logistic import soft_gap, whitening
 
 FEWEST = 10  # pairs, of which some can be held out
 HELD_SHARE = 10  # one in this many rows with pairs is held out

@@ -1,15 +1,22 @@
-r"""Logistic posteriors: a log-linear model over label sets, learned towards the means of the label sets.
+r"""Linear posteriors: a log-linear model over label sets, learned towards the means of the label sets; or those alone.
 
 .. math:: p(s \mid x) \propto \exp\Bigl(\tau \bigl(\textstyle\sum_{k \in s} \phi(x) w_k + b_s\bigr)\Bigr), \qquad
     \phi(x) = \sqrt d\, \frac{V'(x - m)}{\lVert V'(x - m) \rVert}, \quad V V' = \Sigma^{-1},
 
-with :math:`\Sigma` the covariance within label sets, shrunk. Weights minimise the log-loss plus
-:math:`\frac\lambda2 \lVert W - W_0 \rVert^2`; where every row has one label, :math:`W_0` are the directions of the
-class means (``prototypes.py``), so that few rows give little more than prototypes, and many rows logistic regression.
+with :math:`\Sigma` the covariance within label sets, half of it shrunk to a multiple of the identity. Weights minimise
+the log-loss plus :math:`\frac\lambda2 \lVert W - W_0 \rVert^2`; where every row has one label, :math:`W_0` are the
+directions of the class means, so that few rows give little more than prototypes, and many rows logistic regression.
 Label sets share the weights of the labels they have in common.
 
 ``fit_soft`` learns from posteriors T of another feature space in the place of labels: every label set is a class, rows
 are whitened by their own covariance, shrunk, and weights are drawn towards 0.
+
+``fit_prototypes`` fits no weights: logits are cosines to the means :math:`\mu_s` of the label sets,
+
+.. math:: p(s \mid x) \propto \exp(t \cos(V'(x - m), V'(\mu_s - m))), \qquad V V' = \Sigma^{-1} \text{ on the means}.
+
+These posteriors are slightly worse, but they place a class that was never learned among those it resembles, because
+nothing is fitted to tell the known classes apart.
 
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets, Z (n, d) rows in the space of
 :math:`\phi`, S (n, u) logits, T (n, u) targets.
@@ -27,6 +34,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from shorthash._arrays import Features, Floats, namespace
@@ -44,8 +52,8 @@ from shorthash.learners.posteriors.folds import (
     softmax,
     uneven_scales,
 )
-from shorthash.learners.posteriors.prototypes import class_means, shrunk, whitening, within_covariance
 
+SHRINKAGE = 0.5  # of the covariance within label sets
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6)  # in this order until the OOF loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
 MOST_ITERATIONS = 60  # of L-BFGS
@@ -240,13 +248,7 @@ def logistic_path(
 def _in_space(
     X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], scales: Floats | None
 ) -> tuple[LogLinear, NDArray[np.float32]]:
-    """What a penalty draws towards, and the rows in its space."""
-    target = _target(X, ids, Yg, scales)
-    return target, target.scaled(X)
-
-
-def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], scales: Floats | None = None) -> LogLinear:
-    """The space of the rows, and the weights and biases that a penalty draws towards."""
+    """The weights and biases that a penalty draws towards, and the rows in their space."""
     means, counts = class_means(X, ids, len(Yg))
     center = means[counts > 0].mean(axis=0)
     V = whitening(within_covariance(X, ids, means, scales))
@@ -254,11 +256,41 @@ def _target(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], scales: F
         V *= scales[:, None]
     d, c = X.shape[1], Yg.shape[1]
     model = LogLinear(center, 1.0, np.zeros((d, c)), np.zeros(len(Yg)), Yg, 1.0, 0.0, V)
+    Z = model.scaled(X)
     if not is_one_hot(Yg):
-        return replace(model, bias=np.log((counts + 0.5) / len(ids)))
-    directions, _ = class_means(model.scaled(X), ids, len(Yg))
+        return replace(model, bias=np.log((counts + 0.5) / len(ids))), Z
+    directions, _ = class_means(Z, ids, len(Yg))
     length = np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), SMALLEST)
-    return replace(model, weights=(directions / length).T)
+    return replace(model, weights=(directions / length).T), Z
+
+
+def class_means(X: Features, ids: NDArray[np.intp], u: int) -> tuple[Floats, NDArray[np.intp]]:
+    """Mean of the rows of every label set, (u, d), and their number; the mean of a set without rows is 0."""
+    order, counts = np.argsort(ids, kind="stable"), np.bincount(ids, minlength=u)
+    filled, starts = counts > 0, np.cumsum(counts) - counts
+    Mu = np.zeros((u, X.shape[1]))
+    Mu[filled] = np.add.reduceat(X[order].astype(np.float64), starts[filled], axis=0) / counts[filled, None]
+    return Mu, counts
+
+
+def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats, scales: Floats | None = None) -> Floats:
+    """Covariance within label sets, shrunk, (d, d); that of scaled columns where there are ``scales``."""
+    R = X - means[ids]
+    if scales is not None:
+        R *= scales
+    return shrunk(R.T @ R / len(X))
+
+
+def whitening(covariance: Floats) -> Floats:
+    """The symmetric V with V V' the inverse of a covariance, (d, d)."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+
+
+def shrunk(within: Floats) -> Floats:
+    """Half of a covariance and half a multiple of the identity."""
+    scale = max(float(np.trace(within)) / len(within), SMALLEST)
+    return np.asarray((1 - SHRINKAGE) * within + SHRINKAGE * scale * np.eye(len(within)))
 
 
 def is_one_hot(Yg: NDArray[np.uint8]) -> bool:
@@ -364,7 +396,8 @@ def fit_soft(X: Features, T: Posteriors, folds: Folds) -> Fitted:
 
         def learned(k: int, penalty: float = penalty, models: list[LogLinear] = models) -> LogLinear:
             (start, Z), seen = prepared[k], parts[k][0]
-            return _minimised(Z, T[seen], models[k], replace(start, penalty=penalty), PATH_TOLERANCE)
+            target = replace(start, penalty=penalty)
+            return descend(partial(soft_loss, Z, T[seen]), models[k], target, PATH_TOLERANCE, MOST_ITERATIONS)
 
         models = in_threads(learned, range(len(parts)))
         for (_, held, places), model in zip(parts, models, strict=True):
@@ -376,8 +409,8 @@ def fit_soft(X: Features, T: Posteriors, folds: Folds) -> Fitted:
     assert best is not None
     loss, penalty, oof = best
     start, Z = _prepared(X, T)
-    start = replace(start, penalty=penalty)
-    [model] = in_threads(lambda _: _minimised(Z, T, start, start, TOLERANCE), [None])
+    start, of = replace(start, penalty=penalty), partial(soft_loss, Z, T)
+    [model] = in_threads(lambda first: descend(of, first, first, TOLERANCE, MOST_ITERATIONS), [start])
     return Fitted(model, oof, loss)
 
 
@@ -411,8 +444,57 @@ def soft_gap(S: NDArray[Any], T: Posteriors) -> tuple[float, NDArray[Any]]:
     return value, np.exp(S - total) - T
 
 
-def _minimised(
-    Z: NDArray[np.float32], T: Posteriors, first: LogLinear, target: LogLinear, tolerance: float
-) -> LogLinear:
-    """The model of least cross-entropy, drawn towards ``target``."""
-    return descend(partial(soft_loss, Z, T), first, target, tolerance, MOST_ITERATIONS)
+# prototypes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prototypes(PosteriorModel):
+    """Cosines to the means of the label sets, turned into posteriors by one temperature."""
+
+    center: Floats  # (d,)
+    directions: Floats  # (d, r)
+    means: Floats  # (r, u), of unit length
+    temperature: float
+
+    @property
+    def n_sets(self) -> int:
+        """Number of label sets."""
+        return int(self.means.shape[1])
+
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Cosine of every row with the mean of every label set, times the temperature, (n, u)."""
+        Z = normalised(shifted_product(X, self.center, self.directions, exact=exact), exact=exact)
+        return linear(Z, self.temperature * self.means, 0.0, exact=exact)
+
+    def cosines(self, X: Features) -> NDArray[np.float32]:
+        """Cosine of every row with the mean of every label set, (n, u), for learning."""
+        Z = (X - self.center) @ self.directions
+        length = np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), SMALLEST)
+        return np.asarray(Z / length @ self.means, dtype=np.float32)
+
+
+def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
+    """The temperature by out-of-fold log-loss, then the means of all rows."""
+    S = np.empty((len(folds.rows), len(Yg)), dtype=np.float32)
+    parts = list(folds)
+    models = in_threads(lambda part: _prototypes(X[part[0]], ids[part[0]], len(Yg)), parts)
+    for (_, held, places), model in zip(parts, models, strict=True):
+        S[places] = model.cosines(X[held])
+    temperature, loss = calibrate(S, ids[folds.rows])
+    whole = _prototypes(X, ids, len(Yg))
+    model = Prototypes(whole.center, whole.directions, whole.means, temperature)
+    return Fitted(model, softmax(temperature * S), loss)
+
+
+def _prototypes(X: Features, ids: NDArray[np.intp], u: int) -> Prototypes:
+    """Means, and the directions in which they differ, scaled by the spread within label sets."""
+    Mu, counts = class_means(X, ids, u)
+    L = cholesky(within_covariance(X, ids, Mu), lower=True)
+    center = Mu[counts > 0].mean(axis=0)
+    Mu[counts == 0] = center  # a label set that no row has: as far from everything
+    A = solve_triangular(L, (Mu - center).T, lower=True)  # (d, u), whitened means
+    basis, values, _ = np.linalg.svd(A, full_matrices=False)
+    basis = basis[:, values > SMALLEST * max(float(values[0]), SMALLEST)]
+    directions = solve_triangular(L, basis, lower=True, trans="T")
+    means = (basis.T @ A) / np.maximum(np.linalg.norm(A, axis=0), SMALLEST)
+    return Prototypes(center, directions, means, 1.0)

@@ -40,8 +40,7 @@ from shorthash.learners.posteriors.folds import (
     log,
     softmax,
 )
-from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic
-from shorthash.learners.posteriors.prototypes import fit_prototypes
+from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
 from shorthash.learners.posteriors.ridge import KernelRidge, fit_ridge
 
 LEAST_GAIN = 0.01  # relative decrease of the log-loss that a second model must bring

@@ -33,9 +33,10 @@ from shorthash.learners.posteriors.logistic import (
     column_scales,
     descend,
     is_one_hot,
+    shrunk,
+    whitening,
 )
 from shorthash.learners.posteriors.models import combined
-from shorthash.learners.posteriors.prototypes import shrunk, whitening
 from shorthash.learners.posteriors.ridge import (
     N_ANCHORS,
     KernelRidge,
@@ -146,12 +147,18 @@ def _many(n: int, wanted: int, rng: np.random.RandomState) -> NDArray[np.int64]:
 
 def _first_of_each(ids: NDArray[np.intp], picked: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Rows that were picked, and the first others of every label set that has fewer than ``FEWEST`` of them."""
-    missing = np.maximum(FEWEST - np.bincount(ids[picked], minlength=ids.max() + 1), 0)
+    missing = FEWEST - np.bincount(ids[picked], minlength=ids.max() + 1)
     others = np.flatnonzero(~picked)
-    order = others[np.argsort(ids[others], kind="stable")]
-    counts = np.bincount(ids[others], minlength=len(missing))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(np.concatenate([np.flatnonzero(picked), order[place < missing[ids[order]]]]))
+    more = others[_ranks(ids[others]) < missing[ids[others]]]
+    return np.sort(np.concatenate([np.flatnonzero(picked), more]))
+
+
+def _ranks(ids: NDArray[np.intp]) -> NDArray[np.intp]:
+    """How many equal entries precede each entry."""
+    order, counts = np.argsort(ids, kind="stable"), np.bincount(ids)
+    ranks = np.empty(len(ids), dtype=np.intp)
+    ranks[order] = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -167,20 +174,10 @@ class _Picking:
         ids = to_numpy(ids)
         picked = np.isin(numbers, self.numbers, assume_unique=True)
         others = np.flatnonzero(~picked & np.isin(ids, self.rare))
-        candidates = np.concatenate([np.flatnonzero(picked), others[_first(ids[others])]])
+        candidates = np.concatenate([np.flatnonzero(picked), others[_ranks(ids[others]) < FEWEST]])
         candidates.sort()
         rows = to_numpy(Rows(X, self.labelling.owner, first=block.first).take(candidates)).astype(np.float32)
         return Sample(numbers[candidates], rows, ids[candidates], np.zeros(len(candidates), dtype=bool))
-
-
-def _first(ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which entries are among the first ``FEWEST`` of their kind."""
-    order = np.argsort(ids, kind="stable")
-    counts = np.bincount(ids) if len(ids) else np.zeros(0, dtype=np.intp)
-    place = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-    found = np.zeros(len(ids), dtype=bool)
-    found[order[place < FEWEST]] = True
-    return found
 
 
 def _joined(one: Sample, two: Sample) -> Sample:
