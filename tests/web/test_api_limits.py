@@ -201,7 +201,7 @@ def test_reranking_is_bounded(vectors):
     with client_of(vectors, max_rerank=10) as client:
         answer = client.post("/search", json={"id": 0, "rerank": True, "radius": 5})
         assert answer.status_code == 422
-        assert "compares 120 items, and at most 10" in answer.json()["detail"]
+        assert "would compare 120 items, more than 10" in answer.json()["detail"]
 
 
 def png_header(width, height):

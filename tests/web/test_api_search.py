@@ -11,6 +11,8 @@ from shorthash.codes import hamming_distances, pack
 
 JSON = {"content-type": "application/json"}
 
+HOW = {"k": 1, "radius": None, "rerank": False, "probes": None}
+
 
 def flat(answer):
     return [item for group in answer["groups"] for item in group["items"]]
@@ -53,7 +55,7 @@ def test_concurrent_vectors_get_their_own_codes(vectors, rows):
     metrics = service.metrics
 
     async def together():
-        return await asyncio.gather(*(service.search(1, None, False, vector=row) for row in X))
+        return await asyncio.gather(*(service.search(HOW, vector=row) for row in X))
 
     codes = [answer["query"]["code"] for answer in asyncio.run(together())]
     service.close()
@@ -79,7 +81,7 @@ def test_a_vector_has_one_code_alone_and_among_others(vectors, rows, monkeypatch
     service = Service(vectors, Settings(cache_bytes=0))
 
     async def code(row):
-        return (await service.search(1, None, False, vector=row))["query"]["code"]
+        return (await service.search(HOW, vector=row))["query"]["code"]
 
     async def together():
         return await asyncio.gather(*(code(row) for row in X))

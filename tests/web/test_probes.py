@@ -124,7 +124,7 @@ def test_reranking_is_bounded(probed):
     with TestClient(create_app(probed[1], Settings(max_rerank=10)), base_url="http://localhost") as client:
         answer = client.post("/search", json={"id": 0, "rerank": True, "probes": 32})
         assert answer.status_code == 422
-        assert "in the cells looked up compares 300 items, and at most 10 are allowed; use fewer" in answer.text
+        assert "would compare 300 items, more than 10; use a smaller radius or fewer probes" in answer.text
         assert client.post("/search", json={"id": 0, "probes": 32}).status_code == 200
 
 

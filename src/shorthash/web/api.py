@@ -130,14 +130,12 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
         if content_type(request, collection.takes_images) == "json":
             query = await read_json(request, models.search, row + LONGEST)
             vector = None if query.vector is None else np.array(query.vector, dtype=np.float32)
-            how = query.k, query.radius, query.rerank
-            found = await service.search(*how, vector=vector, item=query.id, code=query.code, probes=query.probes)
-            return Json(found)
+            how = query.model_dump(include=set(models.options.model_fields))
+            return Json(await service.search(how, vector=vector, item=query.id, code=query.code))
         [(_, image)], texts = await read_form(request, list(models.options.model_fields), 1)
         given = {name: text for name, text in texts.items() if text.lower() not in ("", "null")}
         options = models.options.model_validate_strings(given)
-        how = options.k, options.radius, options.rerank
-        return Json(await service.search(*how, image=image, probes=options.probes))
+        return Json(await service.search(options.model_dump(), image=image))
 
     @router.post(
         "/items",

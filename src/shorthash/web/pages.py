@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -74,8 +73,7 @@ async def upload_page(request: Request) -> HTMLResponse:
         [(_, octets)], _ = await read_form(request, [], 1)
         code, vector = await service.decode(lambda: service.image_code(octets))
         collection = request.state.collection = await service.current()
-        search = (collection, code, query.k, *_how(query))
-        found = await service.run(lambda: service.find(*search, vector=vector, probes=_probes(query)))
+        found = await service.run(lambda: service.find(collection, code, query.how, vector=vector))
         results = views.results_view(collection, found, query, _root(request))
         return _render_search(request, query, {"results": results, "uploaded": True})
     except HTTPException as error:
@@ -163,20 +161,18 @@ def _search(request: Request, query: views.PageQuery) -> dict[str, Any]:
     service, collection, root = _service(request), _collection(request), _root(request)
     if query.id:
         [item] = collection.items([parse_id(query.id, collection.ids)])
-        found = service.find(collection, item.code, query.k, *_how(query), item.id, probes=_probes(query))
+        found = service.find(collection, item.code, query.how, item.id)
         shown: dict[str, Any] = {"results": views.results_view(collection, found, query, root, item)}
-        if query.order:
-            plain_query = replace(query, rerank=False, posterior=False)
-            plain = service.find(collection, item.code, query.k, *_how(plain_query), item.id)
+        if query.how["rerank"]:
+            plain = service.find(collection, item.code, {**query.how, "rerank": False, "probes": None}, item.id)
             shown["note"] = views.rerank_note(found, plain, item)
         details = f"{root}/item?{urlencode({'id': item.id})}"
         return {**shown, "item": views.card(item, query, root, details=details)}
     if query.code:
-        found = service.find(
-            collection, views.read_code(query.code, collection.n_bits), query.k, query.radius, rerank=False
-        )
+        how = {"k": query.k, "radius": query.radius, "rerank": False, "probes": None}
+        found = service.find(collection, views.read_code(query.code, collection.n_bits), how)
         results = views.results_view(collection, found, query, root)
-        return {"results": results, "note": NO_VECTOR if query.order or query.probes else ""}
+        return {"results": results, "note": NO_VECTOR if query.how["rerank"] or query.probes else ""}
     if query.q:
         ids = collection.find_text(query.q)
         tiles = views.cards(collection, ids[: views.K_MAX], query, root)
@@ -184,15 +180,6 @@ def _search(request: Request, query: views.PageQuery) -> dict[str, Any]:
     samples = views.cards(collection, views.sample_ids(collection, SAMPLES, query.sample, query.new), query, root)
     more = f"{root}/{query.to(sample=query.sample + 1)}" if len(samples) == SAMPLES < len(collection) else ""
     return {"samples": samples, "more": more, "learned": views.learned_view(collection, query, root)}
-
-
-def _probes(query: views.PageQuery) -> str | None:
-    return "auto" if query.probes else None
-
-
-def _how(query: views.PageQuery) -> tuple[int | None, bool | str]:
-    """Radius and re-ranking; with probes there is no radius."""
-    return None if query.probes else query.radius, query.order
 
 
 def _render_search(request: Request, query: views.PageQuery, values: dict[str, Any], status: int = 200) -> HTMLResponse:

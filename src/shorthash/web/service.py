@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -136,20 +136,22 @@ class Service:
 
     async def search(
         self,
-        k: int,
-        radius: int | None,
-        rerank: bool | str,
+        how: Mapping[str, Any],
         *,
         vector: Vector | None = None,
         item: int | str | None = None,
         code: int | None = None,
         image: bytes | None = None,
-        probes: int | str | None = None,
     ) -> dict[str, Any]:
         """The neighbours of one query, as a value that orjson takes.
 
         Up to 16 bits there are few codes, so answers are cached by code. A write replaces the cache; an answer found
         before it goes into the old one.
+
+        Parameters
+        ----------
+        how : k, radius, rerank and probes, as ``Collection.search`` takes them
+        vector, item, code, image : the query, one of them
         """
         start = time.perf_counter()
         if vector is not None:
@@ -162,13 +164,14 @@ class Service:
                 raise _unknown(item)
             code = int(collection.codes_of([item])[0])
         assert code is not None
-        key = None if item is not None or rerank or probes is not None else (code, k, radius)
+        by_code = not how["rerank"] and how["probes"] is None
+        key = (code, how["k"], how["radius"]) if by_code and item is None else None
         answer = cache.get(key)
         if answer is not None:
             self.metrics.cached.inc()
         else:
-            find = partial(self._timed_find, collection, code, k, radius, rerank, item, vector, probes)
-            quick = not rerank and probes is None and collection.n_bits <= QUICK_BITS
+            find = partial(self._timed_find, collection, code, how, item, vector)
+            quick = by_code and collection.n_bits <= QUICK_BITS
             answer = search_value(*(find() if quick else await self.run(find)))
             cache.put(key, answer)
         seconds = round(time.perf_counter() - start, 6)
@@ -184,34 +187,29 @@ class Service:
         self,
         collection: Collection,
         code: int,
-        k: int,
-        radius: int | None,
-        rerank: bool | str,
+        how: Mapping[str, Any],
         item: int | str | None = None,
         vector: Vector | None = None,
-        probes: int | str | None = None,
     ) -> Found:
-        """The neighbours of a code; of an item, if given, without itself.
-
-        ``rerank`` and ``probes`` need an item or a vector.
-        """
-        query: dict[str, Any] = {"vector": vector} if rerank or probes is not None else {"code": code}
+        """The neighbours of a code, or of an item, without itself; re-ranking and probes need an item or a vector."""
+        query: dict[str, Any] = {"code": code}
         if item is not None:
             query = {"id": item}
-        if rerank:
-            reach = RERANK_RADIUS if radius is None else radius
-            where = f"within radius {reach}" if probes is None else "in the cells looked up"
-            if probes is None:
+        elif how["rerank"] or how["probes"] is not None:
+            query = {"vector": vector}
+        if how["rerank"]:
+            if how["probes"] is None:
+                reach = RERANK_RADIUS if how["radius"] is None else how["radius"]
                 n = int(collection.ring_sizes(code)[: reach + 1].sum())
             else:
                 loads = {bucket.code: bucket.load for bucket in collection.buckets()}
-                n = sum(loads.get(cell, 0) for cell in collection.search(**query, k=1, probes=probes).looked_up)
+                n = sum(loads.get(cell, 0) for cell in collection.search(**query, k=1, probes=how["probes"]).looked_up)
             if n > self.settings.max_rerank:
                 raise InvalidInput(
-                    f"Re-ranking {where} compares {n} items, and at most {self.settings.max_rerank} are allowed; use "
-                    f"{'a smaller radius' if probes is None else 'fewer probes'}."
+                    f"Re-ranking would compare {n} items, more than {self.settings.max_rerank}; use a smaller radius "
+                    "or fewer probes."
                 )
-        return collection.search(**query, k=k, radius=radius, rerank=rerank, probes=probes)
+        return collection.search(**query, **how)
 
     def image_code(self, octets: bytes) -> tuple[int, Vector]:
         """Code and vector of an image; InvalidInput if it cannot be used."""

@@ -94,9 +94,14 @@ class PageQuery:
         )
 
     @property
-    def order(self) -> bool | str:
-        """What ``Collection.search`` takes as ``rerank``."""
-        return "posterior" if self.posterior else self.rerank
+    def how(self) -> dict[str, Any]:
+        """What ``Collection.search`` takes; with probes there is no radius."""
+        return {
+            "k": self.k,
+            "radius": None if self.probes else self.radius,
+            "rerank": "posterior" if self.posterior else self.rerank,
+            "probes": "auto" if self.probes else None,
+        }
 
     @property
     def url(self) -> str:
