@@ -161,7 +161,7 @@ bits         2
 rows         60
 features     4
 seconds      T
-labels       none: pairs of rows say what belongs together
+labels       none: learned from pairs of rows
 lift         N times chance, average precision of held-out partners
 """
 

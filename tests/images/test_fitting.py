@@ -67,7 +67,7 @@ def test_albums_are_no_classes(tmp_path, albums, photos):
 
 
 def test_requested_labels_are_used_whatever_they_are(tmp_path, albums):
-    with pytest.warns(UserWarning, match=r"labels say little about the images: .*--no-labels"):
+    with pytest.warns(UserWarning, match=r"labels seem unrelated to the images: .*--no-labels"):
         report = fit_images(albums, tmp_path / "m", n_bits=3, features=SMALL, labels_from="folder")
     assert (report.n_labelled, report.facts["n_classes"]) == (60, 2)
     report = fit_images(albums, tmp_path / "lsh", n_bits=3, features=SMALL, method="lsh")  # uses no labels: no warning

@@ -192,7 +192,7 @@ def read_training(features: Path, labels: Path | None, columns: Columns) -> tupl
 
 
 def _labels_inside(file: Path) -> str | None:
-    """The name of the labels that a file of features holds, too."""
+    """Name of the labels in a file of features, or None."""
     from shorthash.data.files import npz_array
 
     return next((name for name in ("y", "Y") if file.exists() and npz_array(file, name) is not None), None)
@@ -255,18 +255,18 @@ def fit_result(data: dict[str, Any], learner: Any, more: Mapping[str, str] | Non
     used, dropped = (int(getattr(learner, name, 0)) for name in ("n_unlabelled_", "n_dropped_"))
     if used or dropped:
         data["n_unlabelled"], data["n_dropped"] = used + dropped, dropped
-        fate = "used for training" if not dropped else "dropped" if not used else f"{dropped} dropped"
-        facts["unlabelled"] = f"{used + dropped} rows, {fate}"
+        use = "used for training" if not dropped else "dropped" if not used else f"{dropped} dropped"
+        facts["unlabelled"] = f"{used + dropped} rows, {use}"
     if hasattr(learner, "near_map_"):
         data["near_map"], data["wide_map"] = float(learner.near_map_), float(learner.wide_map_)
-        facts["labels"] = "none: rows that are near each other get similar codes"
+        facts["labels"] = "none: nearby rows get similar codes"
         facts["mAP"] = f"{learner.near_map_:.3f}, neighbours of held-out rows by Hamming distance"
         if hasattr(learner, "probed_map_"):
             data["probed_map"] = float(learner.probed_map_)
             facts["mAP"] += f"; {learner.probed_map_:.3f} by probes"
     if hasattr(learner, "lift_"):
         data["lift"] = float(learner.lift_)
-        facts["labels"] = "none: pairs of rows say what belongs together"
+        facts["labels"] = "none: learned from pairs of rows"
         facts["lift"] = f"{learner.lift_:.1f} times chance, average precision of held-out partners"
     if math.isfinite(getattr(learner, "disjoint_map_", math.nan)):
         data["disjoint_map"], data["searched_map"] = float(learner.disjoint_map_), float(learner.searched_map_)

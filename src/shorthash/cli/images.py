@@ -465,7 +465,7 @@ def _serve_store(
         raise cli.misuse("a database needs the model that encoded its items", "--model")
     hasher = load_model(model)
     with open_store(url, collection=collection, version=version) as store, listen(host, port) as socket:
-        opened = store.version  # so that all connections search the same codes, whatever becomes current later
+        opened = store.version  # all connections search this version, even if the default changes later
         app = create_store_app(hasher, lambda: open_store(url, collection=collection, version=opened), settings)
         what = f"{collection}: version {opened}, {store.n_bits} bits"
         _run(app, settings, socket, host, (what, "read-only; the store is written by other processes"))

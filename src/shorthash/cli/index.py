@@ -48,7 +48,7 @@ class ItemOptions(cli.TableOptions):
     """How the rows of items are read."""
 
     model: RowModel = None
-    bits: Annotated[int | None, cli.option("N", "Length of packed codes, if their file does not say.")] = None
+    bits: Annotated[int | None, cli.option("N", "Length of packed codes, if the file does not contain it.")] = None
     ids: RowIds = None
     label: Annotated[
         list[str] | None, cli.option("COLUMN", "Column of labels in the table; a database keeps it as the class.")

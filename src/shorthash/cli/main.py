@@ -90,7 +90,7 @@ INTERRUPTED = 130  # exit status after Ctrl-C, as shells report it
 RAISED_AGAIN = 0.02  # seconds after which an interrupt that got lost is raised again
 VERBOSITY = ("-q", "--quiet", "-v", "--verbose")  # options of the whole command line that may be given anywhere
 
-# The class of all mistakes in arguments; newer versions of typer bring their own, older ones take it from click.
+# Base class of errors in arguments; newer versions of typer define it, older ones import it from click.
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 

@@ -97,7 +97,7 @@ def load_model(path: Path) -> Any:
 
 
 def read_file(path: Path, columns: Columns, *, lenient: bool = False) -> TableRows:
-    """Feature rows of a file; ids and labels, too, if its columns are named.
+    """Feature rows of a file, with ids and labels if its columns are named.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def search(
 
 
 def name_queries(data: dict[str, Any], ids: Labels | None) -> None:
-    """Put ids in place of the numbers of the queries."""
+    """Replace the numbers of the queries by their ids."""
     if ids is not None:
         for result, name in zip(data["results"], ids.tolist(), strict=True):
             result["query"] = name
@@ -317,7 +317,7 @@ def answer_table(results: list[dict[str, Any]]) -> Table:
 
 
 def find_neighbours(index: Any, queries: Any, k: int | None, radius: int | None) -> dict[str, Any]:
-    """Neighbours of every query, as JSON objects; with ``k``, also how many rows are as far as the last one found."""
+    """Neighbours of every query, as JSON objects; with ``k``, also the number of rows at the last distance found."""
     pairs: Iterable[tuple[Any, Any]]
     if radius is not None:
         found = index.within(queries, radius)
@@ -377,7 +377,7 @@ def distance_table(results: list[dict[str, Any]]) -> Table:
 
 
 def _as_listed(results: list[dict[str, Any]]) -> str:
-    """How a title says what ``_listed`` shows."""
+    """End of the title of a column that ``_listed`` fills."""
     return ", as id:label" if any("label" in hit for result in results for hit in result["neighbours"]) else ""
 
 
@@ -388,7 +388,7 @@ def _listed(hits: list[dict[str, Any]]) -> str:
 
 
 def _rows_at_last_distance(index: Any, queries: Any, found: Any) -> list[int]:
-    """For every query, how many rows are as far as the last one found."""
+    """Number of rows at the last distance found, for every query."""
     import numpy as np
 
     last, n_rows = found.distances[:, -1], np.zeros(len(queries), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What commands share: arguments and options that come in, and all that is printed.
+"""What commands share: arguments, options and output.
 
 Tables or JSON go to standard output; progress, warnings and errors to standard error.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from shorthash.lab.tables import Table
 
 KERNEL = "kernel__"  # prefix of the settings of the kernel, as make_hasher takes them
-PIPE_WIDTH = 100  # columns where there is no terminal
-UNBOUNDED = 10_000  # columns of a terminal in which everything fits
+PIPE_WIDTH = 100  # columns if the output is not a terminal
+UNBOUNDED = 10_000  # columns that any table fits in
 Command = TypeVar("Command", bound=Callable[..., Any])
 _silenced = {"warning": False}  # kinds of messages that are not printed
 
@@ -222,7 +222,7 @@ class LabelledOptions(LabelOptions):
 
 
 def as_command(function: Callable[..., Any]) -> Callable[..., None]:
-    """A function as typer takes it: with the fields of a dataclass of options in place of such a parameter.
+    """A function as typer takes it: a parameter that is a dataclass of options is replaced by its fields.
 
     A function that returns a ``Result`` gets the option --json, and its result is printed.
     """

@@ -315,7 +315,7 @@ class Collection(Reader):
             if not new:
                 return
             images = [image for image, _ in new]
-            for image in images:  # before the items that refer to them: a thumbnail without an item does no harm
+            for image in images:  # before the items that refer to them: an unused thumbnail is harmless
                 if image.thumbnail is not None:
                     storage.write_thumbnail(self.path, image.content, image.thumbnail)
             vectors = np.stack([image.row for image in images])  # type: ignore[misc]

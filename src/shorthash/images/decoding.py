@@ -48,7 +48,7 @@ LONGEST_SIDE = 65_500
 MAX_BYTES = 1 << 28  # of a file; an uncompressed picture of MAX_PIXELS has fewer
 MOST_SCANS = 100  # of a JPEG; every scan goes over all pixels, and progressive ones have about ten
 PIXELS_PER_BYTE = 2000  # a picture of one colour has about 1 000 in PNG
-SMALL_IMAGE = 4_000_000  # pixels that are decoded however few bytes they have
+SMALL_IMAGE = 4_000_000  # pixels that are decoded regardless of the size of the file
 JPEG_START, START_OF_SCAN = b"\xff\xd8", b"\xff\xda"
 PIXEL_BYTES, LEAST_MEMORY = 16, 1 << 29  # memory of a worker: per pixel, and at least
 HASH_DIGITS = 32  # 128 bits, so different contents never share a hash by chance
@@ -356,7 +356,7 @@ def _decode_batch(
     thumbnail: int,
     max_pixels: int,
 ) -> list[_Decoded]:
-    """Decode images; runs in a worker process, if there are any, and says which image it starts with."""
+    """Decode images; runs in a worker process, if there are any, and reports every image that it starts with."""
     results = []
     for number, (place, needs_row) in enumerate(jobs):
         if started is not None:
@@ -412,11 +412,11 @@ def _check_size(size: tuple[int, int], max_pixels: int, n_bytes: int) -> None:
 
 
 def _upright(image: Image) -> Image:
-    """The image rotated as its EXIF data say; invalid EXIF data are ignored."""
+    """The image rotated according to its EXIF data; invalid EXIF data are ignored."""
     operations: Any = require_extra("PIL.ImageOps", "images", "Reading images")
     try:
         turned = operations.exif_transpose(image)
-    except Exception:  # damaged EXIF data are no reason to refuse the whole image
+    except Exception:  # the image can be used without its EXIF data
         return image
     return image if turned is None else turned
 

@@ -254,12 +254,12 @@ def small_parts(octets: bytes) -> NDArray[np.uint8] | None:
     for share in SHARES:
         x, y = (1 - share) / 2 * width, (1 - share) / 2 * height
         box = (x, y, width - x, height - y)
-        parts.append(np.asarray(image.resize((SIDE, SIDE), resample=4, box=box)).ravel())  # 4: means of areas
+        parts.append(np.asarray(image.resize((SIDE, SIDE), resample=4, box=box)).ravel())  # 4: mean over areas
     return np.stack(parts)
 
 
 def pixel_similarity(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Cosines between the grey values of pairs of images, less their means; of their parts, the best counts.
+    """Cosines between the grey values of pairs of images, minus their means; the most similar parts count.
 
     Images of one colour are similar (1) if the colour is about the same, and to nothing else.
 

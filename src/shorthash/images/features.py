@@ -35,7 +35,7 @@ from shorthash.errors import DamagedFile, DataFileError, InvalidInput
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SIZE = 224  # pixels along a side of what a network takes, if it does not say otherwise
+SIZE = 224  # default side of the input of a network, in pixels
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what most published models expect
 ONNX_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 ORIENTATIONS = 8
@@ -119,7 +119,7 @@ class GistFeatures(ImageFeatures):
 
 
 class CallableFeatures(ImageFeatures):
-    """Features computed by a function of yours.
+    """Features computed by a user-defined function.
 
     Parameters
     ----------
@@ -499,7 +499,7 @@ class FeatureCache:
             self._complain(error)
 
     def _complain(self, error: sqlite3.Error) -> None:
-        """Say once that the cache is not used; without it work takes longer, and nothing else changes."""
+        """Warn once that the cache is not used."""
         if not self._failed:
             warnings.warn(
                 f"The feature cache {self.path} cannot be used: {error}; it is not used.",

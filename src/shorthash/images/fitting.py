@@ -33,7 +33,7 @@ METHOD = "auto"  # if none is named
 MOST_QUERIES = 1000
 ADDED_AT_ONCE = 1000
 ANCHORS = 1000  # default of the kernels
-LEAST_QUERIES = 5  # fewer say nothing about labels
+LEAST_QUERIES = 5  # with fewer queries the mAP is not conclusive
 LEAST_LIFT = 0.05  # of the way from the mAP by chance to 1; less is no better than chance
 SHUFFLES = 10  # of the queries' labels, to see what chance gives
 NEARLY_ALL = 0.9  # share of the images in one bucket with which a search finds nothing
@@ -50,7 +50,7 @@ class FitReport:
     n_images : image files found
     n_labelled : items with a label
     reason : why this method, if none was named; else ""
-    doubt : why the labels seem to say nothing about the images, in a sentence; else ""
+    doubt : why the labels seem unrelated to the images, in a sentence; else ""
     added : what was added, which images were duplicates, which could not be read, and which files were skipped
     unmatched : names in the table of labels that no image has
     facts : of the collection, see ``Collection.facts``: method, features, measured mAP, numbers of items and classes
@@ -91,9 +91,10 @@ def fit_images(
     final encoder is fitted: a share of the images are queries, an encoder fitted on the other images encodes both, and
     the other images are searched. The encoder that is saved is fitted on all images.
 
-    Folders are albums as often as classes. If that mAP is no better than chance, or one bucket holds nearly all images,
-    codes are learned without labels, from the features alone, and a warning says so. Labels that were requested, by
-    ``labels``, ``labels_from`` or a ``method`` that needs them, are used anyway; then there is only the warning.
+    Folders may be albums rather than classes. If that mAP is no better than chance, or one bucket holds nearly all
+    images, codes are learned without labels, from the features alone, and a warning says so. Labels that were
+    requested, by ``labels``, ``labels_from`` or a ``method`` that needs them, are used anyway; then there is only the
+    warning.
 
     Parameters
     ----------
@@ -210,7 +211,7 @@ def _learn(
 
 
 def _on_doubt(method: str, *, requested: bool) -> str:
-    """What to do if the labels seem to say nothing: "drop" them, "warn", or "ignore" it, since they are not used."""
+    """What to do if labels seem unrelated to the images: "drop" them, "warn", or "ignore" it if they are not used."""
     recipe = recipes().get(method)
     if recipe is not None and not recipe.supervised:
         return "ignore"
@@ -218,7 +219,7 @@ def _on_doubt(method: str, *, requested: bool) -> str:
 
 
 def _doubt(evaluation: Mapping[str, Any] | None, on_doubt: str) -> str:
-    """Why labels seem to say nothing about the images, and what follows, in two sentences; "" if they say something."""
+    """Why labels seem unrelated to the images, and what follows, in two sentences; "" if they do not."""
     if evaluation is None or evaluation["n_queries"] < LEAST_QUERIES or on_doubt == "ignore":
         return ""
     gain, chance = evaluation["map"] - evaluation["chance"], evaluation["chance"]
@@ -230,7 +231,7 @@ def _doubt(evaluation: Mapping[str, Any] | None, on_doubt: str) -> str:
     else:
         return ""
     if on_doubt == "warn":
-        return f"The labels say little about the images: {seen} labels_from='none' (--no-labels) learns without them."
+        return f"The labels seem unrelated to the images: {seen} labels_from='none' (--no-labels) learns without them."
     return (
         f"The folders look like albums, not classes: {seen} Codes were learned without labels, so that similar "
         "images get similar codes; labels_from='folder' (--labels-from folder) learns from the folders anyway."

@@ -227,7 +227,7 @@ class Reader:
     def copies(self) -> dict[int | str, list[tuple[str, str]]]:
         """Item -> (name, source) of the other files with its content, as they were when they were added.
 
-        A file that has gone since is left out, if the item's own file is still there.
+        A file that no longer exists is left out if the file of the item still exists.
         """
         noted = self._store.copies()
         holders = self._store.holders(sorted({content for content, _, _ in noted}))

@@ -178,7 +178,7 @@ def explain_bits(
     ids : (n,) items
     scores : (n, n_bits) as ``hasher.project`` gives them; the sign is the bit
     per_side : number of items on either side and at the border
-    labels : n classes; the items of a side are then of different classes, as far as there are
+    labels : n classes; the items of a side are then of different classes, if possible
 
     Examples
     --------
@@ -230,7 +230,7 @@ class AddReport:
     names : their names
     duplicates : (name, id of the item with the same content)
     failed : (name, reason)
-    skipped : kind -> names of the files that were not added, but for duplicates: those that failed, and those in
+    skipped : kind -> names of the files that were not added, except duplicates: those that failed, and those in
         folders that are not read
     """
 
@@ -269,7 +269,7 @@ def write_sheet(
     ----------
     path : the .html file
     title, about : headline, and the line below it
-    sections : (headline, pictures); those beyond 2 000 pictures are left out, and the sheet says so
+    sections : (headline, pictures); those beyond 2 000 pictures are left out, with a note
 
     Examples
     --------

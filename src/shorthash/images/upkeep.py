@@ -24,7 +24,7 @@ class Checked:
     Attributes
     ----------
     path : the collection
-    damaged : what is damaged, in sentences; a copy is the way out
+    damaged : what is damaged, in sentences; restore a copy
     missing_thumbnails : contents of items whose thumbnail is missing or cannot be used
     orphans : files that belong to no item, and unfinished files
     repaired : whether orphans were removed
@@ -155,7 +155,7 @@ def backup_collection(path: str | os.PathLike[str], target: str | os.PathLike[st
 
 
 def _copy_items(source: Path, work: Path) -> None:
-    """One state of the database, by SQLite's own means."""
+    """Copy one state of the database with SQLite's backup."""
     try:
         with (
             closing(sqlite3.connect(f"{(source / storage.ITEMS).resolve().as_uri()}?mode=ro", uri=True)) as old,

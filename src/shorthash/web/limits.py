@@ -58,7 +58,7 @@ HEADERS: list[tuple[bytes, bytes]] = [
 ]
 NO_STORE = (b"cache-control", b"no-store")
 CLOSE = {"Connection": "close"}
-CLOSED = 499  # the status in the metrics of a request whose client has gone
+CLOSED = 499  # status in the metrics if the client closed the connection
 HEADER_BYTES = 1 << 15  # of a request's first line and headers
 MOST_HEADERS = 100  # in one request
 HEADER_SECONDS = 10.0  # from the connection, or from the first byte of a request, until its headers are complete
@@ -134,7 +134,7 @@ class Settings:
 
 
 class Metrics:
-    """Counters of one application, in a registry of their own.
+    """Counters of one application, in a separate registry.
 
     Attributes
     ----------
@@ -499,7 +499,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """All headers are there."""
+        """The headers are complete."""
         self._in_headers = False
         self._stop_waiting()
         super().on_headers_complete()

@@ -24,7 +24,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Json = dict[str, Any]
 
 QUERIES = ("vector", "id", "code")
-K = 20  # neighbours, if a request does not say how many
+K = 20  # neighbours by default
 MOST_PROBES = 10_000  # cells that one search may look up
 LARGEST = 1e15  # of a feature; its square still fits float32 many times over
 INT64 = 1 << 63
@@ -219,7 +219,7 @@ REASONS = {
     415: "The content type is not one of those listed.",
     421: "The server does not answer to this host name.",
     422: "A value breaks a rule.",
-    429: "Too many requests; Retry-After says when to try again.",
+    429: "Too many requests; see Retry-After.",
     503: "The server is busy, or the request took too long.",
 }
 
@@ -359,7 +359,7 @@ def request_models(n_features: int, n_bits: int, settings: Settings) -> RequestM
 
 
 def request_bodies(models: RequestModels, collection: Collection, settings: Settings) -> tuple[Json, Json]:
-    """What OpenAPI says about the bodies of POST /search and POST /items."""
+    """OpenAPI descriptions of the bodies of POST /search and POST /items."""
     fields = models.search.model_json_schema()["properties"]
     options = {name: fields[name] for name in models.options.model_fields}
     by_kind = [_object({kind: fields[kind], **options}, kind) for kind in QUERIES]

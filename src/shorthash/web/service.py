@@ -125,7 +125,7 @@ class Service:
     async def write(self, deadline: asyncio.Timeout, work: Callable[[], T]) -> T:
         """Change the collection, one request after another.
 
-        Waiting counts towards the time limit; a write that has begun is finished, however long it takes.
+        Waiting counts towards the time limit; a write that has begun is always finished.
         """
         async with self._writing:
             deadline.reschedule(None)
@@ -532,10 +532,10 @@ def item_values(items: Items, n_bits: int) -> list[dict[str, Any]]:
 
 def found_item(store: Store, item: int | str, *, vectors: bool = False) -> Items:
     """One item by its id, or by the text of it; 404 if there is none."""
-    meant = [item]
+    candidates = [item]
     with suppress(InvalidInput):
-        meant += [parse_id(item, NUMBERS)] if isinstance(item, str) else []
-    for one in meant:
+        candidates += [parse_id(item, NUMBERS)] if isinstance(item, str) else []
+    for one in candidates:
         found = store.items([one], skip_missing=True, vectors=vectors)
         if len(found):
             return found

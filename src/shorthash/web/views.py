@@ -37,7 +37,7 @@ FEATURES = {
     "gist": "GIST: the positions of edges by direction and size",
     "efficientnet-lite0": "EfficientNet-Lite0: a network trained on a million photographs",
     "onnx": "an ONNX network",
-    "callable": "a function of your own",
+    "callable": "a user-defined function",
 }
 
 
@@ -196,7 +196,7 @@ def cards(
 
 
 def item_view(collection: Collection, item: Item, query: PageQuery, root: str = "", near: str = "") -> dict[str, Any]:
-    """Everything about one item; ``near`` is a code that its own is compared with."""
+    """Everything about one item; its code is compared with the code ``near``."""
     other = read_code(near, collection.n_bits) if near else None
     load = len(collection.bucket(item.code))
     facts = [
@@ -519,12 +519,12 @@ def _memory(facts: Mapping[str, Any]) -> str:
 
 
 def _measured(evaluation: Mapping[str, Any]) -> dict[str, str]:
-    """The mAP, with what it means."""
+    """The mAP, with an explanation."""
     value, n_queries = evaluation.get("map"), evaluation.get("n_queries")
     if not isinstance(value, int | float) or value != value:
         return {"value": "?", "what": "mAP was not measured when this model was made"}
     by = f" of {counted(n_queries, 'held-out query', 'held-out queries')}" if isinstance(n_queries, int) else ""
-    what = f"mean average precision{by}; 1 means the right class always comes first"
+    what = f"mean average precision{by}; 1 is best"
     chance = evaluation.get("chance")
     if isinstance(chance, int | float) and chance == chance:
         what += f", and queries of random classes give {chance:.3f}"
@@ -560,7 +560,7 @@ def _health(codes: Mapping[str, Any], n_classes: int) -> list[dict[str, Any]]:
     ]
     pairs = int(codes.get("class_collisions", -1))
     if n_classes > 1 and pairs >= 0:
-        text = "Every class has a bucket of its own that holds most of it."
+        text = "No two classes share their fullest bucket."
         if pairs:
             text = f"{counted(pairs, 'pair')} of classes share their fullest bucket, so the code cannot separate them."
         verdict = FAIR if pairs else GOOD

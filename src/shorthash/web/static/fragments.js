@@ -33,7 +33,7 @@ export async function show(place, url, body = null) {
 /** Send a request; the upload of a body moves the bar. */
 export function send(url, method, body = null, headers = {}, signal = null) {
   return new Promise((done, fail) => {
-    const request = new XMLHttpRequest(); // fetch does not say how much was sent
+    const request = new XMLHttpRequest(); // fetch does not report how much was sent
     const bar = document.getElementById("sending");
     request.open(method, url);
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);

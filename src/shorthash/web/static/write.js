@@ -61,7 +61,7 @@ async function attempt(work) {
     await work();
   } catch (error) {
     const lost = error.message === "no answer" || error instanceof TypeError;
-    say(lost ? "The server does not answer, so it is unknown whether it did this." : error.message);
+    say(lost ? "The server does not answer; the change may or may not have been made." : error.message);
   }
 }
 
