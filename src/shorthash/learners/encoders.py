@@ -48,9 +48,9 @@ from shorthash.data.rows import Rows
 from shorthash.errors import InvalidInput
 from shorthash.learners.base import BaseHasher, MetaHasher
 from shorthash.learners.boosting import seeded_clone
-from shorthash.learners.eaph.refinement import best_rows
-from shorthash.learners.eaph.table import ap_table
-from shorthash.learners.posteriors.folds import PosteriorModel, draw_folds
+from shorthash.learners.eaph.refinement import BACKGROUND, best_rows
+from shorthash.learners.eaph.table import TABLE_BITS, ap_table
+from shorthash.learners.posteriors.folds import SMALLEST, PosteriorModel, draw_folds
 from shorthash.learners.posteriors.models import fit_posteriors
 from shorthash.learners.solvers import Ridge
 from shorthash.learners.sums import GroupStatistics
@@ -60,14 +60,11 @@ ENCODERS = get_args(Encoder)
 """Encoders by name."""
 
 RIDGE = 1e-5  # penalty where the learner has none
-TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TEMPERATURES = (1e-2, 1e4)  # limits of the calibrated one
 FACTORS = np.exp2(np.arange(-5, 6))  # temperatures tried for "soft", in units of the calibrated one
 TRIED_ROWS = 5000  # training rows on which they are tried
 ROUNDS = 5  # times the training rows are encoded again for "expected-ap"
-BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision
 NEARLY_ONE = 1e-8  # lower bound of 1 - h: a row with h = 1 determines its own scores
-SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
 
 @dataclass(eq=False, repr=False)

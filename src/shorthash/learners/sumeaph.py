@@ -21,11 +21,9 @@ from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import Rows
 from shorthash.learners.codebooks import CODEBOOKS, annealed_codebook, expected_confusion, score_weights
 from shorthash.learners.eaph.encoding import likeliest_words, lookup_of
-from shorthash.learners.eaph.table import ap_table
+from shorthash.learners.eaph.refinement import BACKGROUND
+from shorthash.learners.eaph.table import TABLE_BITS, ap_table, codeword_table
 from shorthash.learners.sums import GroupStatistics, SumHasher
-
-TABLE_BITS = 16  # the longest code for which all cells are held in a table
-BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows, so that empty ones have a precision
 
 
 @dataclass(eq=False, repr=False)
@@ -112,10 +110,7 @@ class SumEAPH(SumHasher):
         """Codes and gains of the label sets at them: all codes, or those of the label sets."""
         words = pack(C)
         if self.encoder == "nearest" or self.n_bits > TABLE_BITS:
-            cells, home = np.unique(words, return_inverse=True)
-            table = np.zeros((len(cells), len(C)), dtype=np.float32)
-            table[home.reshape(-1), np.arange(len(C))] = 1
-            return cells, table
+            return codeword_table(words)
         rel = None if (seen.rows.sum(axis=1) == 1).all() else shared_label(seen.rows, seen.rows).astype(np.float64)
         masses = np.zeros((2**self.n_bits, len(C)))
         np.add.at(masses, words.astype(np.int64), confusion)  # an item gets the codeword of the predicted label set

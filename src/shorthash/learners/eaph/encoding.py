@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from shorthash._arrays import Codes, Floats, is_foreign, like, namespace, njit
 from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, as_double, linear, normalised, norms, table_gains
-from shorthash.codes.levels import leave_one_out_map
 from shorthash.codes.signs import sign
 from shorthash.learners.eaph.refinement import sums_of_groups
 from shorthash.learners.posteriors.folds import in_threads
@@ -442,19 +441,17 @@ def profiles(P: NDArray[np.float32], place: NDArray[np.intp], n_cells: int) -> F
     return np.asarray((sums + mean) / (sums.sum(axis=1, keepdims=True) + 1))
 
 
-def extension(short: Codes, Y: NDArray[np.uint8], n_bits: int) -> NDArray[np.intp]:
+def extension(n_short: int, n_bits: int, score: Callable[[NDArray[np.intp]], float]) -> NDArray[np.intp]:
     """Which bit of the short code every bit of the long one repeats; -1 for a constant bit.
 
     A constant bit changes no distance, so the first choice ranks as the short code does; repeating bits weighs them.
-    The better of the two by leave-one-out mAP of the out-of-fold codes is taken.
+    The one of the larger score is taken.
     """
-    L = short.shape[1]
-    constant = np.concatenate([np.arange(L), np.full(n_bits - L, -1)])
-    repeated: NDArray[np.intp] = np.arange(n_bits) % L
-    if n_bits % L == 0:
+    repeated: NDArray[np.intp] = np.arange(n_bits) % n_short
+    if n_bits % n_short == 0:
         return repeated  # every bit equally often: the same ranking
-    values = [leave_one_out_map(extend(short, order), Y) for order in (constant, repeated)]
-    return repeated if values[1] > values[0] else constant
+    constant = np.concatenate([np.arange(n_short), np.full(n_bits - n_short, -1)])
+    return repeated if score(repeated) > score(constant) else constant
 
 
 def extend(short: Codes, order: NDArray[np.intp]) -> Codes:

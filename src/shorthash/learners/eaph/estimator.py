@@ -21,21 +21,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from shorthash._arrays import Labels, is_foreign, to_numpy
+from shorthash._arrays import Codes, Labels, is_foreign, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
 from shorthash._validation import check_choice, check_finite, check_same_length
+from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.eaph.choosing import Candidate, Choice
-from shorthash.learners.eaph.encoding import extension
+from shorthash.learners.eaph.encoding import extend, extension
 from shorthash.learners.eaph.groups import MOST_ROWS, GroupCodes
 from shorthash.learners.eaph.groups import TABLE_SIZE as CLUSTER_TABLE_SIZE
 from shorthash.learners.eaph.neighbours import fit_neighbours
 from shorthash.learners.eaph.pairs import RelevantPairs, fit_pairs
 from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.retrieving import TableHasher
+from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, in_threads, with_lone_rows
 from shorthash.learners.posteriors.models import (
@@ -52,7 +54,6 @@ from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_s
 from shorthash.learners.samples import KeptRows
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
-TABLE_BITS = 16  # the longest code for which all cells are held in a table
 TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
 WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched
 KEPT_ROWS = 20_000  # what partial_fit remembers
@@ -498,7 +499,11 @@ class EAPH(TableHasher):
             self._keep_posterior(taken.candidate.fitted)
             self.disjoint_map_, self.searched_map_ = taken.disjoint, taken.training
             Y = self.label_sets_[self.label_set_ids_]
-            return self._keep_table(taken.design, taken.candidate.fitted.oof, lambda Z: extension(Z, Y, self.n_bits))
+
+            def lengthened(short: Codes) -> NDArray[np.intp]:
+                return extension(short.shape[1], self.n_bits, lambda order: leave_one_out_map(extend(short, order), Y))
+
+            return self._keep_table(taken.design, taken.candidate.fitted.oof, lengthened)
 
     def _candidates(self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""

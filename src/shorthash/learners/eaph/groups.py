@@ -30,7 +30,7 @@ from shorthash._rounding import Rounded, Scored, as_double, linear, normalised, 
 from shorthash.codes.signs import pack, unpack
 from shorthash.data.rows import unit_rows
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
-from shorthash.learners.eaph.encoding import CellCenters, extend
+from shorthash.learners.eaph.encoding import CellCenters, extend, extension
 from shorthash.learners.eaph.refinement import Design, best_rows, refine_table
 from shorthash.learners.itq import PCAITQ
 from shorthash.learners.posteriors.folds import PosteriorModel, Posteriors, in_threads, softmax
@@ -259,15 +259,13 @@ class Search:
 
     def _extension(self, design: Design, model: Memberships, P: Posteriors, n_bits: int) -> NDArray[np.intp]:
         """Which bits a longer code repeats: none, or all in turn, whichever scores better."""
-        L = design.n_bits
-        repeated: NDArray[np.intp] = np.arange(n_bits) % L
-        if n_bits % L == 0:
-            return repeated  # every bit equally often: the same ranking
-        short = [unpack(codes, L) for codes in self._codes(design, model, P)]
-        orders = (np.concatenate([np.arange(L), np.full(n_bits - L, -1)]), repeated)
-        longer = [[pack(extend(codes, order)) for codes in short] for order in orders]
-        values = [next(iter(self.goal.scores(held, items, n_bits).values())) for held, items in longer]
-        return orders[1] if values[1] > values[0] else orders[0]
+        short = [unpack(codes, design.n_bits) for codes in self._codes(design, model, P)]
+
+        def score(order: NDArray[np.intp]) -> float:
+            held, items = (pack(extend(codes, order)) for codes in short)
+            return next(iter(self.goal.scores(held, items, n_bits).values()))
+
+        return extension(design.n_bits, n_bits, score)
 
 
 def cluster(X: NDArray[np.float32], rng: np.random.RandomState, weights: Floats | None = None, n: int = 0) -> Floats:

@@ -1,7 +1,7 @@
 """From posteriors to a table of codes: starts, annealing, and the conditional gradient of the expected mAP.
 
 Legend: P (n, u) out-of-fold posteriors, group (n,) a partition of the rows, M (G, u) masses of the groups, z (n,) the
-cell of every row, h (Z, u) masses in the cells (eaph_table.py).
+cell of every row, h (Z, u) masses in the cells (table.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shorthash._arrays import Floats, PackedCodes, is_foreign, like, namespace, 
 from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
-from shorthash.learners.eaph.table import ap_table
+from shorthash.learners.eaph.table import ap_table, codeword_table
 from shorthash.learners.posteriors.folds import in_threads
 
 Posteriors = NDArray[np.float32]
@@ -128,10 +128,7 @@ def refine_table(
 
 def _nearest(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits: int) -> Design:
     """Every item gets the codeword of its likeliest label set: a table of ones."""
-    used, row = np.unique(cells, return_inverse=True)
-    table = np.zeros((len(used), P.shape[1]), dtype=np.float32)
-    table[row.reshape(-1), np.arange(P.shape[1])] = 1
-    return _of_table("codewords", P, used, table, rel, n_bits)
+    return _of_table("codewords", P, *codeword_table(cells), rel, n_bits)
 
 
 def _between(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits: int) -> Design:

@@ -26,11 +26,25 @@ from numpy.typing import NDArray
 from shorthash._arrays import Floats, is_foreign, like, namespace, njit
 from shorthash.learners.posteriors.folds import in_threads
 
+TABLE_BITS = 16  # the longest code for which all cells are held in a table
 BLOCK_FLOATS = 1 << 22  # level masses held at once: 16 MB in float32, which stays in the cache
 SIDE_BY_SIDE = 16  # label sets per block at least, even if the block leaves the cache: shorter loops are not vectorised
 MOST_FLOATS = 1 << 24  # level masses held at once in such a block
 DEVICE_FLOATS = 1 << 26  # the same on a device: 512 MB in float64
 LEAST_MASS = 1e-30  # keeps the AP of a label set without any relevant mass finite
+
+
+def codeword_table(cells: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Cells in use, ascending, and a table that is 1 where a cell is the codeword of a label set.
+
+    Parameters
+    ----------
+    cells : (u,) codeword of every label set
+    """
+    used, place = np.unique(cells, return_inverse=True)
+    table = np.zeros((len(used), len(cells)), dtype=np.float32)
+    table[place.reshape(-1), np.arange(len(cells))] = 1
+    return used, table
 
 
 @dataclass(frozen=True)

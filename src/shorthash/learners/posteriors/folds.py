@@ -98,10 +98,14 @@ class Folds:
     fold: NDArray[np.intp]
     rows: NDArray[np.intp]
 
+    @classmethod
+    def one(cls, held: NDArray[np.bool_]) -> Folds:
+        """A single fold."""
+        return cls(np.where(held, 0, -1), np.flatnonzero(held))
+
     def first(self) -> Folds:
         """The first fold alone."""
-        held = self.fold == 0
-        return Folds(np.where(held, 0, -1), np.flatnonzero(held))
+        return Folds.one(self.fold == 0)
 
     def __iter__(self) -> Any:
         """For every fold the rows to learn from, the rows held out, and where those stand among ``rows``."""

@@ -151,7 +151,7 @@ def column_scales(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], fol
     seen, held, _ = next(iter(folds))
     seen, held = _some(seen, TRIAL_ROWS), _some(held, TRIAL_HELD_OUT)
     rows = np.concatenate([seen, held])
-    trial = Folds(np.repeat([-1, 0], [len(seen), len(held)]), np.arange(len(seen), len(rows)))
+    trial = Folds.one(np.arange(len(rows)) >= len(seen))
     paths = [logistic_path(X[rows], ids[rows], Yg, trial, (TRIAL_PENALTY,), scales=each) for each in (None, scales)]
     [plain], [tried] = paths
     return scales if tried.loss < (1 - SCALE_GAIN) * plain.loss else None

@@ -89,10 +89,14 @@ class Classified(PosteriorModel):
     def logits(self, X: Rounded, *, exact: bool) -> Scored:
         """Logarithms of the probabilities, times the temperature."""
         rows = np.asarray(to_numpy(X.values), dtype=np.float64)
-        P = by_itself(self.classifier.predict_proba, rows, exact=exact)
-        logs = np.log(np.maximum(np.asarray(P.values, dtype=np.float64), SMALLEST))
-        relative = P.error / norms(np.asarray(P.values, dtype=np.float64))  # assumed of every probability
-        return Scored(self.temperature * logs, self.temperature * relative)
+        return _logarithms(by_itself(self.classifier.predict_proba, rows, exact=exact), self.temperature)
+
+
+def _logarithms(P: Rounded, temperature: float) -> Scored:
+    """Logarithms of probabilities, times the temperature; all are assumed to have the relative error of their row."""
+    values = np.asarray(P.values, dtype=np.float64)
+    relative = P.error / np.maximum(norms(values), SMALLEST)
+    return Scored(temperature * np.log(np.maximum(values, SMALLEST)), temperature * relative)
 
 
 @shown("learning posteriors")
@@ -267,10 +271,7 @@ class Prefit(PosteriorModel):
     def logits(self, X: Rounded, *, exact: bool) -> Scored:
         """Logarithms of the probabilities, times the temperature."""
         rows = np.asarray(to_numpy(X.values), dtype=np.float64)
-        P = by_itself(self.probabilities, rows, exact=exact)
-        values = np.asarray(P.values, dtype=np.float64)
-        relative = P.error / np.maximum(norms(values), SMALLEST)
-        return Scored(self.temperature * np.log(np.maximum(values, SMALLEST)), self.temperature * relative)
+        return _logarithms(by_itself(self.probabilities, rows, exact=exact), self.temperature)
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def fit_streamed(
     A kernel model is added where it takes away enough of the log-loss, first on the sample.
     """
     held = sample.held
-    scales = column_scales(sample.X, sample.ids, labelling.rows, Folds(np.where(held, 0, -1), np.flatnonzero(held)))
+    scales = column_scales(sample.X, sample.ids, labelling.rows, Folds.one(held))
     space = _space(statistics, labelling.rows, scales)
     Z, ids = space.scaled(sample.X[held]), sample.ids[held]
     path = Passes(_beside(stream, sample), _known_sets, np.flatnonzero(held), space)
@@ -238,7 +238,7 @@ def _trial(first: Fitted, sample: Sample, Yg: NDArray[np.uint8]) -> tuple[Anchor
     seen = np.flatnonzero(~sample.held)[:TRIAL_ROWS]
     held = np.flatnonzero(sample.held)
     rows = np.concatenate([seen, held])
-    folds = Folds(np.repeat([-1, 0], [len(seen), len(held)]), np.arange(len(seen), len(rows)))
+    folds = Folds.one(np.arange(len(rows)) >= len(seen))
     second = fit_ridge(sample.X[rows], sample.ids[rows], Yg, folds)
     ridge = second.model
     assert isinstance(ridge, KernelRidge)
