@@ -1,9 +1,9 @@
-"""Expected-AP codes from sums: what EAPH can do with one pass over rows that need not be kept. Not in the paper.
+"""Expected-AP codes from sums over rows: a variant of EAPH that reads every row once. Not in the paper.
 
 Class scores are a ridge regression, which needs sums only; so does the estimate of which classes it confuses
-(codebooks.py), the annealed codebook, and the table of what every class gains at every code. Nothing here looks
-at a row twice, so it streams, merges and forgets like RSLH. What is lost against EAPH: calibrated posteriors, and a
-table refined on the rows themselves.
+(codebooks.py), the annealed codebook, and the table of what every class gains at every code. No row is read twice, so
+streaming, merging and forgetting work as in RSLH. Unlike EAPH, posteriors are not calibrated, and the table is not
+refined on the rows.
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ class EAPH(TableHasher):
         return self._fit_groups(X, lambda rows, options: fit_pairs(rows, pairs, self.n_bits, rng, **options))
 
     def _fit_groups(self, X: NDArray[Any], learn: Callable[[NDArray[np.float32], dict[str, Any]], GroupCodes]) -> Self:
-        """Learn with clusters in the place of classes."""
+        """Learn with clusters instead of classes."""
         Rows(X, "EAPH").check_varied()
         check_finite(X, "EAPH")
         options: dict[str, Any] = {"metric": self.metric, "n_neighbors": self.n_neighbors, "n_iter": self.n_iter}

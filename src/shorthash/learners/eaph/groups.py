@@ -1,7 +1,7 @@
-r"""Groups of rows in the place of classes: memberships, and the search for the table that serves a goal best.
+r"""Groups of rows instead of classes: memberships, and the search for the table that serves a goal best.
 
 Rows are clustered; a row belongs to clusters by :math:`p(x) = \mathrm{softmax}(-t \|x - c\|^2)`. What is relevant to a
-row is said by a goal: its nearest rows (``neighbours.py``) or the rows it is paired with (``pairs.py``). A goal
+row is defined by a goal: its nearest rows (``neighbours.py``) or the rows it is paired with (``pairs.py``). A goal
 estimates the relevance between clusters, and scores codes on rows that were held out. Codebook, table and refinement
 are those of EAPH with labels; what has no obvious value (how soft memberships are, how many groups are annealed, or
 whether the start is ITQ) is chosen by that score.
@@ -269,7 +269,7 @@ class Search:
 
 
 def cluster(X: NDArray[np.float32], rng: np.random.RandomState, weights: Floats | None = None, n: int = 0) -> Floats:
-    """Centres of clusters of rows, in mini-batches where there are many; none twice."""
+    """Centres of clusters of rows, in mini-batches where there are many; without duplicates."""
     n_clusters = n or int(np.clip(len(X) // ROWS_PER_CLUSTER, 2, CLUSTERS))
     n_clusters, seed = min(n_clusters, len(X)), int(rng.randint(np.iinfo(np.int32).max))
     few = len(X) <= 4 * CLUSTERS
@@ -282,7 +282,7 @@ def cluster(X: NDArray[np.float32], rng: np.random.RandomState, weights: Floats 
 
 
 def temperature_of(S: NDArray[np.float32], softness: float) -> float:
-    """The temperature at which the largest of ``softmax(t S)`` is ``softness`` on average, or as near as can be."""
+    """The temperature at which the largest of ``softmax(t S)`` is ``softness`` on average, or as close as possible."""
     some = S[:: max(1, len(S) // 2000)]
     spread = float(np.mean(some.max(axis=1) - some.mean(axis=1)))
     if not spread > 0:

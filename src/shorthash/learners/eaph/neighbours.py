@@ -183,7 +183,7 @@ def draw_sample(
     far = max(wide, n // FAR_SHARE)
     listed = np.sort(rng.permutation(n)[:LISTS])
     lists = nearest_rows(rows[listed], rows, far, metric, own=listed)
-    if not len(held):  # too few rows to do without any
+    if not len(held):  # too few rows to hold any out
         return Sample(rows, listed, lists, rows[listed], lists, near, wide)
     return Sample(rows, listed, lists, X[held], nearest_rows(X[held], rows, far, metric), near, wide)
 
@@ -283,7 +283,7 @@ class Filling:
     def _learned(self, z: NDArray[np.int64], n_bits: int) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
         """Table and means of all codes, and the expected mAP, where rows have the cells z.
 
-        To the rows of a cell one is added that lies amid the cells one bit away, so an empty cell is there.
+        To the rows of a cell one is added: the mean of the cells one bit away, which is where an empty cell lies.
         """
         table = ap_table(masses_of(self.P, z, 2**n_bits), self.background, self.found.designed)
         sums, counts = sums_of_groups(self.X, z, 2**n_bits), np.bincount(z, minlength=2**n_bits)

@@ -69,7 +69,7 @@ GRID = 500  # points of the curve behind the lift
 
 
 class RelevantPairs:
-    """Pairs of rows that are relevant to each other, in the place of labels.
+    """Pairs of rows that are relevant to each other, instead of labels.
 
     Parameters
     ----------

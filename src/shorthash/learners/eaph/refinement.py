@@ -42,7 +42,7 @@ class Design:
     n_bits : bits of the cells
     cells : (m,) codes in use, packed
     table : (m, u) gain of a label set at each of them
-    objective : computes ``history``, which takes long for long codes and is of interest for the codes that are taken
+    objective : computes ``history``, which is slow for long codes and needed only for the codes that are taken
     """
 
     kind: str
@@ -134,7 +134,7 @@ def _nearest(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits
 def _between(P: Posteriors, cells: NDArray[np.int64], rel: Floats | None, n_bits: int) -> Design:
     """Every item gets the cell nearest to the mean codeword under its posterior, among cells that such means reach.
 
-    An item that resembles several classes, as items of unknown classes do, comes to lie between them.
+    An item that resembles several classes, as items of unknown classes do, is placed between them.
     """
     dtype = packed_dtype(n_bits)
     codewords = unpack(cells.astype(dtype), n_bits).astype(np.float32)
@@ -158,7 +158,7 @@ def _of_table(
 def _partitions(
     P: Posteriors, n_bits: int, rng: np.random.RandomState, *, finer: bool
 ) -> list[tuple[NDArray[np.intp], int]]:
-    """Rows by their likeliest label set; and, where there are codes to spare, by finer clusters of posteriors."""
+    """Rows by their likeliest label set and, where there are enough codes, by finer clusters of posteriors."""
     u = P.shape[1]
     found = [(P.argmax(axis=1), u)]
     if finer and u <= FINER_SETS:

@@ -49,7 +49,7 @@ def codeword_table(cells: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float3
 
 @dataclass(frozen=True)
 class ApTable:
-    """What a query gains at every cell, what a database item gives there, and the mAP of it all."""
+    """Gain of a query at every cell, gain of a database item there, and the mAP."""
 
     query: Any  # A, float32
     database: Any  # D, float32

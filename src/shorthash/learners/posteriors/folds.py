@@ -43,7 +43,7 @@ MOST_EXPONENT = 100  # of a scale, so that float32 holds it
 
 
 class PosteriorModel(ABC):
-    """What remains of a fit: a map of rows to posteriors."""
+    """A fitted model that maps rows to posteriors."""
 
     @abstractmethod
     def logits(self, X: Rounded, *, exact: bool) -> Scored:

@@ -8,7 +8,7 @@ the log-loss plus :math:`\frac\lambda2 \lVert W - W_0 \rVert^2`; where every row
 directions of the class means, so that few rows give little more than prototypes, and many rows logistic regression.
 Label sets share the weights of the labels they have in common.
 
-``fit_soft`` learns from posteriors T of another feature space in the place of labels: every label set is a class, rows
+``fit_soft`` learns from posteriors T of another feature space instead of labels: every label set is a class, rows
 are whitened by their own covariance, shrunk, and weights are drawn towards 0.
 
 ``fit_prototypes`` fits no weights: logits are cosines to the means :math:`\mu_s` of the label sets,
@@ -164,7 +164,7 @@ def _some(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Step:
-    """One penalty: what it gives out of fold, and what a fit on all rows needs to know."""
+    """One penalty: its out-of-fold posteriors, and the parameters of a fit on all rows."""
 
     penalty: float
     temperature: float

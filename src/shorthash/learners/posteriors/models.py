@@ -108,7 +108,7 @@ def fit_posteriors(
     folds: Folds,
     weaker: int = 0,
 ) -> list[tuple[str, Fitted]]:
-    """Fit a model by name, or any classifier with ``predict_proba``; models and what to call them.
+    """Fit a model by name, or any classifier with ``predict_proba``; returns names and models.
 
     With ``weaker``, the logistic model of least log-loss is followed by models of this many weaker penalties, which
     remember more of the rows. "auto" gives the parts of "combo" and the whole: codes of the least log-loss are not

@@ -65,7 +65,7 @@ class KernelRidge(PosteriorModel):
 
 
 def kernel_tried(n_sets: int, n_columns: int) -> bool:
-    """Whether a kernel model is worth trying beside a linear one."""
+    """Whether to try a kernel model in addition to a linear one."""
     return n_sets <= MOST_SETS or n_sets > SETS_PER_COLUMN * n_columns
 
 

@@ -187,7 +187,7 @@ def _joined(one: Sample, two: Sample) -> Sample:
 def fit_streamed(
     stream: Stream, statistics: GroupStatistics, labelling: Labelling, sample: Sample, progress: Progress
 ) -> tuple[str, Fitted]:
-    """The model of all rows, and what to call it; with posteriors of rows held out by a model that did not see them.
+    """Name and model of all rows, with posteriors of held-out rows by a model that did not see them.
 
     A kernel model is added where it takes away enough of the log-loss, first on the sample.
     """
