@@ -334,10 +334,6 @@ def _complete(
         cache.put([image.content for image in new], rows)
 
 
-_Job = tuple[Place, bool]
-"""An image to decode, and whether its features are needed (or only a thumbnail)."""
-
-
 @dataclass
 class _Decoded:
     """One image, decoded: its prepared array, or its row where features are computed by the workers."""
@@ -349,14 +345,17 @@ class _Decoded:
 
 
 def _decode_batch(
-    jobs: Sequence[_Job],
+    jobs: Sequence[tuple[Place, bool]],
     started: Callable[[int], object] | None = None,
     *,
     features: ImageFeatures,
     thumbnail: int,
     max_pixels: int,
 ) -> list[_Decoded]:
-    """Decode images; runs in a worker process, if there are any, and reports every image that it starts with."""
+    """Decode images; runs in a worker process, if there are any, and reports every image that it starts with.
+
+    A job is an image, and whether its features are needed or only a thumbnail.
+    """
     results = []
     for number, (place, needs_row) in enumerate(jobs):
         if started is not None:

@@ -102,8 +102,8 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 def _problem(path: Path, meta: Mapping[str, Any]) -> str:
     """What is wrong with a description; "" if nothing is."""
-    kinds = {"n_bits": int, "format_version": int, "method": str, "features": dict, "evaluation": dict, "files": dict}
-    for key, kind in kinds.items():
+    kinds = {"n_bits": int, "format_version": int, "n_trained": int, "method": str, "features": dict, "files": dict}
+    for key, kind in {**kinds, "evaluation": dict}.items():
         optional = key not in ("n_bits", "format_version")
         if type(meta.get(key)) is not kind and not (optional and meta.get(key) is None):
             return f"{key} is {str(meta.get(key))[:40]!r}"
@@ -111,8 +111,6 @@ def _problem(path: Path, meta: Mapping[str, Any]) -> str:
         return f"n_bits is {meta['n_bits']}"
     if meta.get("features") is not None and type(meta["features"].get("kind")) is not str:
         return "the recipe of the features has no kind"
-    if meta.get("n_trained") is not None and type(meta["n_trained"]) is not int:
-        return f"n_trained is {str(meta['n_trained'])[:40]!r}"
     measured = meta.get("evaluation") or {"map": 0.0, "n_queries": 0, "n_searched": 0}
     if not all(type(measured.get(key)) in (int, float) for key in ("map", "n_queries", "n_searched")):
         return "the evaluation is incomplete"

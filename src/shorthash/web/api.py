@@ -32,6 +32,7 @@ from shorthash.web.schema import (
     StoredItem,
     Text,
     content_type,
+    json_body,
     problems,
     read_form,
     read_json,
@@ -181,12 +182,7 @@ def _add_search_and_items(router: APIRouter, service: Service) -> None:
         summary="Label an item",
         dependencies=[Depends(check_writer)],
         responses={200: {"model": ItemInfo}, **problems(400, 401, 403, 404, 408, 413, 415, 422)},
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": Relabel.model_json_schema()}},
-            }
-        },
+        openapi_extra=json_body(Relabel),
     )
     async def relabel(request: Request, item: ItemId) -> Json:
         """Give an item another label; when 200 is answered, it is on disk. The code stays as it is."""
@@ -312,14 +308,13 @@ def store_router(service: StoreService) -> APIRouter:
     router = APIRouter(tags=["api"], default_response_class=Json)
     body = request_models(service.n_features, service.n_bits, service.settings).stored
     most = service.n_features + FIELDS + LONGEST
-    schema = {"application/json": {"schema": body.model_json_schema()}}
     in_range = Path(ge=0, lt=1 << service.n_bits, description="A code as an integer.", examples=[0])
 
     @router.post(
         "/search",
         summary="Find items",
         responses={200: {"model": StoredAnswer}, **problems(400, 404, 408, 413, 422)},
-        openapi_extra={"requestBody": {"required": True, "content": schema}},
+        openapi_extra=json_body(body),
     )
     async def search(request: Request) -> Json:
         """Find the best items of a vector, of an item or of a code: by Hamming rings or by learned probes."""

@@ -377,8 +377,17 @@ def request_bodies(models: RequestModels, collection: Collection, settings: Sett
         label = {"type": "string", "minLength": 1, "maxLength": LONGEST, "description": "Class of all images."}
         search["multipart/form-data"] = {"schema": _object({"image": image, **options}, "image")}
         add["multipart/form-data"] = {"schema": _object({"image": images, "label": label}, "image")}
-    search_body, add_body = ({"requestBody": {"required": True, "content": content}} for content in (search, add))
-    return search_body, add_body
+    return body_of(search), body_of(add)
+
+
+def body_of(content: Json) -> Json:
+    """OpenAPI description of a body, by content type."""
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def json_body(model: type[BaseModel]) -> Json:
+    """The same for a body in JSON."""
+    return body_of({"application/json": {"schema": model.model_json_schema()}})
 
 
 def _object(properties: Json, required: str) -> Json:
