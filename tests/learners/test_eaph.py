@@ -671,7 +671,7 @@ def test_the_likeliest_label_set_decides_alone_where_no_other_can_make_up_for_it
 def test_bounds_are_prepared_for_many_rows_only():
     rng = np.random.default_rng(3)
     table, words = rng.normal(size=(8192, 40)).astype(np.float32), sign(rng.normal(size=(8192, 13)))
-    P, lookup = special.softmax(rng.normal(size=(200, 40)), axis=1), Lookup(table)
+    P, lookup = special.softmax(rng.normal(size=(100, 40)), axis=1), Lookup(table)
     few = likeliest_words(Scored(P, 1e-12), lookup, words)
     assert "bounds" not in vars(lookup)
     many = likeliest_words(Scored(P, 1e-12), lookup, words)
