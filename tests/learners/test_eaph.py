@@ -703,6 +703,17 @@ def test_the_annealed_value_is_the_precision_of_a_small_database(n_items):
     assert np.bincount(cells).tolist() == [3, 3]  # classes share the codes evenly
 
 
+def test_codewords_of_more_label_sets_than_codes_are_the_best_of_all(seed):
+    M = confused_masses(seed, n_groups=8)
+    P = np.repeat(M / M.sum(axis=1, keepdims=True), 10, axis=0).astype(np.float32)
+    settings = {"n_classes": 8, "codebook": "annealed", "new_classes": False, "n_starts": 2, "n_iter": 1}
+    [design] = design_codes(P, None, 1, np.random.RandomState(seed), refine=False, **settings)
+    cells = design.cells[best_rows(P, design.table)][::10]
+    masses = masses_of(P, np.repeat(np.arange(8), 10), 8)
+    values = [loop_value(masses, masses, [book >> g & 1 for g in range(8)], 1, 1 / len(P)) for book in range(256)]
+    assert loop_value(masses, masses, cells.astype(int), 1, 1 / len(P)) == pytest.approx(max(values), rel=1e-6)
+
+
 def test_more_classes_than_codes_use_all_codes():
     M = np.eye(20) / 20
     cells, _ = anneal_codebook(M, M, 4, np.random.RandomState(0), n_proposals=1, heat=1e-3, swap=0.5)

@@ -29,6 +29,11 @@ BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
 ROWS_PER_CLASS = 5  # with fewer training rows per class, codewords are all that can be trusted
 MANY_GROUPS = 256  # annealed from one start: moves are what more groups need
 FINER_SETS = 128  # up to so many label sets, rows are also grouped more finely than by label set
+SWAP_CODEWORDS, SWAP_GROUPS = (
+    0.9,
+    0.5,
+)  # chance of changing places: label sets with a code each, groups that share codes
+SHARED_HEAT = 4  # times the usual temperature, where groups must share codes: a single move changes more
 BLOCK = 1 << 22  # gains held at once by a thread
 
 
@@ -197,7 +202,8 @@ def _annealed(
         key = seed, hashlib.sha256(M.tobytes()).digest()
         if key not in known:
             n_proposals, heat = schedule(M)
-            swap = 0.9 if len(M) == M.shape[1] else 0.5
+            heat *= SHARED_HEAT if len(M) > 2**n_bits else 1
+            swap = SWAP_CODEWORDS if len(M) == M.shape[1] <= 2**n_bits else SWAP_GROUPS
             source = np.random.RandomState(seed)
             known[key] = anneal_codebook(M, S, n_bits, source, n_proposals=n_proposals, heat=heat, swap=swap, item=item)
         return known[key]
