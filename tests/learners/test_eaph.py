@@ -20,7 +20,7 @@ from shorthash.learners.classifier import ClassifierCode
 from shorthash.learners.eaph import codebook as eaph_codebook
 from shorthash.learners.eaph import refinement
 from shorthash.learners.eaph import table as eaph_table
-from shorthash.learners.eaph.choosing import searched_map, share_weights
+from shorthash.learners.eaph.choosing import Candidate, Choice, Judged, searched_map, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
 from shorthash.learners.eaph.encoding import Lookup, _by_bounds, likeliest_words
 from shorthash.learners.eaph.estimator import EAPH
@@ -537,7 +537,7 @@ def test_posteriors_compete_by_the_map_of_their_codes():
     assert tried[taken["posteriors"]] == max(tried.values()) > min(tried.values()) + 0.01  # a line is not enough here
 
 
-@pytest.mark.parametrize(("rows", "codes"), [(4, {"codewords"}), (5, {"codewords", "table"})])
+@pytest.mark.parametrize(("rows", "codes"), [(2, {"codewords"}), (3, {"codewords", "table"})])
 def test_the_table_needs_some_rows_of_every_class(digits, rows, codes):
     kept = np.concatenate([np.flatnonzero(digits[1] == c)[:rows] for c in range(10)])
     hasher = EAPH(6, random_state=0, n_iter=2).fit(digits[0][kept], digits[1][kept])
@@ -712,6 +712,34 @@ def test_codewords_of_more_label_sets_than_codes_are_the_best_of_all(seed):
     masses = masses_of(P, np.repeat(np.arange(8), 10), 8)
     values = [loop_value(masses, masses, [book >> g & 1 for g in range(8)], 1, 1 / len(P)) for book in range(256)]
     assert loop_value(masses, masses, cells.astype(int), 1, 1 / len(P)) == pytest.approx(max(values), rel=1e-6)
+
+
+@pytest.mark.parametrize(("per_class", "lengths"), [(2, [1]), (4, [1, 1]), (5, [1, 6])])
+def test_a_table_of_few_rows_is_not_refined(per_class, lengths):
+    P = softmax(2 * np.random.default_rng(0).standard_normal((7 * per_class, 7))).astype(np.float32)
+    settings = {"n_classes": 7, "codebook": "annealed", "new_classes": False, "n_starts": 1, "n_iter": 6}
+    designs = design_codes(P, None, 2, np.random.RandomState(0), refine=True, **settings)
+    assert [len(design.history) for design in designs] == lengths
+
+
+@pytest.mark.parametrize(
+    ("per_class", "database", "training", "taken"),
+    [
+        (4, "auto", 0.697, "table"),  # lost on training rows: less than 0.005
+        (4, "auto", 0.69, "codewords"),
+        (4, "disjoint", 0.69, "table"),
+        (4, "training", 0.697, "codewords"),
+        (5, "auto", 0.69, "table"),  # the mean decides
+        (5, "auto", 0.6, "codewords"),
+    ],
+)
+def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, training, taken):
+    y = np.repeat(np.arange(3), per_class)
+    candidate = Candidate("any", None, None)
+    codewords, table = (refinement.Design(kind, 2, None, None, None) for kind in ("codewords", "table"))
+    finalists = [Judged(candidate, codewords, 0.5, 0.7), Judged(candidate, table, 0.52, training)]
+    choice = Choice(group_labels(y, owner="test"), None, 2, 0, database, {"n_classes": 3})
+    assert choice._taken(finalists).design.kind == taken
 
 
 def test_more_classes_than_codes_use_all_codes():

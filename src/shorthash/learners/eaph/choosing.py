@@ -20,7 +20,7 @@ from shorthash._arrays import Floats
 from shorthash._labels import LabelGroups
 from shorthash._progress import shown
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map, level_blocks
-from shorthash.learners.eaph.refinement import Design, best_rows, design_codes
+from shorthash.learners.eaph.refinement import Design, best_rows, design_codes, few_rows
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched
@@ -137,11 +137,21 @@ class Choice:
         """The best posteriors with the best codes for them, and a report of what was tried."""
         best, tried = self.posteriors(candidates)
         finalists = self.judged(best, refine=self.options["refine"])
-        # training rows that are remembered are found with any codes, so other rows decide
-        database = "disjoint" if best.remembers and self.database == "auto" else self.database
-        taken = max(finalists, key=lambda found: found.score(database))
+        taken = self._taken(finalists)
         others = [found for found in tried if found.candidate is not best]
         return taken, [found.line(taken=found is taken) for found in (*others, *finalists)]
+
+    def _taken(self, finalists: list[Judged]) -> Judged:
+        """The best codes for posteriors; the first are codewords."""
+        codewords, database = finalists[0], self.database
+        if database == "auto" and few_rows(len(self.groups.ids), self.options["n_classes"]):
+            # scores of few rows are not to be weighed against each other: a table must serve both
+            least = codewords.score("training") - WORTH
+            finalists = [codewords, *(found for found in finalists[1:] if found.score("training") >= least)]
+            database = "disjoint"
+        elif database == "auto" and codewords.candidate.remembers:
+            database = "disjoint"  # training rows that are remembered are found with any codes
+        return max(finalists, key=lambda found: found.score(database))
 
 
 def share_weights(ids: NDArray[np.intp]) -> NDArray[np.float32]:

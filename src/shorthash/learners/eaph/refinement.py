@@ -26,7 +26,8 @@ from shorthash.learners.posteriors.folds import in_threads
 Posteriors = NDArray[np.float32]
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
-ROWS_PER_CLASS = 5  # with fewer training rows per class, codewords are all that can be trusted
+ROWS_PER_CLASS = 5  # with fewer training rows per class, the table is computed once and not refined
+FEWEST_PER_CLASS = 3  # with fewer still, codewords are all that can be trusted
 MANY_GROUPS = 256  # annealed from one start: moves are what more groups need
 FINER_SETS = 128  # up to so many label sets, rows are also grouped more finely than by label set
 SWAP_CODEWORDS, SWAP_GROUPS = (
@@ -87,7 +88,8 @@ def design_codes(
     Where new classes are expected there is one design, which places items between codewords. The table is refined on
     the device of ``beside``, an array; on the CPU if it is None. ``known`` keeps what was annealed, for another call.
     """
-    refine = refine and not new_classes and len(P) >= ROWS_PER_CLASS * n_classes
+    refine = refine and not new_classes and len(P) >= FEWEST_PER_CLASS * n_classes
+    n_iter = 1 if few_rows(len(P), n_classes) else n_iter
     partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
     masses = [masses_of(P, group, n_groups) for group, n_groups in partitions]
     if codebook == "annealed":
@@ -104,6 +106,11 @@ def design_codes(
         ]
         designs.append(max(tables, key=lambda design: design.value))
     return designs
+
+
+def few_rows(n_rows: int, n_classes: int) -> bool:
+    """Whether there are too few rows to refine a table on them: it would look better on them than on others."""
+    return n_rows < ROWS_PER_CLASS * n_classes
 
 
 def refine_table(
