@@ -178,6 +178,7 @@ def test_duplicates(run, fitted, made, tmp_path):
     assert data["n_exact_pairs"] == 1
     assert data["n_groups"] == len(data["groups"])
     assert page.read_text().count("<figure>") == sum(map(len, data["groups"]))
+    assert "threshold must be in (0, 1]. Got 2.0" in run("images", "duplicates", fitted, "--threshold", 2).err
     table = run("images", "duplicates", fitted, "--threshold", 1).out
     assert re.search(r"^groups +1\nexact pairs +1\nnear pairs +0$", table, re.M)
     assert re.search(r"^ +0 +\d+ +copy.png$", table, re.M)
@@ -264,7 +265,6 @@ def test_info_of_a_collection(run, fitted, command):
         (["search", "model", "3", "--out", "found.txt"], "found.txt does not end in .csv or .parquet or .jsonl"),
         (["search", "model", "3", "--html", "nowhere/s.html"], "nowhere"),
         (["duplicates", "model", "--html", "page.png"], "page.png does not end in .html"),
-        (["duplicates", "model", "--threshold", "2"], "Input should be less than or equal to 1"),
         (["export", "model", "--out", "codes.csv", "--vectors", "v.csv"], "v.csv does not end in .npy"),
         (["add", "model", ".", "--label", "a", "--no-labels"], "Got --label and --labels-from none; give one of them"),
         (["fit", ".", "-o", "new", "--cache", "c", "--no-cache"], "give --cache or --no-cache, not both"),

@@ -24,9 +24,7 @@ def duplicates(
         Path | None, cli.option("FILE", "Write all pairs to this file: .csv, .parquet or .jsonl.", names="--out -o")
     ] = None,
     html: Annotated[Path | None, cli.option("FILE", "Write a page with all groups to this .html file.")] = None,
-    threshold: Annotated[
-        float, cli.option("N", "Least similarity of near duplicates, in (0, 1].", min=0, max=1)
-    ] = 0.95,
+    threshold: Annotated[float, cli.option("N", "Least similarity of near duplicates, in (0, 1].")] = 0.95,
 ) -> cli.Result:
     """Find files of equal content and near duplicates: resized, recompressed, brightened, slightly cropped.
 
