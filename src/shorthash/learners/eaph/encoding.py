@@ -34,6 +34,8 @@ from shorthash.codes.signs import sign
 from shorthash.learners.eaph.refinement import sums_of_groups
 from shorthash.learners.posteriors.folds import in_threads
 
+Singles = NDArray[np.float32]
+
 BLOCK = 1 << 22  # gains held at once
 SINGLE_UNIT = 2.0**-24  # relative rounding error of one float32 operation
 LIKELIEST = 4  # label sets whose gains are added up for all cells
@@ -56,7 +58,7 @@ class Lookup:
     table : (m, u) gains
     """
 
-    def __init__(self, table: NDArray[np.float32]) -> None:
+    def __init__(self, table: Singles) -> None:
         self.table = table
         self.size = float(np.abs(table).max())
         self.asked = 0  # rows that were looked up
@@ -82,7 +84,7 @@ class Bounds:
         mean along them; and (m,) the norms of what it has beside these axes and those before, rounded upwards
     """
 
-    def __init__(self, table: NDArray[np.float32]) -> None:
+    def __init__(self, table: Singles) -> None:
         self.mean: Floats = table.mean(axis=0, dtype=np.float64)
         moved = table - self.mean
         squares = np.einsum("zs,zs->z", moved, moved)
@@ -125,7 +127,7 @@ def _measure_leads(
         ratio[s], gap[s] = (1 - 1e-6) * least, (1 - 1e-6) * math.sqrt(max(nearest, 0.0))
 
 
-def _levels(moved: Floats, squares: Floats, by_set: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.float32], ...]]:
+def _levels(moved: Floats, squares: Floats, by_set: Singles) -> Iterator[tuple[Singles, ...]]:
     """``levels`` of ``Bounds``; axes by subspace iteration."""
     u = moved.shape[1]
     numbers = [0, *(number for number in N_AXES if AXES_SHARE * number <= u)]
@@ -209,12 +211,7 @@ def _by_bounds(P: Floats, lookup: Lookup, doubt: Floats, best: NDArray[np.int64]
 
 
 def _by_levels(
-    P: Floats,
-    table: NDArray[np.float32],
-    b: Bounds,
-    doubt: Floats,
-    gain: NDArray[np.float32],
-    more: NDArray[np.float32],
+    P: Floats, table: Singles, b: Bounds, doubt: Floats, gain: Singles, more: Singles
 ) -> tuple[NDArray[np.int64], Floats]:
     """The same for some rows, by gains of their likeliest label sets, and of the others along more and more axes.
 
@@ -246,12 +243,7 @@ def _by_levels(
 
 
 def _by_all_sets(
-    P: Floats,
-    table: NDArray[np.float32],
-    b: Bounds,
-    doubt: Floats,
-    gain: NDArray[np.float32],
-    more: NDArray[np.float32],
+    P: Floats, table: Singles, b: Bounds, doubt: Floats, gain: Singles, more: Singles
 ) -> tuple[NDArray[np.int64], Floats]:
     """The same by the gains of all label sets, in float32."""
     n, u = P.shape
@@ -305,7 +297,7 @@ def _by_likeliest_set(
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _take_likeliest(Q: NDArray[np.float32], by_set: NDArray[np.float32], gain: NDArray[np.float32]) -> None:
+def _take_likeliest(Q: Singles, by_set: Singles, gain: Singles) -> None:
     """Set the gains to those of the likeliest label sets, whose masses become 0."""
     sets = np.empty(LIKELIEST, dtype=np.int64)
     for i in range(len(Q)):
@@ -334,13 +326,13 @@ def _take_likeliest(Q: NDArray[np.float32], by_set: NDArray[np.float32], gain: N
 def _decide(
     P: Floats,
     rows: NDArray[np.int64],
-    gain: NDArray[np.float32],
-    more: NDArray[np.float32],
+    gain: Singles,
+    more: Singles,
     beside: Floats,
     doubt: Floats,
-    table: NDArray[np.float32],
+    table: Singles,
     mean: Floats,
-    norm: NDArray[np.float32],
+    norm: Singles,
     best: NDArray[np.int64],
     lead: Floats,
 ) -> None:
@@ -413,7 +405,7 @@ def _largest(values: NDArray[Any], tops: NDArray[Any]) -> int:
 
 
 @njit(inner=True, cache=True, nogil=True)
-def _best_of(p: Floats, table: NDArray[np.float32], cells: NDArray[np.int64]) -> tuple[int, float]:
+def _best_of(p: Floats, table: Singles, cells: NDArray[np.int64]) -> tuple[int, float]:
     """The cell of largest gain, and by how much it leads the next."""
     best, top, second = 0, -np.inf, -np.inf
     for z in cells:
@@ -434,7 +426,7 @@ def _dot(p: Floats, gains: NDArray[Any]) -> float:
     return total
 
 
-def profiles(P: NDArray[np.float32], place: NDArray[np.intp], n_cells: int) -> Floats:
+def profiles(P: Singles, place: NDArray[np.intp], n_cells: int) -> Floats:
     """Mean posterior of the rows in every cell, with one row of the mean of all added, (m, u)."""
     sums = sums_of_groups(P, place, n_cells)
     mean = P.mean(axis=0, dtype=np.float64)
@@ -476,7 +468,7 @@ class CellCenters:
     chance : that a training row is a neighbour of another
     """
 
-    centers: NDArray[np.float32]
+    centers: Singles
     weight: float
     unit: bool
     slope: float
@@ -500,7 +492,7 @@ class CellCenters:
         C = self.centers.astype(np.float64)
         return linear(self.rows(X, exact=exact), 2 * self.weight * C.T, -self.weight * self.squares, exact=exact)
 
-    def gains(self, P: Scored, X: Rounded, table: NDArray[np.float32], *, exact: bool) -> Scored:
+    def gains(self, P: Scored, X: Rounded, table: Singles, *, exact: bool) -> Scored:
         """What every cell gains a row, (n, m)."""
         by_table, by_rows = table_gains(P, table, exact=exact), self.nearness(X, exact=exact)
         xp = namespace(by_rows.values)
@@ -521,7 +513,7 @@ class CellCenters:
         total = (odds * self.shares).sum(axis=1, keepdims=True)  # no product, whose order of summation varies
         return np.asarray(-np.expm1(-odds * (self.chance / total)))
 
-    def of_posteriors(self, table: NDArray[np.float32], clusters: Floats) -> NDArray[np.float32]:
+    def of_posteriors(self, table: Singles, clusters: Floats) -> Singles:
         """A table for memberships alone: a row is taken to be where its clusters are, (m, K)."""
         C = self.centers.astype(np.float64)
         near = 2 * C @ np.asarray(clusters, dtype=np.float64).T - self.squares[:, None]
@@ -531,7 +523,7 @@ class CellCenters:
 class WideLookup:
     """A table and the means of its cells as one matrix."""
 
-    def __init__(self, table: NDArray[np.float32], cells: CellCenters) -> None:
+    def __init__(self, table: Singles, cells: CellCenters) -> None:
         self.table, self.cells = table, cells
         near = 2 * cells.weight * cells.centers.astype(np.float64)
         self.size, self.length = float(np.abs(table).max()), float(norms(near).max())

@@ -21,9 +21,7 @@ from shorthash.codes.signs import pack, packed_dtype, sign, unpack
 from shorthash.learners.codebooks import CODEBOOKS
 from shorthash.learners.eaph.codebook import anneal_codebook, schedule
 from shorthash.learners.eaph.table import ap_table, codeword_table
-from shorthash.learners.posteriors.folds import in_threads
-
-Posteriors = NDArray[np.float32]
+from shorthash.learners.posteriors.folds import Posteriors, in_threads
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
 ROWS_PER_CLASS = 5  # with fewer training rows per class, the table is computed once and not refined
