@@ -9,7 +9,7 @@ from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors import folds
 from shorthash.learners.posteriors.folds import calibrate, draw_folds, scaled, softmax, uneven_scales
 from shorthash.learners.posteriors.logistic import column_scales, fit_logistic
-from shorthash.learners.posteriors.ridge import fit_ridge, kernel_tried
+from shorthash.learners.posteriors.ridge import FLOOR, fit_ridge, kernel_tried
 
 UNITS = np.array([1e-3, 1.0, 1e4, 1e4])  # the first two say the class, the others nothing
 
@@ -110,7 +110,8 @@ def test_a_kernel_of_scaled_rows_is_that_of_the_rows_times_the_scales(measured):
     model = fit_ridge(X, *folded(y, 4)).model
     assert model.scales is not None
     features = model.kernel.transform(X[:50].astype(np.float64) * model.scales)
-    slow = model.temperature * (features @ model.weights + model.bias)
+    scores = features @ model.weights + model.bias
+    slow = model.temperature * scores + model.power * np.log(np.maximum(scores, FLOOR))
     fast = model.logits(Rounded(X[:50]), exact=False)
     assert np.allclose(fast.values, slow, rtol=1e-10, atol=1e-10)
     for row in range(5):

@@ -286,7 +286,7 @@ class EAPH(TableHasher):
         self._rows = KeptRows(sample.X[order], seen.rows[sample.ids[order]], drawn, seen.n_samples, KEPT_ROWS)
         name, fitted = fit_streamed(stream, seen, labelling, sample, report)
         self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
-        known = replace(fitted, oof=with_lone_rows(fitted.oof, self.label_set_ids_))
+        known = replace(fitted, oof=with_lone_rows(fitted.oof, self.label_set_ids_, sample.judged))
         self._path = [Candidate(name, known, fitted.model.predict(sample.X[sample.held]))]
         report("designing codes", 0, 0)
         return self._design_codes(None if stream.distributed else next(iter(stream.blocks())).X)
@@ -513,11 +513,11 @@ class EAPH(TableHasher):
         if is_prefit(kind):
             fitted = fit_prefit(kind, X, groups, folds)
             return [Candidate("prefit", fitted, fitted.oof)]
-        ids = groups.ids[folds.rows]
+        ids, judged = groups.ids[folds.rows], folds.judged(groups.ids)
 
         def candidate(learned: tuple[str, Fitted]) -> Candidate:
             name, fitted = learned
-            known = replace(fitted, oof=with_lone_rows(fitted.oof, ids))
+            known = replace(fitted, oof=with_lone_rows(fitted.oof, ids, judged))
             return Candidate(name, known, fitted.model.predict(X[folds.rows]))
 
         found = in_threads(candidate, fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker))

@@ -107,6 +107,11 @@ class Folds:
         """The first fold alone."""
         return Folds.one(self.fold == 0)
 
+    def judged(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Which of ``rows`` have a label set that the models of their folds have seen."""
+        seen = [places[np.isin(ids[held], ids[known])] for known, held, places in self]
+        return np.sort(np.concatenate(seen))
+
     def __iter__(self) -> Any:
         """For every fold the rows to learn from, the rows held out, and where those stand among ``rows``."""
         for k in range(int(self.fold.max()) + 1):
@@ -156,13 +161,15 @@ def log(P: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(np.log(np.maximum(P, SMALLEST)), dtype=np.float32)
 
 
-def calibrate(S: NDArray[np.float32], ids: NDArray[np.intp]) -> tuple[float, float]:
+def calibrate(
+    S: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp] | None = None
+) -> tuple[float, float]:
     """The temperature of least log-loss (convex in it), and that loss.
 
-    A row whose label set no other row has was never seen where it was held out, and says nothing about either; where
-    all rows are of that kind the temperature is 1.
+    Only rows whose label set was seen where they were held out say something about either (``judged``; if not given,
+    all rows); where there are none the temperature is 1.
     """
-    judged = np.flatnonzero(np.bincount(ids)[ids] > 1)
+    judged = np.arange(len(ids)) if judged is None else judged
     if not len(judged):
         return 1.0, 0.0
     S, own, rows = S[judged], ids[judged], np.arange(len(judged))
@@ -178,17 +185,16 @@ def calibrate(S: NDArray[np.float32], ids: NDArray[np.intp]) -> tuple[float, flo
     return float(np.exp(found.x)), float(found.fun)
 
 
-def with_lone_rows(P: Posteriors, ids: NDArray[np.intp]) -> Posteriors:
-    """Out-of-fold posteriors in which a label set of one row is recognised as often as the others are.
+def with_lone_rows(P: Posteriors, ids: NDArray[np.intp], judged: NDArray[np.intp]) -> Posteriors:
+    """Out-of-fold posteriors in which a label set that was not seen is recognised as often as the others are.
 
-    Out of fold such a set is unknown, but the model that is used knows it.
+    The model that is used knows it: it is a label set of one row, which was held out.
     """
-    lone = np.flatnonzero(np.bincount(ids)[ids] == 1)
+    lone = np.setdiff1d(np.arange(len(ids)), judged)
     if not len(lone):
         return P
-    others = np.setdiff1d(np.arange(len(ids)), lone)
-    own = P[others, ids[others]]
-    share = np.float32(own.mean() if len(others) else LONE_SHARE)
+    own = P[judged, ids[judged]]
+    share = np.float32(own.mean() if len(judged) else LONE_SHARE)
     P = P.copy()
     P[lone] *= 1 - share
     P[lone, ids[lone]] += share

@@ -219,12 +219,12 @@ def logistic_path(
         target, Z = _in_space(X[seen], ids[seen], Yg, scales)
         return target, Z, target.scaled(X[held])
 
-    parts, labels = list(folds), ids[folds.rows]
+    parts, labels, judged = list(folds), ids[folds.rows], folds.judged(ids)
     found = in_threads(prepared, parts)
     S = np.empty((len(labels), len(Yg)), dtype=np.float32)
     for (_, _, places), (target, _, held) in zip(parts, found, strict=True):
         S[places] = target.scores(held)
-    pull = calibrate(S, labels)[0] if is_one_hot(Yg) else 1.0
+    pull = calibrate(S, labels, judged)[0] if is_one_hot(Yg) else 1.0
     targets = [replace(target, weights=pull * target.weights) for target, _, _ in found]
     models = list(targets)
     if start is not None:
@@ -241,7 +241,7 @@ def logistic_path(
             return model
 
         models = by_folds(learn, range(len(parts)))
-        temperature, loss = calibrate(S, labels)
+        temperature, loss = calibrate(S, labels, judged)
         yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models, scales)
 
 
@@ -480,7 +480,7 @@ def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], fo
     models = in_threads(lambda part: _prototypes(X[part[0]], ids[part[0]], len(Yg)), parts)
     for (_, held, places), model in zip(parts, models, strict=True):
         S[places] = model.cosines(X[held])
-    temperature, loss = calibrate(S, ids[folds.rows])
+    temperature, loss = calibrate(S, ids[folds.rows], folds.judged(ids))
     whole = _prototypes(X, ids, len(Yg))
     model = Prototypes(whole.center, whole.directions, whole.means, temperature)
     return Fitted(model, softmax(temperature * S), loss)

@@ -128,7 +128,8 @@ def fit_posteriors(
     if kind == "logistic":
         return found
     ridge = fit_ridge(X, ids, Yg, folds)
-    together = combined(found[0][1], ridge, ids[folds.rows], LEAST_GAIN if kind == "combo" else 0.0)
+    least_gain = LEAST_GAIN if kind == "combo" else 0.0
+    together = combined(found[0][1], ridge, ids[folds.rows], folds.judged(ids), least_gain)
     if kind == "combo":
         return found if together is None else [(f"{found[0][0]}, with a kernel", together), *found[1:]]
     if together is not None:
@@ -140,12 +141,17 @@ POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]
 """Models by name."""
 
 
-def combined(one: Fitted, two: Fitted, labels: NDArray[np.intp], least_gain: float = LEAST_GAIN) -> Fitted | None:
-    """Two models together; their powers by out-of-fold log-loss, which is convex in them.
+def combined(
+    one: Fitted,
+    two: Fitted,
+    labels: NDArray[np.intp],
+    judged: NDArray[np.intp],
+    least_gain: float = LEAST_GAIN,
+) -> Fitted | None:
+    """Two models together; their powers by the log-loss of rows that may be judged, which is convex in them.
 
     None where the second model does not take away a share of ``least_gain``, which pays for the time to encode with it.
     """
-    judged = np.flatnonzero(np.bincount(labels)[labels] > 1)  # a set of one row was never seen out of fold
     if not len(judged):
         return None
     logs, labels, rows = (log(one.oof[judged]), log(two.oof[judged])), labels[judged], np.arange(len(judged))
@@ -171,7 +177,7 @@ def _fit_classifier(
     for seen, held, places in folds:
         model = clone(classifier).fit(X[seen], ids[seen])
         P[np.ix_(places, model.classes_)] = model.predict_proba(X[held])
-    temperature, loss = calibrate(log(P), ids[folds.rows])
+    temperature, loss = calibrate(log(P), ids[folds.rows], folds.judged(ids))
     fitted = clone(classifier).fit(X, ids)
     return Fitted(Classified(fitted, temperature), softmax(temperature * log(P)), loss)
 

@@ -1,5 +1,9 @@
 """Kernel ridge posteriors: regression of the label sets on 1 000 anchors, scores turned into posteriors.
 
+A score estimates a probability, and is near 0 for most of many label sets; so a logit is a multiple of the score, as
+suits few label sets, and a multiple of its logarithm, as suits many. Both are found by the log-loss, which is convex in
+them.
+
 Legend: X (n, d), ids (n,) label set of every row, u label sets, S (m, u) scores.
 """
 
@@ -12,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.optimize import minimize
 
 from shorthash._arrays import Features, Floats, is_foreign, like, namespace, to_numpy
-from shorthash._rounding import Rounded, Scored, as_double, linear
+from shorthash._rounding import FEW, UNIT, Rounded, Scored, as_double, linear
 from shorthash.data.rows import BATCH_ROWS
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
@@ -24,7 +29,6 @@ from shorthash.learners.posteriors.folds import (
     Folds,
     PosteriorModel,
     Posteriors,
-    calibrate,
     in_threads,
     scaled,
     softmax,
@@ -35,20 +39,27 @@ WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distan
 NARROWEST = 1 / 64  # the narrowest is halved down to this
 RIDGES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 N_ANCHORS = 1000
+FLOOR = 0.01  # a smaller score counts as this in the logarithm
+LINK_BOUNDS = ((0.01, 1e4), (0.0, 20.0))  # of the multiples of a score and of its logarithm
+LINK_ROWS = 4096  # of more rows, so many decide about the multiples
+FEW_ROWS = 1000  # up to so many rows, all folds decide about bandwidth and scales
 MOST_SETS = 128  # label sets for which a kernel is tried in any case: with more it costs much and adds little,
 SETS_PER_COLUMN = 4  # unless there are more than so many for every column, too many for a linear model
+
+Scores = dict[float, NDArray[np.float32]]  # by penalty, (m, u)
 
 
 @dataclass(frozen=True)
 class KernelRidge(PosteriorModel):
-    """Ridge regression of the label sets on kernel features, its scores turned into posteriors by one temperature."""
+    """Ridge regression of the label sets on kernel features, its scores turned into posteriors by their link."""
 
     kernel: AnchorRBF
     weights: Floats  # (m, u)
     bias: Floats  # (u,)
-    temperature: float
+    temperature: float  # multiple of a score in its logit
     ridge: float
     scales: Floats | None = None  # (d,) of the columns of rows
+    power: float = 0.0  # multiple of the logarithm of a score in its logit
 
     @property
     def n_sets(self) -> int:
@@ -56,12 +67,22 @@ class KernelRidge(PosteriorModel):
         return len(self.bias)
 
     def logits(self, X: Rounded, *, exact: bool) -> Scored:
-        """Scores of the label sets, times the temperature, (n, u)."""
+        """Multiples of the scores of the label sets and of their logarithms, (n, u)."""
         if self.scales is not None:
             values = as_double(X.values)
             X = Rounded(scaled(values, self.scales), X.error * float(self.scales.max()))
         features = self.kernel.rounded(X, exact=exact)
-        return linear(features, self.temperature * self.weights, self.temperature * self.bias, exact=exact)
+        if not self.power:
+            return linear(features, self.temperature * self.weights, self.temperature * self.bias, exact=exact)
+        return self._linked(linear(features, self.weights, self.bias, exact=exact))
+
+    def _linked(self, S: Scored) -> Scored:
+        """Logits of scores: the logarithm of a score above the floor changes with it by no more than its inverse."""
+        xp = namespace(S.values)
+        logs = xp.log(xp.clip(S.values, FLOOR, None))
+        slope = self.temperature + self.power / xp.clip(S.values - S.bound, FLOOR, None)
+        size = abs(self.temperature * S.values) + abs(self.power * logs)
+        return Scored(self.temperature * S.values + self.power * logs, slope * S.bound + FEW * UNIT * size)
 
 
 def kernel_tried(n_sets: int, n_columns: int) -> bool:
@@ -70,39 +91,89 @@ def kernel_tried(n_sets: int, n_columns: int) -> bool:
 
 
 def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
-    """Ridge and temperature by out-of-fold log-loss, bandwidth and scales by that of the first fold; then all rows."""
-    u, parts, labels = len(Yg), list(folds), ids[folds.rows]
+    """Bandwidth, scales, penalty and link by out-of-fold log-loss; then all rows.
 
-    def scores(job: tuple[Space, int]) -> dict[float, NDArray[np.float32]]:
+    Bandwidth and scales of many rows are chosen on the first fold.
+    """
+    u, parts = len(Yg), list(folds)
+    trial = folds if len(X) <= FEW_ROWS else folds.first()
+    n_trial = len(list(trial))
+
+    def scores(job: tuple[Space, int]) -> Scores:
         space, k = job
         seen, held, _ = parts[k]
-        system = _kernel_system(X[seen], ids[seen], u, space, k)
-        left = system.features(X[held]) @ system.vectors
-        return {ridge: np.asarray(left @ system.solved(ridge) + system.bias, dtype=np.float32) for ridge in RIDGES}
+        return _kernel_system(X[seen], ids[seen], u, space, k).scores(X[held])
 
     def tried(spaces: list[Space]) -> list[Tried]:
-        first = in_threads(scores, [(space, 0) for space in spaces])
-        held = ids[parts[0][1]]
-        losses = [min(calibrate(S, held)[1] for S in by_ridge.values()) for by_ridge in first]
-        return [Tried(*each) for each in zip(losses, spaces, first, strict=True)]
+        found = in_threads(scores, [(space, k) for space in spaces for k in range(n_trial)])
+        of_space = [found[i : i + n_trial] for i in range(0, len(found), n_trial)]
+        losses = [best_link(_joined(each, trial), ids[trial.rows], trial.judged(ids)).loss for each in of_space]
+        return [Tried(*each) for each in zip(losses, spaces, of_space, strict=True)]
 
     def rest(k: int) -> Any:
         return scores((chosen.space, k)) if k >= 0 else _kernel_system(X, ids, u, chosen.space, k)
 
     chosen = _best_space(X, tried)
-    whole, *others = in_threads(rest, [-1, *range(1, len(parts))])
-    found = [chosen.scores, *others]
-    best: tuple[float, float, float, Posteriors] | None = None
-    for ridge in RIDGES:
-        S = np.empty((len(labels), u), dtype=np.float32)
-        for (_, _, places), by_ridge in zip(parts, found, strict=True):
-            S[places] = by_ridge[ridge]
-        temperature, loss = calibrate(S, labels)
-        if best is None or loss < best[0]:
-            best = (loss, ridge, temperature, softmax(temperature * S))
-    assert best is not None
-    loss, ridge, temperature, oof = best
-    return Fitted(whole.model(ridge, temperature), oof, loss, chosen.space.scales is not None)
+    whole, *others = in_threads(rest, [-1, *range(n_trial, len(parts))])
+    by_ridge = _joined([*chosen.scores, *others], folds)
+    link = best_link(by_ridge, ids[folds.rows], folds.judged(ids))
+    scaled_columns = chosen.space.scales is not None
+    return Fitted(whole.model(link), link.posteriors(by_ridge[link.ridge]), link.loss, scaled_columns)
+
+
+def _joined(of_folds: list[Scores], folds: Folds) -> Scores:
+    """Scores of every fold as scores of the rows of all."""
+    joined = {ridge: np.empty((len(folds.rows), S.shape[1]), dtype=np.float32) for ridge, S in of_folds[0].items()}
+    for (_, _, places), scores in zip(folds, of_folds, strict=True):
+        for ridge, S in scores.items():
+            joined[ridge][places] = S
+    return joined
+
+
+class Link(NamedTuple):
+    """How scores of a penalty become logits, and the log-loss of that: multiples of a score and of its logarithm."""
+
+    loss: float
+    ridge: float
+    temperature: float
+    power: float
+
+    def posteriors(self, S: NDArray[np.float32]) -> Posteriors:
+        """Posteriors of scores."""
+        return softmax(self.temperature * S + self.power * np.log(np.maximum(S, FLOOR)))
+
+
+def best_link(by_ridge: Scores, ids: NDArray[np.intp], judged: NDArray[np.intp] | None = None) -> Link:
+    """The penalty and the link of least log-loss, from scores by penalty; ``judged`` as in ``calibrate``."""
+    judged = np.arange(len(ids)) if judged is None else judged
+    judged = judged[:: max(1, -(-len(judged) // LINK_ROWS))]
+    own, start = ids[judged], np.array([5.0, 0.5])
+    if not len(judged):
+        return Link(0.0, RIDGES[0], 1.0, 0.0)
+    found = []
+    for ridge, scores in by_ridge.items():
+        loss, start = fit_link(scores[judged], own, start)
+        found.append(Link(loss, ridge, *(float(value) for value in start)))
+    return min(found)
+
+
+def fit_link(S: NDArray[np.float32], own: NDArray[np.intp], start: Floats) -> tuple[float, Floats]:
+    """The least log-loss, and the multiples of scores and of their logarithms that have it."""
+    terms, rows = (S, np.log(np.maximum(S, FLOOR))), np.arange(len(own))
+    known = [float(term[rows, own].mean(dtype=np.float64)) for term in terms]
+
+    def loss(multiples: Floats) -> tuple[float, Floats]:
+        E = np.float32(multiples[0]) * terms[0] + np.float32(multiples[1]) * terms[1]
+        E -= E.max(axis=1, keepdims=True)
+        likelihood = float(E[rows, own].mean(dtype=np.float64))
+        np.exp(E, out=E)
+        total = E.sum(axis=1)
+        E /= total[:, None]
+        slope = [np.einsum("ij,ij->i", E, term).mean(dtype=np.float64) for term in terms]
+        return float(np.log(total).mean(dtype=np.float64)) - likelihood, np.subtract(slope, known)
+
+    best = minimize(loss, start, jac=True, bounds=LINK_BOUNDS, method="L-BFGS-B")
+    return float(best.fun), best.x
 
 
 class Space(NamedTuple):
@@ -113,11 +184,11 @@ class Space(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A space, the log-loss of the first fold in it, and the scores of that fold by every penalty."""
+    """A space, the log-loss of the folds that it was tried on, and the scores of each by penalty."""
 
     loss: float
     space: Space
-    scores: dict[float, NDArray[np.float32]]
+    scores: list[Scores]
 
 
 def _best_space(X: Features, tried: Callable[[list[Space]], list[Tried]]) -> Tried:
@@ -173,21 +244,15 @@ class KernelSystem:
         """Weights at a penalty, in the basis of the eigenvectors."""
         return np.asarray(self.right / (self.values + ridge)[:, None])
 
-    def best(self, X: Features, ids: NDArray[np.intp]) -> Fitted:
-        """The penalty of least log-loss on other rows, and their posteriors."""
-        left, best = self.features(X) @ self.vectors, None
-        for ridge in RIDGES:
-            S = np.asarray(left @ self.solved(ridge) + self.bias, dtype=np.float32)
-            temperature, loss = calibrate(S, ids)
-            if best is None or loss < best.loss:
-                best = Fitted(self.model(ridge, temperature), softmax(temperature * S), loss)
-        assert best is not None
-        return best
+    def scores(self, X: Features) -> Scores:
+        """Scores of rows by every penalty."""
+        left = self.features(X) @ self.vectors
+        return {ridge: np.asarray(left @ self.solved(ridge) + self.bias, dtype=np.float32) for ridge in RIDGES}
 
-    def model(self, ridge: float, temperature: float) -> KernelRidge:
-        """The model of a penalty."""
-        weights = self.vectors @ self.solved(ridge)
-        return KernelRidge(self.kernel, weights, self.bias, temperature, ridge, self.scales)
+    def model(self, link: Link) -> KernelRidge:
+        """The model of a penalty and a link."""
+        weights = self.vectors @ self.solved(link.ridge)
+        return KernelRidge(self.kernel, weights, self.bias, link.temperature, link.ridge, self.scales, link.power)
 
 
 def feature_sums(kernel: AnchorRBF, X: Any, ids: Any, u: int) -> tuple[Floats, Floats]:

@@ -41,6 +41,7 @@ from shorthash.learners.posteriors.ridge import (
     N_ANCHORS,
     KernelRidge,
     KernelSystem,
+    best_link,
     feature_sums,
     fit_ridge,
     kernel_tried,
@@ -119,6 +120,11 @@ class Sample:
     ids: NDArray[np.intp]
     held: NDArray[np.bool_]
 
+    @property
+    def judged(self) -> NDArray[np.intp]:
+        """Which of the rows that are held out have a label set that others of the sample have."""
+        return Folds.one(self.held).judged(self.ids)
+
 
 def draw_sample(
     stream: Stream, statistics: GroupStatistics, labelling: Labelling, rng: np.random.RandomState
@@ -196,9 +202,10 @@ def fit_streamed(
     space = _space(statistics, labelling.rows, scales)
     Z, ids = space.scaled(sample.X[held]), sample.ids[held]
     path = Passes(_beside(stream, sample), _known_sets, np.flatnonzero(held), space)
-    start, pull = _best_penalty(path, Z, ids)
+    start, pull = _best_penalty(path, Z, ids, sample.judged)
     passes = Passes(stream, labelling, np.sort(sample.numbers[held]), space, progress)
-    fitted = replace(_calibrated(passes.fitted(start, pull, n_before=(~held).sum()), Z, ids), scaled=scales is not None)
+    learned = passes.fitted(start, pull, n_before=(~held).sum())
+    fitted = replace(_calibrated(learned, Z, ids, sample.judged), scaled=scales is not None)
     model = fitted.model
     assert isinstance(model, LogLinear)
     name = fitted.called(f"logistic, penalty {model.penalty:.2g}")
@@ -207,27 +214,27 @@ def fit_streamed(
         everything = replace(passes, held=np.empty(0, dtype=np.int64), lengths=Lengths())
         whole = everything.fitted(replace(model, penalty=start.penalty), pull, n_before=(~held).sum())
         fitted = replace(fitted, model=replace(whole, temperature=model.temperature))
-    worth = _trial(_calibrated(start, Z, ids), sample, labelling.rows)
+    worth = _trial(_calibrated(start, Z, ids, sample.judged), sample, labelling.rows)
     if worth is None:
         return name, fitted
     kernel, scales = worth
     counts = statistics.counts - np.bincount(ids, minlength=len(statistics.counts))
     sums = passes.total(_KernelSums(passes, kernel, scales))
-    second = KernelSystem.of(kernel, sums.slope, sums.bias, counts, scales).best(sample.X[held], ids)
+    system = KernelSystem.of(kernel, sums.slope, sums.bias, counts, scales)
+    scores = system.scores(sample.X[held])
+    link = best_link(scores, ids, sample.judged)
     if refit:
         more = feature_sums(kernel, scaled(sample.X[held], scales), ids, len(counts))
-        every = KernelSystem.of(kernel, sums.slope + more[0], sums.bias + more[1], statistics.counts, scales)
-        ridge = second.model
-        assert isinstance(ridge, KernelRidge)
-        second = replace(second, model=every.model(ridge.ridge, ridge.temperature))
-    together = combined(fitted, second, ids)
+        system = KernelSystem.of(kernel, sums.slope + more[0], sums.bias + more[1], statistics.counts, scales)
+    second = Fitted(system.model(link), link.posteriors(scores[link.ridge]), link.loss)
+    together = combined(fitted, second, ids, sample.judged)
     return (name, fitted) if together is None else (f"{name}, with a kernel", together)
 
 
-def _calibrated(model: LogLinear, Z: NDArray[np.float32], ids: NDArray[np.intp]) -> Fitted:
+def _calibrated(model: LogLinear, Z: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp]) -> Fitted:
     """A model with the temperature of least log-loss on held-out rows, and their posteriors."""
     S = model.scores(Z)
-    temperature, loss = calibrate(S, ids)
+    temperature, loss = calibrate(S, ids, judged)
     return Fitted(replace(model, temperature=temperature), softmax(temperature * S), loss)
 
 
@@ -242,7 +249,7 @@ def _trial(first: Fitted, sample: Sample, Yg: NDArray[np.uint8]) -> tuple[Anchor
     second = fit_ridge(sample.X[rows], sample.ids[rows], Yg, folds)
     ridge = second.model
     assert isinstance(ridge, KernelRidge)
-    if combined(first, second, sample.ids[held]) is None:
+    if combined(first, second, sample.ids[held], sample.judged) is None:
         return None
     fresh: AnchorRBF = AnchorRBF(min(N_ANCHORS, len(seen)), bandwidth=ridge.kernel.bandwidth_, random_state=0)
     return fresh.fit(scaled(sample.X[seen], ridge.scales)), ridge.scales
@@ -261,15 +268,17 @@ def _known_sets(block: Block) -> tuple[Any, Any, NDArray[np.int64]]:
     return block.X, block.y, block.first + np.arange(len(block.X))
 
 
-def _best_penalty(path: Passes, Z: NDArray[np.float32], ids: NDArray[np.intp]) -> tuple[LogLinear, float]:
+def _best_penalty(
+    path: Passes, Z: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp]
+) -> tuple[LogLinear, float]:
     """The model of the penalty of least log-loss on held-out rows, from strong to weak; and how far to pull."""
     target, _ = path.target()
-    pull = calibrate(target.scores(Z), ids)[0] if is_one_hot(target.label_rows) else 1.0
+    pull = calibrate(target.scores(Z), ids, judged)[0] if is_one_hot(target.label_rows) else 1.0
     model = target = replace(target, weights=pull * target.weights)
     best, least = model, np.inf
     for penalty in PENALTIES:
         model = path.minimised(replace(target, penalty=penalty), model, PATH_TOLERANCE)
-        loss = calibrate(model.scores(Z), ids)[1]
+        loss = calibrate(model.scores(Z), ids, judged)[1]
         if loss >= least:
             break
         best, least = model, loss

@@ -1,0 +1,145 @@
+"""Kernel ridge posteriors: the link from scores to logits, and the rows by which it is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from shorthash import load, save
+from shorthash._rounding import Rounded, Scored
+from shorthash.learners.eaph.estimator import EAPH
+from shorthash.learners.posteriors.folds import Folds, calibrate, draw_folds, softmax, with_lone_rows
+from shorthash.learners.posteriors.ridge import FLOOR, LINK_ROWS, Link, best_link, fit_link, fit_ridge
+
+START = np.array([5.0, 0.5])
+
+
+def drawn_scores(seed, n, u, temperature, power):
+    """Scores, and label sets drawn from the posteriors that a link makes of them."""
+    rng = np.random.default_rng(seed)
+    S = rng.dirichlet(np.full(u, 0.2), size=n).astype(np.float32) + 0.02 * rng.standard_normal((n, u), dtype=np.float32)
+    P = Link(0.0, 1.0, temperature, power).posteriors(S).astype(np.float64)
+    return S, np.array([rng.choice(u, p=p / p.sum()) for p in P])
+
+
+def slow_loss(S, ids, temperature, power):
+    """The log-loss of a link, row by row."""
+    losses = []
+    for scores, own in zip(S.astype(np.float64), ids, strict=True):
+        logits = [temperature * s + power * np.log(max(s, FLOOR)) for s in scores]
+        losses.append(logsumexp(logits) - logits[own])
+    return np.mean(losses)
+
+
+@pytest.mark.parametrize(("temperature", "power"), [(8.0, 0.0), (1.0, 1.5), (4.0, 0.8)])
+def test_the_link_of_least_loss_is_found(temperature, power):
+    S, ids = drawn_scores(0, 500, 12, temperature, power)
+    loss, found = fit_link(S, ids, START)
+    assert loss == pytest.approx(slow_loss(S, ids, *found), abs=1e-5)
+    slow = minimize(lambda x: slow_loss(S, ids, *x), [3.0, 1.0], bounds=[(0.01, 1e4), (0.0, 20.0)], method="Powell")
+    assert loss == pytest.approx(slow.fun, abs=1e-3)
+
+
+def test_a_logarithm_never_harms_and_helps_many_label_sets():
+    for temperature, power, gain in ((9.0, 0.0, 0.0), (0.5, 2.0, 0.1)):
+        S, ids = drawn_scores(1, 800, 60, temperature, power)
+        assert calibrate(S, ids)[1] - fit_link(S, ids, START)[0] >= gain - 1e-3
+
+
+def test_rows_that_were_never_seen_do_not_decide():
+    S, ids = drawn_scores(2, 400, 10, 2.0, 1.0)
+    judged = np.flatnonzero(np.arange(400) % 3)
+    spoiled = S.copy()
+    spoiled[::3] = 1 - spoiled[::3]
+    by_ridge = {0.1: S, 1.0: 0.1 * S}
+    found = best_link({0.1: spoiled, 1.0: 0.1 * spoiled}, ids, judged)
+    assert found == best_link({ridge: scores[judged] for ridge, scores in by_ridge.items()}, ids[judged])
+    assert best_link(by_ridge, ids, np.empty(0, dtype=np.intp)).power == 0.0
+
+
+def test_of_many_rows_some_decide_about_the_link():
+    S, ids = drawn_scores(3, 2 * LINK_ROWS, 4, 3.0, 0.5)
+    assert best_link({1.0: S}, ids) == best_link({1.0: S[::2]}, ids[::2])
+
+
+def test_logits_are_the_link_of_the_scores_within_their_bound(blobs):
+    X, y = blobs
+    rows, ids = X.astype(np.float32), np.unique(y, return_inverse=True)[1]
+    u = ids.max() + 1
+    folds = draw_folds(ids, np.random.RandomState(0))
+    model = replace(fit_ridge(rows, ids, np.eye(u, dtype=np.uint8), folds).model, temperature=3.0, power=1.2)
+    fast = model.logits(Rounded(rows[:40]), exact=False)
+    scores = model.kernel.transform(rows[:40].astype(np.float64)) @ model.weights + model.bias
+    slow = 3.0 * scores + 1.2 * np.log(np.maximum(scores, FLOOR))
+    assert np.allclose(fast.values, slow, rtol=1e-9, atol=1e-9)
+    for row in range(10):
+        exact = model.logits(Rounded(rows[row : row + 1]), exact=True).values
+        assert np.all(np.abs(exact - fast.values[row]) <= fast.bound[row])
+
+
+def test_the_bound_of_a_logit_holds_for_every_score_within_its_own(blobs):
+    X, y = blobs
+    ids = np.unique(y, return_inverse=True)[1]
+    folds = draw_folds(ids, np.random.RandomState(0))
+    fitted = fit_ridge(X.astype(np.float32), ids, np.eye(ids.max() + 1, dtype=np.uint8), folds)
+    model = replace(fitted.model, temperature=2.0, power=3.0)
+    S = np.array([[-0.2, FLOOR - 1e-4, FLOOR, FLOOR + 1e-4, 0.05, 0.7, 1.1]])
+    e = np.full_like(S, 1e-3)
+    found = model._linked(Scored(S, e))
+    for share in np.linspace(-1, 1, 41):
+        moved = S + share * e
+        exact = 2.0 * moved + 3.0 * np.log(np.maximum(moved, FLOOR))
+        assert np.all(np.abs(exact - found.values) <= found.bound)
+
+
+def test_codes_with_a_link_do_not_depend_on_the_batch_and_are_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(40), 12)
+    X = (rng.uniform(size=(40, 2))[y] + 0.03 * rng.normal(size=(len(y), 2))).astype(np.float32)
+    hasher = EAPH(6, posterior="ridge", random_state=0).fit(X, y)
+    assert hasher.posterior_.power > 0
+    codes = hasher.transform(X)
+    assert np.array_equal(np.vstack([hasher.transform(X[i : i + 1]) for i in range(60)]), codes[:60])
+    save(hasher, tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").transform(X), codes)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_judged_rows_have_a_label_set_that_their_model_saw(whole, seed):
+    ids = np.random.default_rng(seed).zipf(1.6, size=60).astype(np.intp)
+    folds = draw_folds(ids, np.random.RandomState(seed))
+    folds = folds if whole else folds.first()
+    slow = []
+    for place, row in enumerate(folds.rows):
+        others = [ids[i] for i in range(60) if folds.fold[i] != folds.fold[row]]
+        slow += [place] if ids[row] in others else []
+    assert folds.judged(ids).tolist() == slow
+
+
+def test_every_row_of_the_first_fold_is_judged_where_classes_have_two_rows():
+    ids = np.repeat(np.arange(30), 2)
+    first = draw_folds(ids, np.random.RandomState(0)).first()
+    assert len(first.judged(ids)) == len(first.rows) == 12
+
+
+def test_few_rows_of_fine_structure_get_a_narrow_kernel():
+    rng = np.random.default_rng(0)
+    centers = rng.uniform(size=(60, 2))
+    X = np.repeat(centers, 3, axis=0) + 0.01 * rng.normal(size=(180, 2))
+    ids = np.repeat(np.arange(60), 3)
+    folds = draw_folds(ids, np.random.RandomState(0))
+    fitted = fit_ridge(X.astype(np.float32), ids, np.eye(60, dtype=np.uint8), folds)
+    assert fitted.model.kernel.bandwidth_ < 0.2 * np.sqrt(2 * X.var(axis=0).sum())
+    assert (fitted.oof.argmax(axis=1) == ids).mean() > 0.8  # of 60 classes with three rows each
+
+
+def test_a_label_set_that_was_not_seen_is_recognised_as_often_as_the_others():
+    P = softmax(np.random.default_rng(0).standard_normal((6, 3)))
+    ids = np.array([0, 0, 1, 1, 2, 0])
+    judged = Folds(np.array([0, 1, 0, 1, 0, 1]), np.arange(6)).judged(ids)
+    assert judged.tolist() == [0, 1, 2, 3, 5]
+    found, share = with_lone_rows(P, ids, judged), P[judged, ids[judged]].mean()
+    assert np.array_equal(found[judged], P[judged])
+    assert np.allclose(found[4], (1 - share) * P[4] + share * np.eye(3)[2])
