@@ -192,7 +192,7 @@ def test_two_thousand_easy_classes_have_codewords_of_their_own(monkeypatch):
     y = np.repeat(np.arange(2000), 2)
     P = np.full((4000, 2000), 1e-6, dtype=np.float32)
     P[np.arange(4000), y] = 1 - 1999e-6
-    options = {"n_classes": 2000, "codebook": "annealed", "refine": True, "new_classes": False}
+    options = {"rows_per_class": 2, "codebook": "annealed", "refine": True, "new_classes": False}
     [design] = design_codes(P, None, 12, np.random.RandomState(0), n_starts=1, n_iter=2, **options)
     codes = design.cells[best_rows(P, design.table)]
     assert leave_one_out_map(codes, y, 12) > 0.99

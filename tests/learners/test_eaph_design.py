@@ -209,7 +209,7 @@ def test_refinement_ascends_but_for_the_damping(digits, seed):
 
 def test_a_codebook_that_is_known_is_not_annealed_again(monkeypatch):
     P = softmax(3 * np.random.default_rng(0).standard_normal((300, 7))).astype(np.float32)
-    settings = {"n_classes": 7, "codebook": "annealed", "new_classes": False, "n_starts": 2, "n_iter": 2}
+    settings = {"rows_per_class": 40, "codebook": "annealed", "new_classes": False, "n_starts": 2, "n_iter": 2}
     runs, known, anneal = [], {}, refinement.anneal_codebook
 
     def counted(*values, **options):
@@ -298,7 +298,7 @@ def test_the_annealed_value_is_the_precision_of_a_small_database(n_items):
 def test_codewords_of_more_label_sets_than_codes_are_the_best_of_all(seed):
     M = confused_masses(seed, n_groups=8)
     P = np.repeat(M / M.sum(axis=1, keepdims=True), 10, axis=0).astype(np.float32)
-    settings = {"n_classes": 8, "codebook": "annealed", "new_classes": False, "n_starts": 2, "n_iter": 1}
+    settings = {"rows_per_class": 10, "codebook": "annealed", "new_classes": False, "n_starts": 2, "n_iter": 1}
     [design] = design_codes(P, None, 1, np.random.RandomState(seed), refine=False, **settings)
     cells = design.cells[best_rows(P, design.table)][::10]
     masses = masses_of(P, np.repeat(np.arange(8), 10), 8)
@@ -309,7 +309,7 @@ def test_codewords_of_more_label_sets_than_codes_are_the_best_of_all(seed):
 @pytest.mark.parametrize(("per_class", "lengths"), [(2, [1]), (4, [1, 1]), (5, [1, 6])])
 def test_a_table_of_few_rows_is_not_refined(per_class, lengths):
     P = softmax(2 * np.random.default_rng(0).standard_normal((7 * per_class, 7))).astype(np.float32)
-    settings = {"n_classes": 7, "codebook": "annealed", "new_classes": False, "n_starts": 1, "n_iter": 6}
+    settings = {"rows_per_class": per_class, "codebook": "annealed", "new_classes": False, "n_starts": 1, "n_iter": 6}
     designs = design_codes(P, None, 2, np.random.RandomState(0), refine=True, **settings)
     assert [len(design.history) for design in designs] == lengths
 
@@ -330,7 +330,7 @@ def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, t
     candidate = Candidate("any", None, None)
     codewords, table = (refinement.Design(kind, 2, None, None, None) for kind in ("codewords", "table"))
     finalists = [Judged(candidate, codewords, 0.5, 0.7), Judged(candidate, table, 0.52, training)]
-    choice = Choice(group_labels(y, owner="test"), None, 2, 0, database, {"n_classes": 3})
+    choice = Choice(group_labels(y, owner="test"), None, 2, 0, database, {"rows_per_class": per_class})
     assert choice._taken(finalists).design.kind == taken
 
 

@@ -143,3 +143,12 @@ def test_a_label_set_that_was_not_seen_is_recognised_as_often_as_the_others():
     found, share = with_lone_rows(P, ids, judged), P[judged, ids[judged]].mean()
     assert np.array_equal(found[judged], P[judged])
     assert np.allclose(found[4], (1 - share) * P[4] + share * np.eye(3)[2])
+
+
+def test_rows_per_class_are_those_in_the_class_of_a_row():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.repeat(np.arange(3), 20), np.arange(3, 33)])  # most classes have one row, most rows do not
+    X = np.vstack([5 * rng.normal(size=(33, 4))[y] + rng.normal(size=(90, 4))]).astype(np.float32)
+    hasher = EAPH(6, posterior="logistic", random_state=0).fit(X, y)
+    assert hasher._options()["rows_per_class"] == pytest.approx((3 * 400 + 30) / 90)
+    assert {line["codes"] for line in hasher.report_} == {"codewords", "table"}

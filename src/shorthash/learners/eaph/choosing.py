@@ -20,7 +20,7 @@ from shorthash._arrays import Floats
 from shorthash._labels import LabelGroups
 from shorthash._progress import shown
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map, level_blocks
-from shorthash.learners.eaph.refinement import Design, best_rows, design_codes, few_rows
+from shorthash.learners.eaph.refinement import ROWS_PER_CLASS, Design, best_rows, design_codes
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched
@@ -144,7 +144,7 @@ class Choice:
     def _taken(self, finalists: list[Judged]) -> Judged:
         """The best codes for posteriors; the first are codewords."""
         codewords, database = finalists[0], self.database
-        if database == "auto" and few_rows(len(self.groups.ids), self.options["n_classes"]):
+        if database == "auto" and self.options["rows_per_class"] < ROWS_PER_CLASS:
             # scores of few rows are not to be weighed against each other: a table must serve both
             least = codewords.score("training") - WORTH
             finalists = [codewords, *(found for found in finalists[1:] if found.score("training") >= least)]

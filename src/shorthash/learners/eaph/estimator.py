@@ -539,8 +539,9 @@ class EAPH(TableHasher):
         return Choice(groups, self._relevance(), bits, self._seed, self.database, self._options())
 
     def _options(self) -> dict[str, Any]:
+        counts = self.label_sets_[self.label_set_ids_].sum(axis=0, dtype=np.float64)
         return {
-            "n_classes": len(self.classes_),
+            "rows_per_class": float(np.sum(counts**2) / np.sum(counts)),  # in the class of a row, on average
             "codebook": self.codebook,
             "refine": self.refine,
             "new_classes": self.expect_new_classes,

@@ -24,7 +24,7 @@ from shorthash.learners.eaph.table import ap_table, codeword_table
 from shorthash.learners.posteriors.folds import Posteriors, in_threads
 
 BACKGROUND = 1e-2  # mass spread over all cells, against the mass of all rows
-ROWS_PER_CLASS = 5  # with fewer training rows per class, the table is computed once and not refined
+ROWS_PER_CLASS = 5  # with fewer training rows in the class of a row, on average, a table is computed once, not refined
 FEWEST_PER_CLASS = 3  # with fewer still, codewords are all that can be trusted
 MANY_GROUPS = 256  # annealed from one start: moves are what more groups need
 FINER_SETS = 128  # up to so many label sets, rows are also grouped more finely than by label set
@@ -72,7 +72,7 @@ def design_codes(
     n_bits: int,
     rng: np.random.RandomState,
     *,
-    n_classes: int,
+    rows_per_class: float,
     codebook: str,
     refine: bool,
     new_classes: bool,
@@ -83,11 +83,13 @@ def design_codes(
 ) -> list[Design]:
     """Codewords and, where there are rows enough, the refined table of the largest expected mAP over all partitions.
 
-    Where new classes are expected there is one design, which places items between codewords. The table is refined on
-    the device of ``beside``, an array; on the CPU if it is None. ``known`` keeps what was annealed, for another call.
+    With fewer than ``ROWS_PER_CLASS`` rows in the class of a row, on average, a refined table would look better on them
+    than it is on others. Where new classes are expected there is one design, which places items between codewords. The
+    table is refined on the device of ``beside``, an array; on the CPU if it is None. ``known`` keeps what was annealed,
+    for another call.
     """
-    refine = refine and not new_classes and len(P) >= FEWEST_PER_CLASS * n_classes
-    n_iter = 1 if few_rows(len(P), n_classes) else n_iter
+    refine = refine and not new_classes and rows_per_class >= FEWEST_PER_CLASS
+    n_iter = 1 if rows_per_class < ROWS_PER_CLASS else n_iter
     partitions = _partitions(P, n_bits, rng, finer=refine and codebook == "annealed")
     masses = [masses_of(P, group, n_groups) for group, n_groups in partitions]
     if codebook == "annealed":
@@ -104,11 +106,6 @@ def design_codes(
         ]
         designs.append(max(tables, key=lambda design: design.value))
     return designs
-
-
-def few_rows(n_rows: int, n_classes: int) -> bool:
-    """Whether there are too few rows to refine a table on them: it would look better on them than on others."""
-    return n_rows < ROWS_PER_CLASS * n_classes
 
 
 def refine_table(
