@@ -226,6 +226,21 @@ def test_a_codebook_that_is_known_is_not_annealed_again(monkeypatch):
     assert np.array_equal(outcomes[0].cells, outcomes[2].cells)
 
 
+@pytest.mark.parametrize(("u", "n_bits", "moves", "heat"), [(8, 3, 1, 1), (9, 3, 4, 4), (256, 3, 4, 4), (257, 3, 1, 4)])
+def test_groups_that_share_codes_are_moved_more_often_and_hotter(u, n_bits, moves, heat, monkeypatch):
+    P, used = np.eye(u, dtype=np.float32), []
+
+    def recorded(M, *_values, n_proposals, heat, **_options):
+        used.append((n_proposals, heat))
+        return np.zeros(len(M), dtype=np.int64), 0.0
+
+    monkeypatch.setattr(refinement, "anneal_codebook", recorded)
+    settings = {"codebook": "annealed", "refine": False, "new_classes": False, "n_starts": 1, "n_iter": 1}
+    design_codes(P, None, n_bits, np.random.RandomState(0), rows_per_class=1, **settings)
+    n_proposals, usual = refinement.schedule(masses_of(P, np.arange(u), u))
+    assert used == [(moves * n_proposals, heat * usual)]
+
+
 def test_masses_are_sums_of_posteriors(seed):
     rng = np.random.default_rng(seed)
     P, group = rng.random((50, 3)).astype(np.float32), rng.integers(0, 7, size=50)

@@ -28,11 +28,10 @@ ROWS_PER_CLASS = 5  # with fewer training rows in the class of a row, on average
 FEWEST_PER_CLASS = 3  # with fewer still, codewords are all that can be trusted
 MANY_GROUPS = 256  # annealed from one start: moves are what more groups need
 FINER_SETS = 128  # up to so many label sets, rows are also grouped more finely than by label set
-SWAP_CODEWORDS, SWAP_GROUPS = (
-    0.9,
-    0.5,
-)  # chance of changing places: label sets with a code each, groups that share codes
+SWAP_CODEWORDS = 0.9  # chance of changing places, where every label set has a code
+SWAP_GROUPS = 0.5  # where groups share codes
 SHARED_HEAT = 4  # times the usual temperature, where groups must share codes: a single move changes more
+SHARED_MOVES = 4  # times the usual moves there, up to MANY_GROUPS
 BLOCK = 1 << 22  # gains held at once by a thread
 
 
@@ -204,7 +203,9 @@ def _annealed(
         key = seed, hashlib.sha256(M.tobytes()).digest()
         if key not in known:
             n_proposals, heat = schedule(M)
-            heat *= SHARED_HEAT if len(M) > 2**n_bits else 1
+            if len(M) > 2**n_bits:
+                heat *= SHARED_HEAT
+                n_proposals *= SHARED_MOVES if len(M) <= MANY_GROUPS else 1
             swap = SWAP_CODEWORDS if len(M) == M.shape[1] <= 2**n_bits else SWAP_GROUPS
             source = np.random.RandomState(seed)
             known[key] = anneal_codebook(M, S, n_bits, source, n_proposals=n_proposals, heat=heat, swap=swap, item=item)
