@@ -11,6 +11,7 @@ that lose at most ``WORTH`` on other rows. Few rows are remembered by a model ma
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ from numpy.typing import NDArray
 from shorthash._arrays import Floats
 from shorthash._labels import LabelGroups
 from shorthash._progress import shown
-from shorthash.codes.levels import expected_average_precision, leave_one_out_map, level_blocks
+from shorthash.codes.levels import expected_average_precision, level_blocks
+from shorthash.learners.eaph.drawing import PRIOR_ROWS, RowModel
 from shorthash.learners.eaph.refinement import ROWS_PER_CLASS, Design, best_rows, design_codes
+from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched
+GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that a table is expected to bring before rows are looked at
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Candidate:
     inside : (m, u) its posteriors of the same rows, which it has learned from
     remembers : whether training rows are coded by their labels
     plain : name of the posteriors that these are, but for training rows
+    source : where rows are drawn from to design codes with, or their posteriors; None where there are rows enough
     """
 
     name: str
@@ -44,22 +49,67 @@ class Candidate:
     inside: Posteriors
     remembers: bool = False
     plain: str = ""
+    source: RowModel | Posteriors | None = None
+
+    @cached_property
+    def drawn(self) -> Posteriors | None:
+        """Posteriors of drawn rows."""
+        return self.source.posteriors(self.fitted) if isinstance(self.source, RowModel) else self.source
+
+    @property
+    def n_designed(self) -> int:
+        """Number of rows that codes are designed with."""
+        return len(self.inside) + (0 if self.source is None else len(self.source))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Posteriors with codes, and the mAP to expect where other rows and where the training rows are searched."""
+    """Posteriors with codes, and what rows held out would find.
+
+    Attributes
+    ----------
+    candidate, design : posteriors and codes
+    among_others, among_training : (m,) average precision of every row as a query, where other rows and where the
+        training rows are searched; nan where no other row shares a label
+    """
 
     candidate: Candidate
     design: Design
-    disjoint: float
-    training: float
+    among_others: Floats
+    among_training: Floats
+
+    def precisions(self, database: str) -> Floats:
+        """What counts for a database; the mean of both where it is not known."""
+        known = {"disjoint": self.among_others, "training": self.among_training}
+        return known.get(database, (self.among_others + self.among_training) / 2)
 
     def score(self, database: str) -> float:
-        """What counts for a database; both where it is not known; -1 where no two rows share a label."""
-        both = {"disjoint": self.disjoint, "training": self.training}
-        value = both.get(database, (self.disjoint + self.training) / 2)
+        """The mAP to expect; -1 where no two rows share a label."""
+        value = _mean(self.precisions(database))
         return value if value == value else -1.0
+
+    @property
+    def disjoint(self) -> float:
+        """The mAP where other rows are searched."""
+        return _mean(self.among_others)
+
+    @property
+    def training(self) -> float:
+        """The mAP where training rows are searched."""
+        return _mean(self.among_training)
+
+    def is_worse(self, other: Judged, database: str, allowed: float = 0.0) -> bool:
+        """Whether a table finds less than codewords, or rows remembered less than without, by more than is allowed.
+
+        Before rows are looked at, it is expected to gain ``GAIN``, give or take ``GAIN_ERROR``; the fewer rows, the
+        less they count.
+        """
+        difference = self.precisions(database) - other.precisions(database)
+        difference = difference[~np.isnan(difference)]
+        if not len(difference):
+            return False
+        variance = float(difference.var()) / len(difference)
+        return float(difference.mean()) < -allowed - variance * GAIN / GAIN_ERROR**2
 
     def line(self, *, taken: bool) -> dict[str, Any]:
         """A line of the report."""
@@ -101,20 +151,22 @@ class Choice:
         """A candidate with codewords and, where requested and possible, with the refined table."""
         oof, found = candidate.fitted.oof, []
         rng = np.random.RandomState(self.seed)
-        weighted = oof * share_weights(self.groups.ids)[:, None]
-        options = {**self.options, "refine": refine, "beside": self.beside, "known": self.known}
-        for design in design_codes(weighted, self.rel, self.n_bits, rng, **options):
+        P, options = oof * share_weights(self.groups.ids)[:, None], {**self.options, "refine": refine}
+        if refine and candidate.drawn is not None:
+            weight = np.float32(PRIOR_ROWS * self.groups.rows.shape[1] / len(candidate.drawn))
+            P = np.concatenate([P, weight * candidate.drawn])
+            options["rows_per_class"] += PRIOR_ROWS
+        for design in design_codes(P, self.rel, self.n_bits, rng, beside=self.beside, known=self.known, **options):
             queries = design.cells[best_rows(oof, design.table)]
             items = design.cells[best_rows(candidate.inside, design.table)]
-            disjoint = leave_one_out_map(queries, self.groups.rows[self.groups.ids], self.n_bits)
-            training = searched_map(queries, items, self.groups, self.n_bits)
-            found.append(Judged(candidate, design, disjoint, training))
+            precisions = (row_precisions(queries, searched, self.groups, self.n_bits) for searched in (queries, items))
+            found.append(Judged(candidate, design, *precisions))
         return found
 
     def posteriors(self, candidates: list[Candidate]) -> tuple[Candidate, list[Judged]]:
         """The best candidate, and all of them as judged with codewords, which are quick to make.
 
-        Posteriors that remember rows are compared only with the best of the others, which they are otherwise.
+        Posteriors that remember rows are compared only with the best of the others, which they are for rows not seen.
         """
         if len(candidates) == 1:
             return candidates[0], []
@@ -122,7 +174,8 @@ class Choice:
         best = self._best(tried)
         others = [candidate for candidate in candidates if candidate.plain == best.candidate.name]
         more = [self.judged(candidate, refine=False)[0] for candidate in others]
-        return self._best([best, *more]).candidate, tried + more
+        kept = [found for found in more if not any(found.is_worse(best, each) for each in ("disjoint", "training"))]
+        return (kept or [best])[0].candidate, tried + more
 
     def _best(self, tried: list[Judged]) -> Judged:
         """The best; where it is not known what is searched, for training rows of those that lose little on others."""
@@ -142,16 +195,16 @@ class Choice:
         return taken, [found.line(taken=found is taken) for found in (*others, *finalists)]
 
     def _taken(self, finalists: list[Judged]) -> Judged:
-        """The best codes for posteriors; the first are codewords."""
-        codewords, database = finalists[0], self.database
-        if database == "auto" and self.options["rows_per_class"] < ROWS_PER_CLASS:
-            # scores of few rows are not to be weighed against each other: a table must serve both
-            least = codewords.score("training") - WORTH
-            finalists = [codewords, *(found for found in finalists[1:] if found.score("training") >= least)]
-            database = "disjoint"
-        elif database == "auto" and codewords.candidate.remembers:
+        """The codes to take: the first are codewords, the last a table."""
+        codewords, table, database = finalists[0], finalists[-1], self.database
+        if database == "auto" and codewords.candidate.remembers:
             database = "disjoint"  # training rows that are remembered are found with any codes
-        return max(finalists, key=lambda found: found.score(database))
+        elif database == "auto" and self.options["rows_per_class"] < ROWS_PER_CLASS:
+            # scores of few rows are not to be weighed against each other: a table must serve both
+            if table.is_worse(codewords, "training", allowed=WORTH):
+                return codewords
+            database = "disjoint"
+        return codewords if table.is_worse(codewords, database) else table
 
 
 def share_weights(ids: NDArray[np.intp]) -> NDArray[np.float32]:
@@ -169,21 +222,31 @@ def share_weights(ids: NDArray[np.intp]) -> NDArray[np.float32]:
     return np.asarray((expected / np.maximum(counts, 1))[ids], dtype=np.float32)
 
 
-def searched_map(
+def row_precisions(
     queries: NDArray[np.unsignedinteger[Any]],
     items: NDArray[np.unsignedinteger[Any]],
     groups: LabelGroups,
     n_bits: int,
-) -> float:
-    """Tie-aware mAP of packed query codes against packed item codes of the same rows, a row's own item left out."""
+) -> Floats:
+    """Tie-aware average precision of packed query codes against packed item codes of the same rows, (m,).
+
+    A row's own item is left out; nan where no other row shares a label. Equal rows are computed once.
+    """
     own = np.bitwise_count(queries ^ items)
-    total, count = 0.0, 0
-    for block in level_blocks(queries, groups, items, groups, n_bits):
+    keys = (queries.astype(np.int64) << TABLE_BITS | own) * len(groups.rows) + groups.ids
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    some = LabelGroups(groups.classes, groups.rows, groups.ids[first])
+    found = np.empty(len(first))
+    for block in level_blocks(queries[first], some, items, groups, n_bits):
         everyone, relevant = block.total.copy(), block.relevant.copy()
-        here = np.arange(len(everyone)), own[block.rows]
+        here = np.arange(len(everyone)), own[first][block.rows]
         everyone[here] -= 1
         relevant[here] -= 1
-        precision = expected_average_precision(everyone, relevant)
-        scored = ~np.isnan(precision)
-        total, count = total + float(precision[scored].sum()), count + int(scored.sum())
-    return total / count if count else float("nan")
+        found[block.rows] = expected_average_precision(everyone, relevant)
+    return np.asarray(found[place])
+
+
+def _mean(precisions: Floats) -> float:
+    """The mean over rows that have a relevant one."""
+    known = precisions[~np.isnan(precisions)]
+    return float(known.mean()) if len(known) else float("nan")

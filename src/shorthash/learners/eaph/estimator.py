@@ -30,6 +30,7 @@ from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
 from shorthash.learners.eaph.choosing import Candidate, Choice
+from shorthash.learners.eaph.drawing import fit_rows
 from shorthash.learners.eaph.encoding import extend, extension
 from shorthash.learners.eaph.groups import MOST_ROWS, GroupCodes
 from shorthash.learners.eaph.groups import TABLE_SIZE as CLUSTER_TABLE_SIZE
@@ -59,7 +60,7 @@ WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by
 KEPT_ROWS = 20_000  # what partial_fit remembers
 OF_LABELS = (  # attributes that exist only with labels
     *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
-    *("searched_map_", "kept_rows_", "n_dropped_", "n_unlabelled_", "_path", "_rows", "_seed"),
+    *("searched_map_", "drawn_posteriors_", "kept_rows_", "n_dropped_", "n_unlabelled_", "_path", "_rows", "_seed"),
 )
 OF_GROUPS = (  # and those that exist only without
     *("relevance_", "near_map_", "wide_map_", "probed_map_", "lift_", "cell_centers_"),
@@ -88,9 +89,9 @@ class EAPH(TableHasher):
     Parameters
     ----------
     n_bits : int, default=8
-        Code length, 1 to 64. Up to 16 bits (less with few rows: no more cells than 4 per row) all codes compete;
-        longer codes repeat bits of the shorter one, or leave them constant, whichever retrieves better out of fold, so
-        a longer code is never worse than its prefix there.
+        Code length, 1 to 64. Up to 16 bits all codes compete (fewer bits with few rows: no more cells than 4 per row,
+        rows that are drawn to design codes with included); longer codes repeat bits of the shorter one, or leave them
+        constant, whichever retrieves better out of fold, so a longer code is never worse than its prefix there.
     posterior : {"auto", "combo", "logistic", "ridge", "prototypes", "precomputed"} or classifier, default="auto"
         - "auto": "logistic", "ridge" or the product of both, by the out-of-fold mAP of their codes; "logistic" with
           more than 128 label sets, unless there are more than four per column, and with more than 20 000 rows, where a
@@ -143,6 +144,8 @@ class EAPH(TableHasher):
     posterior_ : the fitted posterior model
     oof_rows_ : (m,) training rows that were held out once: all, or of more than 20 000 a sample
     oof_posteriors_ : (m, u) float32, their out-of-fold posteriors
+    drawn_posteriors_ : (k, u) float32, posteriors of drawn rows that codes were designed with, too; only with at most
+        100 rows per class
     label_set_ids_ : (m,) their label sets
     cells_ : (m,) the codes in use, packed
     table_ : (m, u) float32, rows of T for them
@@ -443,8 +446,8 @@ class EAPH(TableHasher):
         if first or again:
             return self.update_codes()
         with threadpool_limits(limits=1):
-            best, _ = self._choice().posteriors(candidates)
-        self._keep_posterior(best.fitted)
+            best, _ = self._choice(candidates).posteriors(candidates)
+            self._keep_posterior(best)
         self.codes_ = self._codebook()[best_rows(self.oof_posteriors_, self.table_)]
         return self
 
@@ -490,13 +493,15 @@ class EAPH(TableHasher):
                 "update_codes of EAPH with database='training' needs the models that fit has compared, which are not "
                 "saved; call fit."
             )
-        choice = replace(self._choice(), beside=beside)
+        database = self.database
         if candidates is None:  # a saved model has one candidate: its posteriors
             fitted = Fitted(self.posterior_, self.oof_posteriors_, self.posterior_loss_)
-            candidates, choice = [Candidate("saved", fitted, fitted.oof)], replace(choice, database="disjoint")
+            saved = Candidate("saved", fitted, fitted.oof, source=getattr(self, "drawn_posteriors_", None))
+            candidates, database = [saved], "disjoint"
+        choice = replace(self._choice(candidates), database=database, beside=beside)
         with threadpool_limits(limits=1):
             taken, self.report_ = choice.codes(candidates)
-            self._keep_posterior(taken.candidate.fitted)
+            self._keep_posterior(taken.candidate)
             self.disjoint_map_, self.searched_map_ = taken.disjoint, taken.training
             Y = self.label_sets_[self.label_set_ids_]
 
@@ -514,18 +519,19 @@ class EAPH(TableHasher):
             fitted = fit_prefit(kind, X, groups, folds)
             return [Candidate("prefit", fitted, fitted.oof)]
         ids, judged = groups.ids[folds.rows], folds.judged(groups.ids)
+        source = None if self.expect_new_classes else fit_rows(X, groups.ids, groups.rows, self._seed)
 
         def candidate(learned: tuple[str, Fitted]) -> Candidate:
             name, fitted = learned
             known = replace(fitted, oof=with_lone_rows(fitted.oof, ids, judged))
-            return Candidate(name, known, fitted.model.predict(X[folds.rows]))
+            return Candidate(name, known, fitted.model.predict(X[folds.rows]), source=source)
 
         found = in_threads(candidate, fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker))
         for plain in tuple(found) if remember else ():
             kept = fit_remembered(plain.fitted, X, groups.ids, len(groups.rows), folds)
             name = f"{plain.name}, rows remembered"
             inside = kept.model.predict(X[folds.rows])
-            found.append(Candidate(name, kept, inside, remembers=True, plain=plain.name))
+            found.append(replace(plain, name=name, fitted=kept, inside=inside, remembers=True, plain=plain.name))
         return found
 
     def _remembers(self, n_rows: int) -> bool:
@@ -533,9 +539,9 @@ class EAPH(TableHasher):
         automatic = isinstance(self.posterior, str) and self.posterior == "auto" and not self.expect_new_classes
         return automatic and self.database != "disjoint" and n_rows <= MOST_REMEMBERED
 
-    def _choice(self) -> Choice:
+    def _choice(self, candidates: list[Candidate]) -> Choice:
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
-        bits = self._table_bits(len(self.label_set_ids_), len(self.label_sets_), TABLE_SIZE)
+        bits = self._table_bits(candidates[0].n_designed, len(self.label_sets_), TABLE_SIZE)
         return Choice(groups, self._relevance(), bits, self._seed, self.database, self._options())
 
     def _options(self) -> dict[str, Any]:
@@ -561,9 +567,12 @@ class EAPH(TableHasher):
         affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))
         return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))), affordable)
 
-    def _keep_posterior(self, fitted: Fitted) -> None:
-        self.posterior_, self.posterior_loss_ = fitted.model, fitted.loss
-        self.oof_posteriors_ = fitted.oof
+    def _keep_posterior(self, candidate: Candidate) -> None:
+        fitted = candidate.fitted
+        self.posterior_, self.posterior_loss_, self.oof_posteriors_ = fitted.model, fitted.loss, fitted.oof
+        self.__dict__.pop("drawn_posteriors_", None)
+        if candidate.drawn is not None:
+            self.drawn_posteriors_ = candidate.drawn
 
     def _check_params(self) -> None:
         if is_prefit(self.posterior):

@@ -1,0 +1,102 @@
+r"""Rows drawn from a normal distribution per label set, to design codes with where there are few rows.
+
+A table that is refined on the posteriors of few rows serves those rows. So rows are drawn,
+
+.. math:: x = m + \Sigma^{1/2} \bigl(f_s z_s + \sqrt{1 + v_s}\, a g\bigr), \qquad
+    f_s = \frac{b}{b + 1 / n_s}, \quad v_s = \frac{1}{1 / b + n_s},
+
+with :math:`\Sigma` the shrunk covariance within label sets, :math:`z_s` the mean of the :math:`n_s` rows of a label
+set, and g normal, all whitened; :math:`f_s z_s` and :math:`v_s` are the mean and variance of the true mean if means
+have the variance b around :math:`m`. Rows of real data are harder to recognise than these, and rows that were held out
+are harder than rows will be, because their models learned from fewer. So the noise a is raised above 1 until the
+log-loss of drawn rows is the geometric mean of that at a = 1 and the out-of-fold log-loss.
+
+Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shorthash._arrays import Features, Floats
+from shorthash._rounding import thread_pools
+from shorthash.learners.posteriors.folds import Fitted, Posteriors, log, scaled, uneven_scales
+from shorthash.learners.posteriors.logistic import class_means, within_covariance
+
+PRIOR_ROWS = 10  # rows per class that drawn ones count as
+MOST_PER_CLASS = 100  # with more rows per class, none are drawn
+LEAST_DRAWN, DRAWN_PER_SET = 2000, 2  # rows drawn
+MOST_NOISE, STEPS = 8.0, 6  # largest a, and bisections of its logarithm
+EVERY = 4  # of the drawn rows, every fourth chooses it
+LEAST_VARIANCE = 1e-3  # of means, against that within label sets
+
+
+@dataclass(frozen=True)
+class RowModel:
+    """Where rows are drawn from.
+
+    Attributes
+    ----------
+    centers : (u, d) expected means of the label sets
+    root : (d, d) square root of the covariance within label sets
+    spread : (u,) standard deviation of rows of a label set, the mean not being known, in units of ``root``
+    ids : (m,) label sets of the rows to draw
+    scales : (d,) what columns were multiplied by, or None
+    seed : of the rows
+    """
+
+    centers: Floats
+    root: Floats
+    spread: Floats
+    ids: NDArray[np.intp]
+    scales: Floats | None
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def posteriors(self, fitted: Fitted) -> Posteriors:
+        """Posteriors of drawn rows, (m, u)."""
+        noise = np.random.RandomState(self.seed).normal(size=(len(self.ids), len(self.root))) @ self.root
+        noise *= self.spread[self.ids, None]
+        some = slice(None, None, EVERY)
+
+        def rows(size: float, part: slice) -> NDArray[np.float32]:
+            X = self.centers[self.ids[part]] + size * noise[part]
+            return np.asarray(X if self.scales is None else X / self.scales, dtype=np.float32)
+
+        def loss(size: float) -> float:
+            own = self.ids[some]
+            return -float(np.mean(log(fitted.model.predict(rows(size, some))[np.arange(len(own)), own])))
+
+        size = 1.0
+        easiest = loss(size)
+        wanted = np.sqrt(easiest * max(fitted.loss, easiest))
+        low, high = 0.0, np.log(MOST_NOISE)
+        for _ in range(STEPS if wanted > easiest else 0):
+            size = float(np.exp((low + high) / 2))
+            low, high = (np.log(size), high) if loss(size) < wanted else (low, np.log(size))
+        return fitted.model.predict(rows(size, slice(None)))
+
+
+def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: int) -> RowModel | None:
+    """The model of rows whose classes have few rows; None where they have many, or no two are of one label set."""
+    n, (u, c), counts = len(ids), Yg.shape, np.bincount(ids, minlength=len(Yg))
+    if int(counts @ Yg.sum(axis=1, dtype=np.int64)) > MOST_PER_CLASS * c or n == u or u < 2:
+        return None
+    scales = uneven_scales(X)
+    Z = scaled(X, scales)
+    means, _ = class_means(Z, ids, u)
+    center = means.mean(axis=0)
+    with thread_pools().limit(limits=1):
+        values, vectors = np.linalg.eigh(within_covariance(Z, ids, means) * n / (n - u))
+        root, inverse = ((vectors * power) @ vectors.T for power in (np.sqrt(values), 1 / np.sqrt(values)))
+        away = (means - center) @ inverse
+    between = max(float(np.sum(away**2)) / ((u - 1) * X.shape[1]) - float(np.mean(1 / counts)), LEAST_VARIANCE)
+    centers = center + (between / (between + 1 / counts))[:, None] * (means - center)
+    share = max(LEAST_DRAWN, DRAWN_PER_SET * u) / n
+    drawn = np.repeat(np.arange(u), np.maximum(1, np.round(share * counts)).astype(np.intp))
+    return RowModel(centers, root, np.sqrt(1 + 1 / (1 / between + counts)), drawn, scales, seed)
