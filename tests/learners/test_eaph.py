@@ -287,6 +287,12 @@ def test_the_table_needs_some_rows_of_every_class(digits, rows, codes, monkeypat
     assert {line["codes"] for line in hasher.report_} == codes
 
 
+def test_two_rows_are_enough():
+    X = np.array([[0.0, 1.0], [1.0, 0.0]])
+    codes = EAPH(4, random_state=0).fit(X, ["a", "b"]).transform(X)
+    assert not np.array_equal(*codes)
+
+
 def test_not_knowing_what_is_searched_costs_little_in_either_case(digits):
     X, y = digits
     X = X + np.random.default_rng(0).normal(scale=6, size=X.shape)

@@ -561,7 +561,8 @@ class EAPH(TableHasher):
             return self.posterior
         if self.expect_new_classes:
             return "prototypes"
-        return "auto" if n_rows <= FOLDED_ROWS and kernel_tried(n_sets, n_columns) else "logistic"
+        several = 2 < n_rows <= FOLDED_ROWS  # without one of two rows, no kernel can be learned
+        return "auto" if several and kernel_tried(n_sets, n_columns) else "logistic"
 
     def _table_bits(self, n_rows: int, u: int, size: int) -> int:
         affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))
