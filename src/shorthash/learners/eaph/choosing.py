@@ -6,6 +6,9 @@ and is the better one although it is no better on queries; then a candidate is j
 against in-sample codes, each row's own item left out. Log-loss would not choose such a model, and queries must not be
 used to choose. Where it is not known what is searched, the model that is best for training rows is taken among those
 that lose at most ``WORTH`` on other rows. Few rows are remembered by a model made for it (``fit_remembered``).
+
+The scores of few rows are rough. So whether a table is better than codewords, and whether it is better to remember
+rows, is expected before rows are looked at, and they decide as far as there are enough of them (``is_worse``).
 """
 
 from __future__ import annotations
