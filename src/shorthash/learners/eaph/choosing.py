@@ -24,13 +24,14 @@ from shorthash._arrays import Floats
 from shorthash._labels import LabelGroups
 from shorthash._progress import shown
 from shorthash.codes.levels import expected_average_precision, level_blocks
-from shorthash.learners.eaph.drawing import PRIOR_ROWS, RowModel
+from shorthash.learners.eaph.drawing import PRIOR_ROWS, RowModel, expected_counts, rows_per_class
 from shorthash.learners.eaph.refinement import ROWS_PER_CLASS, Design, best_rows, design_codes
 from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched
 GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that a table is expected to bring before rows are looked at
+LEAST_VARIANCE = 0.01  # of differences between average precisions; that of few rows may be less by chance
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,6 @@ class Candidate:
     def drawn(self) -> Posteriors | None:
         """Posteriors of drawn rows."""
         return self.source.posteriors(self.fitted) if isinstance(self.source, RowModel) else self.source
-
-    @property
-    def n_designed(self) -> int:
-        """Number of rows that codes are designed with."""
-        return len(self.inside) + (0 if self.source is None else len(self.source))
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ class Judged:
         difference = difference[~np.isnan(difference)]
         if not len(difference):
             return False
-        variance = float(difference.var()) / len(difference)
+        variance = max(float(difference.var()), LEAST_VARIANCE) / len(difference)
         return float(difference.mean()) < -allowed - variance * GAIN / GAIN_ERROR**2
 
     def line(self, *, taken: bool) -> dict[str, Any]:
@@ -155,9 +151,9 @@ class Choice:
         oof, found = candidate.fitted.oof, []
         rng = np.random.RandomState(self.seed)
         P, options = oof * share_weights(self.groups.ids)[:, None], {**self.options, "refine": refine}
-        if refine and candidate.drawn is not None:
-            weight = np.float32(PRIOR_ROWS * self.groups.rows.shape[1] / len(candidate.drawn))
-            P = np.concatenate([P, weight * candidate.drawn])
+        if refine and not self.options["new_classes"] and candidate.drawn is not None:
+            mass = PRIOR_ROWS / rows_per_class(self.groups.rows, self.groups.ids) * len(oof)
+            P = np.concatenate([P, np.float32(mass / len(candidate.drawn)) * candidate.drawn])
             options["rows_per_class"] += PRIOR_ROWS
         for design in design_codes(P, self.rel, self.n_bits, rng, beside=self.beside, known=self.known, **options):
             queries = design.cells[best_rows(oof, design.table)]
@@ -211,18 +207,9 @@ class Choice:
 
 
 def share_weights(ids: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Weights of rows that make the shares of the label sets what they are expected to be in other rows.
-
-    Label sets that are equally frequent have different numbers of rows by chance, and codes would be designed for the
-    chance. As far as the numbers vary no more than chance makes them (their variance is their mean), they are drawn
-    towards their mean.
-    """
+    """Weights of rows that make the shares of the label sets what they are expected to be in other rows."""
     counts = np.bincount(ids)
-    present = counts[counts > 0]
-    mean = present.mean()
-    beyond_chance = max(float(present.var()) - mean, 0.0)
-    expected = mean + beyond_chance / (beyond_chance + mean) * (counts - mean)
-    return np.asarray((expected / np.maximum(counts, 1))[ids], dtype=np.float32)
+    return np.asarray((expected_counts(counts) / np.maximum(counts, 1))[ids], dtype=np.float32)
 
 
 def row_precisions(

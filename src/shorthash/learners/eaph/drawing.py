@@ -32,6 +32,8 @@ LEAST_DRAWN, DRAWN_PER_SET = 2000, 2  # rows drawn
 MOST_NOISE, STEPS = 8.0, 6  # largest a, and bisections of its logarithm
 EVERY = 4  # of the drawn rows, every fourth chooses it
 LEAST_VARIANCE = 1e-3  # of means, against that within label sets
+LEAST_LOSS = 1e-6  # of drawn rows
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,15 @@ class RowModel:
 
         def rows(size: float, part: slice) -> NDArray[np.float32]:
             X = self.centers[self.ids[part]] + size * noise[part]
-            return np.asarray(X if self.scales is None else X / self.scales, dtype=np.float32)
+            return np.asarray(np.clip(X if self.scales is None else X / self.scales, -LARGEST, LARGEST), np.float32)
 
         def loss(size: float) -> float:
             own = self.ids[some]
-            return -float(np.mean(log(fitted.model.predict(rows(size, some))[np.arange(len(own)), own])))
+            logs = log(fitted.model.predict(rows(size, some))[np.arange(len(own)), own])
+            return -float(np.mean(logs, dtype=np.float64))
 
         size = 1.0
-        easiest = loss(size)
+        easiest = max(loss(size), LEAST_LOSS)
         wanted = np.sqrt(easiest * max(fitted.loss, easiest))
         low, high = 0.0, np.log(MOST_NOISE)
         for _ in range(STEPS if wanted > easiest else 0):
@@ -84,8 +87,8 @@ class RowModel:
 
 def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: int) -> RowModel | None:
     """The model of rows whose classes have few rows; None where they have many, or no two are of one label set."""
-    n, (u, c), counts = len(ids), Yg.shape, np.bincount(ids, minlength=len(Yg))
-    if int(counts @ Yg.sum(axis=1, dtype=np.int64)) > MOST_PER_CLASS * c or n == u or u < 2:
+    n, u, counts = len(ids), len(Yg), np.bincount(ids, minlength=len(Yg))
+    if rows_per_class(Yg, ids) > MOST_PER_CLASS or n == u or u < 2:
         return None
     scales = uneven_scales(X)
     Z = scaled(X, scales)
@@ -93,10 +96,28 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
     center = means.mean(axis=0)
     with thread_pools().limit(limits=1):
         values, vectors = np.linalg.eigh(within_covariance(Z, ids, means) * n / (n - u))
-        root, inverse = ((vectors * power) @ vectors.T for power in (np.sqrt(values), 1 / np.sqrt(values)))
-        away = (means - center) @ inverse
-    between = max(float(np.sum(away**2)) / ((u - 1) * X.shape[1]) - float(np.mean(1 / counts)), LEAST_VARIANCE)
+        root = (vectors * np.sqrt(values)) @ vectors.T
+        squares = ((means - center) @ vectors) ** 2 / values
+    between = max(float(squares.sum()) / ((u - 1) * X.shape[1]) - float(np.mean(1 / counts)), LEAST_VARIANCE)
     centers = center + (between / (between + 1 / counts))[:, None] * (means - center)
     share = max(LEAST_DRAWN, DRAWN_PER_SET * u) / n
-    drawn = np.repeat(np.arange(u), np.maximum(1, np.round(share * counts)).astype(np.intp))
+    drawn = np.repeat(np.arange(u), np.maximum(1, np.round(share * expected_counts(counts))).astype(np.intp))
     return RowModel(centers, root, np.sqrt(1 + 1 / (1 / between + counts)), drawn, scales, seed)
+
+
+def rows_per_class(Yg: NDArray[np.uint8], ids: NDArray[np.intp]) -> float:
+    """How many rows have a class, on average over the classes that occur."""
+    return float(Yg[ids].sum(dtype=np.int64)) / int(Yg.any(axis=0).sum())
+
+
+def expected_counts(counts: NDArray[np.intp]) -> Floats:
+    """Rows of the label sets, (u,), as many as are expected in the same number of other rows.
+
+    Label sets that are equally frequent have different numbers of rows by chance, and codes would be designed for the
+    chance. As far as the numbers vary no more than chance makes them (their variance is their mean), they are drawn
+    towards their mean.
+    """
+    present = counts[counts > 0]
+    mean = present.mean()
+    beyond_chance = max(float(present.var()) - mean, 0.0)
+    return np.asarray(mean + beyond_chance / (beyond_chance + mean) * (counts - mean))

@@ -145,14 +145,14 @@ class EAPH(TableHasher):
     oof_rows_ : (m,) training rows that were held out once: all, or of more than 20 000 a sample
     oof_posteriors_ : (m, u) float32, their out-of-fold posteriors
     drawn_posteriors_ : (k, u) float32, posteriors of drawn rows that codes were designed with, too; only with at most
-        100 rows per class
+        100 rows per class on average
     label_set_ids_ : (m,) their label sets
     cells_ : (m,) the codes in use, packed
     table_ : (m, u) float32, rows of T for them
     profiles_ : (m, u) mean posterior of the training rows in each of them
     codewords_ : (u, n_bits) the code of an item that surely has a label set
     codes_ : (m, n_bits) their codes by out-of-fold posteriors
-    expected_map_ : float, the expected mAP of the table on out-of-fold posteriors
+    expected_map_ : float, the expected mAP of the table on out-of-fold posteriors and those of drawn rows
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
@@ -519,7 +519,7 @@ class EAPH(TableHasher):
             fitted = fit_prefit(kind, X, groups, folds)
             return [Candidate("prefit", fitted, fitted.oof)]
         ids, judged = groups.ids[folds.rows], folds.judged(groups.ids)
-        source = None if self.expect_new_classes else fit_rows(X, groups.ids, groups.rows, self._seed)
+        source = fit_rows(X, groups.ids, groups.rows, self._seed)
 
         def candidate(learned: tuple[str, Fitted]) -> Candidate:
             name, fitted = learned
@@ -541,8 +541,15 @@ class EAPH(TableHasher):
 
     def _choice(self, candidates: list[Candidate]) -> Choice:
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
-        bits = self._table_bits(candidates[0].n_designed, len(self.label_sets_), TABLE_SIZE)
+        source = candidates[0].source if self._draws else None
+        n_rows = len(self.label_set_ids_) + (0 if source is None else len(source))
+        bits = self._table_bits(n_rows, len(self.label_sets_), TABLE_SIZE)
         return Choice(groups, self._relevance(), bits, self._seed, self.database, self._options())
+
+    @property
+    def _draws(self) -> bool:
+        """Whether codes are designed for drawn rows, too, where there are few others."""
+        return self.refine and not self.expect_new_classes
 
     def _options(self) -> dict[str, Any]:
         counts = self.label_sets_[self.label_set_ids_].sum(axis=0, dtype=np.float64)
@@ -572,7 +579,7 @@ class EAPH(TableHasher):
         fitted = candidate.fitted
         self.posterior_, self.posterior_loss_, self.oof_posteriors_ = fitted.model, fitted.loss, fitted.oof
         self.__dict__.pop("drawn_posteriors_", None)
-        if candidate.drawn is not None:
+        if self._draws and candidate.drawn is not None:
             self.drawn_posteriors_ = candidate.drawn
 
     def _check_params(self) -> None:
