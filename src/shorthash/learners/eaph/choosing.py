@@ -100,15 +100,16 @@ class Judged:
     def is_worse(self, other: Judged, database: str, allowed: float = 0.0) -> bool:
         """Whether a table finds less than codewords, or rows remembered less than without, by more than is allowed.
 
-        Before rows are looked at, it is expected to gain ``GAIN``, give or take ``GAIN_ERROR``; the fewer rows, the
-        less they count.
+        Before rows are looked at, it is expected to gain ``GAIN``, give or take ``GAIN_ERROR``, where the mAP of the
+        other is 0.5, and less where there is little to find or to gain; the fewer rows, the less they count.
         """
         difference = self.precisions(database) - other.precisions(database)
         difference = difference[~np.isnan(difference)]
         if not len(difference):
             return False
         variance = max(float(difference.var()), LEAST_VARIANCE) / len(difference)
-        return float(difference.mean()) < -allowed - variance * GAIN / GAIN_ERROR**2
+        before = 4 * other.score(database) * (1 - other.score(database)) * GAIN
+        return float(difference.mean()) < -allowed - variance * before / GAIN_ERROR**2
 
     def line(self, *, taken: bool) -> dict[str, Any]:
         """A line of the report."""
