@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from shorthash import evaluate, load, save
+from shorthash._labels import LabelGroups
 from shorthash.learners.eaph import choosing, drawing, estimator
-from shorthash.learners.eaph.choosing import Judged
+from shorthash.learners.eaph.choosing import Candidate, Choice, Judged
 from shorthash.learners.eaph.drawing import fit_rows
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors.folds import Fitted, log, softmax
@@ -26,7 +27,10 @@ class Recording:
 
     def predict(self, X):
         self.rows.append(X)
-        return softmax(-((X[:, None] - self.centers) ** 2).sum(axis=2))
+        size = np.abs(self.centers).max()
+        return softmax(
+            -(size**2) * ((X[:, None] / size - self.centers / size) ** 2).sum(axis=2).clip(0, 1e30 / size**2)
+        )
 
 
 @pytest.fixture
@@ -43,21 +47,41 @@ def drawn_rows(model, loss=0.0):
     return recording.rows[-1], P
 
 
-def test_rows_have_the_predictive_distribution_of_their_label_set(three_sets, monkeypatch):
+@pytest.mark.parametrize("size", [1.0, 0.3])  # of the distances of the means: at 0.3 they are hardly known
+def test_rows_have_the_predictive_distribution_of_their_label_set(three_sets, size, monkeypatch):
     monkeypatch.setattr(drawing, "LEAST_DRAWN", 60_000)
-    model = fit_rows(three_sets, IDS, EYE, 0)
+    X = three_sets - (1 - np.float32(size)) * np.array([three_sets[s == IDS].mean(axis=0) for s in IDS])
+    model = fit_rows(X, IDS, EYE, 0)
     rows, _ = drawn_rows(model)
-    means = np.array([three_sets[s == IDS].mean(axis=0) for s in range(3)], dtype=np.float64)
-    within = sum(np.outer(x - means[s], x - means[s]) for x, s in zip(three_sets, IDS, strict=True)) / len(IDS)
+    means = np.array([X[s == IDS].mean(axis=0) for s in range(3)], dtype=np.float64)
+    within = sum(np.outer(x - means[s], x - means[s]) for x, s in zip(X, IDS, strict=True)) / len(IDS)
     shrunk = (within / 2 + np.eye(2) * np.trace(within) / 4) * 16 / 13
     away = means - means.mean(axis=0)
     between = sum(a @ np.linalg.solve(shrunk, a) for a in away) / (2 * 2) - np.mean(1 / COUNTS)
-    assert np.array_equal(np.bincount(model.ids), np.round(60_000 * COUNTS / 16))
     for s, n in enumerate(COUNTS):
         own = rows[model.ids == s].astype(np.float64)
         expected = means.mean(axis=0) + between / (between + 1 / n) * away[s]
+        np.testing.assert_allclose(model.centers[s], expected, rtol=1e-5, atol=1e-6)
+        assert model.spread[s] ** 2 == pytest.approx(1 + 1 / (1 / between + n), rel=1e-5)
         np.testing.assert_allclose(own.mean(axis=0), expected, atol=0.05)
         np.testing.assert_allclose(np.cov(own.T), (1 + 1 / (1 / between + n)) * shrunk, atol=0.05)
+
+
+@pytest.mark.parametrize(("counts", "drawn"), [([4, 6, 5, 5], [500] * 4), ([2, 98, 100], [41, 970, 989])])
+def test_rows_are_drawn_in_the_shares_that_are_expected_of_other_rows(counts, drawn):
+    ids = np.repeat(np.arange(len(counts)), counts)
+    X = np.random.default_rng(0).normal(size=(len(ids), 3)).astype(np.float32)
+    assert np.bincount(fit_rows(X, ids, np.eye(len(counts), dtype=np.uint8), 0).ids).tolist() == drawn
+
+
+def test_every_label_set_has_drawn_rows():
+    ids = np.repeat(np.arange(1200), 2)
+    X = np.random.default_rng(0).normal(size=(2400, 3)).astype(np.float32)
+    drawn = fit_rows(X, ids, np.eye(1200, dtype=np.uint8), 0)
+    assert np.bincount(drawn.ids).tolist() == [2] * 1200
+    lopsided = np.concatenate([np.zeros(3000, dtype=np.intp), np.arange(1, 101), [1]])
+    few = fit_rows(np.resize(X, (3101, 3)), lopsided, np.eye(101, dtype=np.uint8), 0)
+    assert np.bincount(few.ids).min() == 1
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2, 0.8])
@@ -91,6 +115,32 @@ def test_no_rows_are_drawn_where_there_are_many_or_no_two_of_a_label_set(three_s
     sets = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.uint8)  # four labels for every three rows
     assert fit_rows(many[:150], np.arange(150) % 3, sets, 0) is not None
     assert fit_rows(many[:156], np.arange(156) % 3, sets, 0) is None
+    absent = np.pad(EYE, [(0, 0), (0, 97)])  # classes without rows do not count
+    assert fit_rows(many[:303], np.arange(303) % 3, absent, 0) is None
+    assert fit_rows(three_sets, np.zeros(16, dtype=np.intp), np.ones((1, 1), dtype=np.uint8), 0) is None
+
+
+def test_drawn_rows_are_finite_where_rows_are_huge(three_sets):
+    huge = three_sets * np.float32(3e38 / np.abs(three_sets).max())
+    rows, _ = drawn_rows(fit_rows(huge, IDS, EYE, 0))
+    assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_drawn_rows_weigh_as_ten_rows_per_class(labels, monkeypatch):
+    rows = np.eye(3, dtype=np.uint8) if labels == 1 else 1 - np.eye(3, dtype=np.uint8)
+    groups = LabelGroups(np.arange(3), rows, np.repeat(np.arange(3), 4))  # 4 rows per class, or 8
+    oof, drawn = np.full((12, 3), 1 / 3, dtype=np.float32), np.full((50, 3), 1 / 3, dtype=np.float32)
+    given = []
+    monkeypatch.setattr(choosing, "design_codes", lambda P, *_, **options: given.append((P, options)) or [])
+    candidate = Candidate("any", Fitted(None, oof, 0.0), oof, source=drawn)
+    options = {"rows_per_class": 4 * labels, "new_classes": False}
+    for refine, new in ((True, False), (False, False), (True, True)):
+        Choice(groups, None, 2, 0, "auto", {**options, "new_classes": new}).judged(candidate, refine=refine)
+    (P, used), *others = given
+    assert P[12:].sum() / P[:12].sum() == pytest.approx(10 / (4 * labels), rel=1e-5)
+    assert used["rows_per_class"] == 4 * labels + 10
+    assert all(len(P) == 12 and used["rows_per_class"] == 4 * labels for P, used in others)
 
 
 def few_digits(digits, per_class, seed):
@@ -125,7 +175,18 @@ def test_a_saved_model_designs_the_same_codes(digits, tmp_path):
     assert not hasattr(again, "drawn_posteriors_")  # of 125 rows per class none are drawn
 
 
-def test_drawn_rows_are_no_candidates_where_posteriors_or_places_are_given(digits):
+@pytest.mark.parametrize("setting", ["expect_new_classes", "refine"])
+def test_codes_are_those_of_fit_after_a_setting_was_changed(digits, setting):
+    X, y, others, _ = few_digits(digits, 5, 0)
+    for value in (True, False):
+        settings = {"posterior": "logistic", "database": "disjoint", "random_state": 0}
+        direct = EAPH(8, **settings, **{setting: value}).fit(X, y)
+        changed = EAPH(8, **settings, **{setting: not value}).fit(X, y).set_params(**{setting: value}).update_codes()
+        np.testing.assert_array_equal(changed.transform(others), direct.transform(others))
+        assert hasattr(changed, "drawn_posteriors_") == hasattr(direct, "drawn_posteriors_")
+
+
+def test_no_rows_are_drawn_where_posteriors_or_places_are_given(digits):
     X, y, _, _ = few_digits(digits, 5, 0)
     P = softmax(5 * np.eye(10)[y] + np.random.default_rng(0).normal(size=(50, 10))).astype(np.float64)
     P /= P.sum(axis=1, keepdims=True)
@@ -147,10 +208,21 @@ def test_drawn_rows_are_no_candidates_where_posteriors_or_places_are_given(digit
 def test_the_fewer_rows_the_less_they_count_against_a_table(n, mean, deviation, worse):
     difference = mean + deviation * np.where(np.arange(n) % 2, 1.0, -1.0)
     unknown = np.full(7, np.nan)
-    codewords = Judged(None, None, np.concatenate([np.zeros(n), unknown]), np.zeros(n + 7))
-    table = Judged(None, None, np.concatenate([difference, unknown]), np.zeros(n + 7))
+    codewords, table = (
+        Judged(None, None, np.concatenate([0.5 + each, unknown]), np.zeros(n + 7))
+        for each in (0 * difference, difference)
+    )
     assert table.is_worse(codewords, "disjoint") is worse
     assert table.is_worse(codewords, "disjoint", allowed=1.0) is False
-    posterior = (mean / (deviation**2 / n) + choosing.GAIN / choosing.GAIN_ERROR**2) < 0  # times its precision
-    assert posterior == worse
     assert not Judged(None, None, unknown, unknown).is_worse(Judged(None, None, unknown, unknown), "auto")
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_nothing_is_expected_of_a_table_where_nothing_can_be_gained(level):
+    codewords, table = (Judged(None, None, np.full(20, value), np.zeros(20)) for value in (level, level - 0.001))
+    assert table.is_worse(codewords, "disjoint")
+
+
+def test_equal_losses_of_few_rows_are_no_certain_loss():
+    codewords, table = (Judged(None, None, np.full(3, value), np.zeros(3)) for value in (0.5, 0.49))
+    assert not table.is_worse(codewords, "disjoint")
