@@ -18,7 +18,6 @@ from shorthash import RSLH, BucketIndex, Searcher
 from shorthash.codes import ball_size, packed_dtype
 from shorthash.images import decoding
 from shorthash.lab.running import read_records
-from shorthash.learners.eaph.choosing import WORTH
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.methods import RECIPES
 from shorthash.retrieval import LEAST_SHARE
@@ -103,7 +102,6 @@ TRACED = {  # (page, number) -> how it comes about
     ("docs/guide/semantic-search.md", "512 bytes"): lambda: f"{256 * np.dtype('float16').itemsize} bytes",
     ("docs/guide/store.md", "500 bytes"): longest_id,
     ("docs/guide/store.md", "50 times"): kills,
-    ("docs/paper/eaph.md", "0.005"): lambda: f"{WORTH:g}",
     ("docs/paper/eaph.md", "16 times"): lambda: f"{EAPH().n_iter} times",
     (RSLH_PAGE, "0.1"): lambda: short(RSLH().lam / RSLH().mu),
     (RSLH_PAGE, "1e-2"): lambda: short(RSLH().beta),
