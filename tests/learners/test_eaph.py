@@ -35,7 +35,7 @@ def test_a_fold_never_sees_its_own_labels(blobs, monkeypatch):
     X, y = blobs[0].astype(np.float32), blobs[1]
     fold = np.arange(len(y)) % 5
     monkeypatch.setattr(posterior_logistic, "PENALTIES", (0.03,))
-    monkeypatch.setattr(posterior_logistic, "calibrate", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(posterior_logistic, "calibrate", lambda *_, **__: (1.0, 0.0))
     shuffled = y.copy()
     shuffled[fold == 2] = np.random.default_rng(0).permutation(y[fold == 2])
     folds, eye = Folds(fold, np.arange(len(y))), np.eye(5, dtype=np.uint8)

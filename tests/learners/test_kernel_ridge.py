@@ -10,10 +10,9 @@ from scipy.special import logsumexp
 from shorthash import load, save
 from shorthash._rounding import Rounded, Scored
 from shorthash.learners.eaph.estimator import EAPH
-from shorthash.learners.posteriors.folds import Folds, calibrate, draw_folds, softmax, with_lone_rows
-from shorthash.learners.posteriors.ridge import FLOOR, LINK_ROWS, Link, best_link, fit_link, fit_ridge
-
-START = np.array([5.0, 0.5])
+from shorthash.learners.posteriors.folds import Fitted, Folds, calibrate, draw_folds, softmax, with_lone_rows
+from shorthash.learners.posteriors.models import combined
+from shorthash.learners.posteriors.ridge import EXPECTED_LINK, FLOOR, LINK_ROWS, Link, best_link, fit_link, fit_ridge
 
 
 def drawn_scores(seed, n, u, temperature, power):
@@ -36,16 +35,56 @@ def slow_loss(S, ids, temperature, power):
 @pytest.mark.parametrize(("temperature", "power"), [(8.0, 0.0), (1.0, 1.5), (4.0, 0.8)])
 def test_the_link_of_least_loss_is_found(temperature, power):
     S, ids = drawn_scores(0, 500, 12, temperature, power)
-    loss, found = fit_link(S, ids, START)
+    loss, found = fit_link(S, ids, EXPECTED_LINK)
     assert loss == pytest.approx(slow_loss(S, ids, *found), abs=1e-5)
-    slow = minimize(lambda x: slow_loss(S, ids, *x), [3.0, 1.0], bounds=[(0.01, 1e4), (0.0, 20.0)], method="Powell")
-    assert loss == pytest.approx(slow.fun, abs=1e-3)
+
+    def penalised(x):
+        away = np.log(x[0] / 5) ** 2 + ((x[1] - 0.5) / 0.5) ** 2
+        return slow_loss(S, ids, *x) + 3 / 500 * away / 2  # three rows of what is expected
+
+    slow = minimize(penalised, [3.0, 1.0], bounds=[(0.01, 1e4), (0.0, 20.0)], method="Powell")
+    assert penalised(found) == pytest.approx(slow.fun, abs=1e-4)
+
+
+def test_few_rows_change_the_link_little():
+    """Rows that a model gets wrong would make its posteriors uniform, if there were nothing but them."""
+    S, ids = drawn_scores(0, 500, 12, 8.0, 0.0)
+    wrong = (ids + 1) % 12
+    multiples = [fit_link(S[:n], wrong[:n], EXPECTED_LINK)[1] for n in (2, 20, 500)]
+    assert multiples[0][0] > multiples[1][0] > multiples[2][0]
+    assert multiples[0][0] > 2
+    assert multiples[2][0] < 0.5
+
+
+def test_few_rows_change_a_temperature_little():
+    S, ids = drawn_scores(0, 500, 12, 8.0, 0.0)
+    wrong, S = (ids + 1) % 12, 8 * S
+    temperatures = [calibrate(S[:n], wrong[:n], near_one=True)[0] for n in (2, 20, 500)]
+    assert temperatures == sorted(temperatures, reverse=True)
+    assert temperatures[0] > 0.3
+    assert temperatures[2] < 0.1
+    assert calibrate(S[:2], wrong[:2])[0] < temperatures[0]
+
+
+def test_few_rows_change_the_powers_of_a_product_little():
+    S, ids = drawn_scores(0, 500, 12, 8.0, 0.0)
+    good, bad = (Fitted(None, softmax(8 * scores), 0.0) for scores in (S, S[::-1]))
+    gaps = []
+    for n in (5, 50, 500):
+        one, two = (replace(each, oof=each.oof[:n]) for each in (good, bad))
+        together = combined(one, two, ids[:n], np.arange(n), None)
+        powers = np.zeros(2) if together is None else together.model.powers
+        gaps.append(powers[0] - powers[1])
+        assert together is None or (powers > 0).all()
+    assert 0 < gaps[0] < gaps[1]
+    assert gaps[0] < 0.5
+    assert combined(good, bad, ids, np.arange(500)) is None  # the second gains nothing
 
 
 def test_a_logarithm_never_harms_and_helps_many_label_sets():
     for temperature, power, gain in ((9.0, 0.0, 0.0), (0.5, 2.0, 0.1)):
         S, ids = drawn_scores(1, 800, 60, temperature, power)
-        assert calibrate(S, ids)[1] - fit_link(S, ids, START)[0] >= gain - 1e-3
+        assert calibrate(S, ids)[1] - fit_link(S, ids, EXPECTED_LINK)[0] >= gain - 1e-3
 
 
 def test_rows_that_were_never_seen_do_not_decide():

@@ -7,8 +7,9 @@ against in-sample codes, each row's own item left out. Log-loss would not choose
 used to choose. Where it is not known what is searched, the model that is best for training rows is taken among those
 that lose at most ``WORTH`` on other rows. Few rows are remembered by a model made for it (``fit_remembered``).
 
-The scores of few rows are rough. So whether a table is better than codewords, and whether it is better to remember
-rows, is expected before rows are looked at, and they decide as far as there are enough of them (``is_worse``).
+The scores of few rows are rough. So which posteriors are best, whether a table is better than codewords, and whether it
+is better to remember rows, is expected before rows are looked at, and they decide as far as there are enough of them
+(``is_worse``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched
-GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that a table is expected to bring before rows are looked at
+GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that is expected of a table, or of the first posteriors, before rows are seen
 LEAST_VARIANCE = 0.01  # of differences between average precisions; that of few rows may be less by chance
 
 
@@ -98,9 +99,9 @@ class Judged:
         return _mean(self.among_training)
 
     def is_worse(self, other: Judged, database: str, allowed: float = 0.0) -> bool:
-        """Whether a table finds less than codewords, or rows remembered less than without, by more than is allowed.
+        """Whether these, which are expected to be better than the other, find less by more than is allowed.
 
-        Before rows are looked at, it is expected to gain ``GAIN``, give or take ``GAIN_ERROR``, where the mAP of the
+        Before rows are looked at, they are expected to gain ``GAIN``, give or take ``GAIN_ERROR``, where the mAP of the
         other is 0.5, and less where there is little to find or to gain; the fewer rows, the less they count.
         """
         difference = self.precisions(database) - other.precisions(database)
@@ -166,21 +167,29 @@ class Choice:
     def posteriors(self, candidates: list[Candidate]) -> tuple[Candidate, list[Judged]]:
         """The best candidate, and all of them as judged with codewords, which are quick to make.
 
-        Posteriors that remember rows are compared only with the best of the others, which they are for rows not seen.
+        Posteriors that remember rows are compared only with the best of the others, which they are for rows not seen;
+        where there are such, those others are what rows not seen need.
         """
         if len(candidates) == 1:
             return candidates[0], []
         tried = [self.judged(candidate, refine=False)[0] for candidate in candidates if not candidate.remembers]
-        best = self._best(tried)
+        rows_remembered = any(candidate.remembers for candidate in candidates)
+        best = self._best(tried, "disjoint" if rows_remembered else self.database)
         others = [candidate for candidate in candidates if candidate.plain == best.candidate.name]
         more = [self.judged(candidate, refine=False)[0] for candidate in others]
         kept = [found for found in more if not any(found.is_worse(best, each) for each in ("disjoint", "training"))]
         return (kept or [best])[0].candidate, tried + more
 
-    def _best(self, tried: list[Judged]) -> Judged:
-        """The best; where it is not known what is searched, for training rows of those that lose little on others."""
-        if self.database != "auto":
-            return max(tried, key=lambda found: found.score(self.database))
+    def _best(self, tried: list[Judged], database: str) -> Judged:
+        """The best; where it is not known what is searched, for training rows of those that lose little on others.
+
+        For other rows the first are expected to be best.
+        """
+        if database == "disjoint":
+            better = [found for found in tried if tried[0].is_worse(found, database)]
+            return max(better or tried[:1], key=lambda found: found.score(database))
+        if database == "training":
+            return max(tried, key=lambda found: found.score(database))
         most = max(found.score("disjoint") for found in tried)
         close = [found for found in tried if found.score("disjoint") >= most - WORTH]
         return max(close, key=lambda found: found.score("training"))

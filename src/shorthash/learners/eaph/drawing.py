@@ -2,14 +2,17 @@ r"""Rows drawn from a normal distribution per label set, to design codes with wh
 
 A table that is refined on the posteriors of few rows serves those rows. So rows are drawn,
 
-.. math:: x = m + \Sigma^{1/2} \bigl(f_s z_s + \sqrt{1 + v_s}\, a g\bigr), \qquad
+.. math:: x = m + r \frac{y}{\lVert y \rVert}, \qquad
+    y = \Sigma^{1/2} \bigl(f_s z_s + \sqrt{1 + v_s}\, a g\bigr), \qquad
     f_s = \frac{b}{b + 1 / n_s}, \quad v_s = \frac{1}{1 / b + n_s},
 
 with :math:`\Sigma` the shrunk covariance within label sets, :math:`z_s` the mean of the :math:`n_s` rows of a label
 set, and g normal, all whitened; :math:`f_s z_s` and :math:`v_s` are the mean and variance of the true mean if means
-have the variance b around :math:`m`. Rows of real data are harder to recognise than these, and rows that were held out
-are harder than rows will be, because their models learned from fewer. So the noise a is raised above 1 until the
-log-loss of drawn rows is the geometric mean of that at a = 1 and the out-of-fold log-loss.
+have the variance b around :math:`m`. The distance r from m is that of a training row of the label set: in many columns,
+noise takes rows to where there are none, and a model that has seen none there gives them all to one label set. Rows of
+real data are harder to recognise than these, and rows that were held out are harder than rows will be, because their
+models learned from fewer. So the noise a is raised above 1 until the log-loss of drawn rows is the geometric mean of
+that at a = 1 and the out-of-fold log-loss.
 
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets.
 """
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 
 from shorthash._arrays import Features, Floats
 from shorthash._rounding import thread_pools
-from shorthash.learners.posteriors.folds import Fitted, Posteriors, log, scaled, uneven_scales
+from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Posteriors, log, scaled, uneven_scales
 from shorthash.learners.posteriors.logistic import class_means, within_covariance
 
 PRIOR_ROWS = 10  # rows per class that drawn ones count as
@@ -42,18 +45,22 @@ class RowModel:
 
     Attributes
     ----------
-    centers : (u, d) expected means of the label sets
+    center : (d,) m, the mean of the means of the label sets
+    means : (u, d) expected means of the label sets, less m
     root : (d, d) square root of the covariance within label sets
     spread : (u,) standard deviation of rows of a label set, the mean not being known, in units of ``root``
     ids : (m,) label sets of the rows to draw
+    distances : (m,) how far they are from m
     scales : (d,) what columns were multiplied by, or None
     seed : of the rows
     """
 
-    centers: Floats
+    center: Floats
+    means: Floats
     root: Floats
     spread: Floats
     ids: NDArray[np.intp]
+    distances: Floats
     scales: Floats | None
     seed: int
 
@@ -67,7 +74,8 @@ class RowModel:
         some = slice(None, None, EVERY)
 
         def rows(size: float, part: slice) -> NDArray[np.float32]:
-            X = self.centers[self.ids[part]] + size * noise[part]
+            Y = self.means[self.ids[part]] + size * noise[part]
+            X = self.center + Y * (self.distances[part] / np.maximum(np.linalg.norm(Y, axis=1), SMALLEST))[:, None]
             return np.asarray(np.clip(X if self.scales is None else X / self.scales, -LARGEST, LARGEST), np.float32)
 
         def loss(size: float) -> float:
@@ -99,10 +107,13 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
         root = (vectors * np.sqrt(values)) @ vectors.T
         squares = ((means - center) @ vectors) ** 2 / values
     between = max(float(squares.sum()) / ((u - 1) * X.shape[1]) - float(np.mean(1 / counts)), LEAST_VARIANCE)
-    centers = center + (between / (between + 1 / counts))[:, None] * (means - center)
+    expected = (between / (between + 1 / counts))[:, None] * (means - center)
     share = max(LEAST_DRAWN, DRAWN_PER_SET * u) / n
     drawn = np.repeat(np.arange(u), np.maximum(1, np.round(share * expected_counts(counts))).astype(np.intp))
-    return RowModel(centers, root, np.sqrt(1 + 1 / (1 / between + counts)), drawn, scales, seed)
+    some = np.random.RandomState(seed).random_sample(len(drawn)) * counts[drawn]
+    rows = np.argsort(ids, kind="stable")[(np.cumsum(counts) - counts)[drawn] + some.astype(np.intp)]
+    distances = np.linalg.norm(Z[rows] - center, axis=1)
+    return RowModel(center, expected, root, np.sqrt(1 + 1 / (1 / between + counts)), drawn, distances, scales, seed)
 
 
 def rows_per_class(Yg: NDArray[np.uint8], ids: NDArray[np.intp]) -> float:

@@ -32,6 +32,7 @@ N_FOLDS = 5
 FOLDED_ROWS = 20_000  # with more rows one sample is held out, which is enough to choose by and to design codes with
 HELD_OUT = 16_384  # rows of that sample
 TEMPERATURES, HOTTEST = (0.01, 100.0), 1e6  # the range searched, and how far it is moved up where its end is best
+EXPECTED_ROWS = 3  # held-out rows that what is expected of temperatures counts as
 LONE_SHARE = 0.5  # posterior of its own label set for every row, where no set has a second row
 SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
@@ -162,12 +163,13 @@ def log(P: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def calibrate(
-    S: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp] | None = None
+    S: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp] | None = None, *, near_one: bool = False
 ) -> tuple[float, float]:
     """The temperature of least log-loss (convex in it), and that loss.
 
     Only rows whose label set was seen where they were held out say something about either (``judged``; if not given,
-    all rows); where there are none the temperature is 1.
+    all rows); where there are none the temperature is 1. The logits of a model that was fitted by log-loss need little
+    change: ``near_one`` says that the logarithm of their temperature is expected to be 0, give or take 1.
     """
     judged = np.arange(len(ids)) if judged is None else judged
     if not len(judged):
@@ -177,12 +179,15 @@ def calibrate(
     def loss(log_t: float) -> float:
         return -float(np.mean(log(softmax(np.exp(log_t) * S)[rows, own]), dtype=np.float64))
 
+    def penalised(log_t: float) -> float:
+        return loss(log_t) + (EXPECTED_ROWS / len(judged) * log_t**2 / 2 if near_one else 0.0)
+
     low, high = np.log(TEMPERATURES)
-    found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 0.01})
+    found = minimize_scalar(penalised, bounds=(low, high), method="bounded", options={"xatol": 0.01})
     while found.x > high - 0.1 and high < np.log(HOTTEST):  # many label sets that are close together
         low, high = high - 1, high + np.log(TEMPERATURES[1])
-        found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 0.01})
-    return float(np.exp(found.x)), float(found.fun)
+        found = minimize_scalar(penalised, bounds=(low, high), method="bounded", options={"xatol": 0.01})
+    return float(np.exp(found.x)), loss(found.x)
 
 
 def with_lone_rows(P: Posteriors, ids: NDArray[np.intp], judged: NDArray[np.intp]) -> Posteriors:

@@ -241,7 +241,7 @@ def logistic_path(
             return model
 
         models = by_folds(learn, range(len(parts)))
-        temperature, loss = calibrate(S, labels, judged)
+        temperature, loss = calibrate(S, labels, judged, near_one=True)
         yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models, scales)
 
 

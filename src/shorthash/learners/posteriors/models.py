@@ -43,6 +43,7 @@ from shorthash.learners.posteriors.folds import (
 from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
 from shorthash.learners.posteriors.ridge import KernelRidge, fit_ridge
 
+EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
 LEAST_GAIN = 0.01  # relative decrease of the log-loss that a second model must bring
 MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
 NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
@@ -111,8 +112,8 @@ def fit_posteriors(
     """Fit a model by name, or any classifier with ``predict_proba``; returns names and models.
 
     With ``weaker``, the logistic model of least log-loss is followed by models of this many weaker penalties, which
-    remember more of the rows. "auto" gives the parts of "combo" and the whole: codes of the least log-loss are not
-    always those of the largest mAP.
+    remember more of the rows. "auto" gives the product of both models first, which is expected to be best, then its
+    parts: codes of the least log-loss are not always those of the largest mAP.
     """
     if not isinstance(kind, str):
         return [(type(kind).__name__, _fit_classifier(kind, X, ids, Yg, folds))]
@@ -128,13 +129,12 @@ def fit_posteriors(
     if kind == "logistic":
         return found
     ridge = fit_ridge(X, ids, Yg, folds)
-    least_gain = LEAST_GAIN if kind == "combo" else 0.0
+    least_gain = LEAST_GAIN if kind == "combo" else None
     together = combined(found[0][1], ridge, ids[folds.rows], folds.judged(ids), least_gain)
+    product = [] if together is None else [(f"{found[0][0]}, with a kernel", together)]
     if kind == "combo":
-        return found if together is None else [(f"{found[0][0]}, with a kernel", together), *found[1:]]
-    if together is not None:
-        found.append((f"{found[0][0]}, with a kernel", together))
-    return [*found, (ridge.called("ridge"), ridge)]
+        return [*(product or found[:1]), *found[1:]]
+    return [*product, *found, (ridge.called("ridge"), ridge)]
 
 
 POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]
@@ -146,11 +146,13 @@ def combined(
     two: Fitted,
     labels: NDArray[np.intp],
     judged: NDArray[np.intp],
-    least_gain: float = LEAST_GAIN,
+    least_gain: float | None = LEAST_GAIN,
 ) -> Fitted | None:
     """Two models together; their powers by the log-loss of rows that may be judged, which is convex in them.
 
-    None where the second model does not take away a share of ``least_gain``, which pays for the time to encode with it.
+    Before rows are looked at, both have the same power: the mean of two models that few rows cannot tell apart is
+    better than the one that they prefer. None where the second model does not take away a share of ``least_gain`` of
+    the log-loss, which pays for the time to encode with it; or, where any gain is welcome (None), has no power.
     """
     if not len(judged):
         return None
@@ -162,11 +164,17 @@ def combined(
         slope = [float(np.mean(np.sum(P * q, axis=1) - q[rows, labels])) for q in logs]
         return value, np.array(slope)
 
-    found = minimize(loss, np.array([0.7, 0.3]), jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B")
-    if float(found.fun) >= (1 - least_gain) * loss(np.array([1.0, 0.0]))[0]:
+    def penalised(powers: Floats) -> tuple[float, Floats]:
+        (value, slope), away, weight = loss(powers), powers - EXPECTED_POWER, POWER_ROWS / len(rows)
+        return value + weight * float(away @ away) / 2, slope + weight * away
+
+    start = np.full(2, EXPECTED_POWER)
+    powers = minimize(penalised, start, jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B").x
+    together, alone = loss(powers)[0], loss(np.array([1.0, 0.0]))[0]
+    if powers[1] == 0 or (least_gain is not None and together >= (1 - least_gain) * alone):
         return None
-    model = Combination(one.model, two.model, np.asarray(found.x, dtype=np.float64))
-    return Fitted(model, combine(one.oof, two.oof, model.powers), float(found.fun))
+    model = Combination(one.model, two.model, np.asarray(powers, dtype=np.float64))
+    return Fitted(model, combine(one.oof, two.oof, model.powers), together)
 
 
 def _fit_classifier(
@@ -177,7 +185,7 @@ def _fit_classifier(
     for seen, held, places in folds:
         model = clone(classifier).fit(X[seen], ids[seen])
         P[np.ix_(places, model.classes_)] = model.predict_proba(X[held])
-    temperature, loss = calibrate(log(P), ids[folds.rows], folds.judged(ids))
+    temperature, loss = calibrate(log(P), ids[folds.rows], folds.judged(ids), near_one=True)
     fitted = clone(classifier).fit(X, ids)
     return Fitted(Classified(fitted, temperature), softmax(temperature * log(P)), loss)
 
@@ -361,7 +369,7 @@ def fit_prefit(posterior: Any, X: Features, groups: LabelGroups, folds: Folds) -
         )
     columns = _columns(source, groups, P.shape[1])
     S = log(P[np.ix_(folds.rows, columns)])
-    temperature, loss = calibrate(S, groups.ids[folds.rows])
+    temperature, loss = calibrate(S, groups.ids[folds.rows], near_one=True)
     return Fitted(Prefit(source, columns, temperature), softmax(temperature * S), loss)
 
 

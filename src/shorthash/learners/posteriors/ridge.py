@@ -23,6 +23,7 @@ from shorthash._rounding import FEW, UNIT, Rounded, Scored, as_double, linear
 from shorthash.data.rows import BATCH_ROWS
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
+    EXPECTED_ROWS,
     SCALE_GAIN,
     SMALLEST,
     Fitted,
@@ -41,6 +42,8 @@ RIDGES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 N_ANCHORS = 1000
 FLOOR = 0.01  # a smaller score counts as this in the logarithm
 LINK_BOUNDS = ((0.01, 1e4), (0.0, 20.0))  # of the multiples of a score and of its logarithm
+EXPECTED_LINK = np.array([5.0, 0.5])  # these multiples before rows are looked at; the first give or take a factor of e,
+POWER_ERROR = 0.5  # the second give or take this
 LINK_ROWS = 4096  # of more rows, so many decide about the multiples
 FEW_ROWS = 1000  # up to so many rows, all folds decide about bandwidth and scales
 MOST_SETS = 128  # label sets for which a kernel is tried in any case: with more it costs much and adds little,
@@ -147,7 +150,7 @@ def best_link(by_ridge: Scores, ids: NDArray[np.intp], judged: NDArray[np.intp] 
     """The penalty and the link of least log-loss, from scores by penalty; ``judged`` as in ``calibrate``."""
     judged = np.arange(len(ids)) if judged is None else judged
     judged = judged[:: max(1, -(-len(judged) // LINK_ROWS))]
-    own, start = ids[judged], np.array([5.0, 0.5])
+    own, start = ids[judged], EXPECTED_LINK
     if not len(judged):
         return Link(0.0, RIDGES[0], 1.0, 0.0)
     found = []
@@ -158,7 +161,10 @@ def best_link(by_ridge: Scores, ids: NDArray[np.intp], judged: NDArray[np.intp] 
 
 
 def fit_link(S: NDArray[np.float32], own: NDArray[np.intp], start: Floats) -> tuple[float, Floats]:
-    """The least log-loss, and the multiples of scores and of their logarithms that have it."""
+    """The least log-loss, and the multiples of scores and of their logarithms that have it.
+
+    The fewer rows there are, the nearer are the multiples to those that are expected.
+    """
     terms, rows = (S, np.log(np.maximum(S, FLOOR))), np.arange(len(own))
     known = [float(term[rows, own].mean(dtype=np.float64)) for term in terms]
 
@@ -172,8 +178,14 @@ def fit_link(S: NDArray[np.float32], own: NDArray[np.intp], start: Floats) -> tu
         slope = [np.einsum("ij,ij->i", E, term).mean(dtype=np.float64) for term in terms]
         return float(np.log(total).mean(dtype=np.float64)) - likelihood, np.subtract(slope, known)
 
-    best = minimize(loss, start, jac=True, bounds=LINK_BOUNDS, method="L-BFGS-B")
-    return float(best.fun), best.x
+    def penalised(multiples: Floats) -> tuple[float, Floats]:
+        value, slope = loss(multiples)
+        away = np.array([np.log(multiples[0] / EXPECTED_LINK[0]), (multiples[1] - EXPECTED_LINK[1]) / POWER_ERROR])
+        weight = EXPECTED_ROWS / len(own)
+        return value + weight * float(away @ away) / 2, slope + weight * away / np.array([multiples[0], POWER_ERROR])
+
+    best = minimize(penalised, start, jac=True, bounds=LINK_BOUNDS, method="L-BFGS-B")
+    return loss(best.x)[0], best.x
 
 
 class Space(NamedTuple):
