@@ -22,7 +22,6 @@ from sklearn.frozen import FrozenEstimator
 
 from shorthash._arrays import Codes, Floats, Labels
 from shorthash._labels import LabelGroups, group_labels, label_rows
-from shorthash.codes.signs import sign
 from shorthash.data.datasets import Dataset
 from shorthash.data.rows import BATCH_ROWS, Rows, nearest_rows
 from shorthash.data.splits import Split, protocol_from_dict
@@ -265,13 +264,13 @@ def _map(kernel: AnchorRBF, rows: Rows, n: int) -> Maps:
 
 def _encode(made: HasherPipeline, maps: Maps) -> Codes:
     """Codes of rows whose kernel features are known, batch by batch as the pipeline computes them."""
-    scores = []
+    codes = []
     for start in range(0, len(maps), BATCH_ROWS):
         values: Any = maps[start : start + BATCH_ROWS] - made[0].mean_
         for _, step in made.steps[1:-1]:
             values = step.transform(values)
-        scores.append(made[-1].project(values))
-    return sign(np.concatenate(scores))
+        codes.append(made[-1].transform(values))
+    return np.concatenate(codes)
 
 
 class _Fitted(FrozenEstimator):  # type: ignore[misc]
