@@ -20,7 +20,7 @@ X_db, X_query, y_db, y_query = train_test_split(X_new, y_new, test_size=200, ran
 
 hasher = make_hasher("auto", n_bits=8, random_state=0).fit(X_train, y_train)
 learner = hasher[-1]
-print(f"predicted mAP {learner.expected_map_:.3f}, from the training rows alone")
+print(f"predicted mAP {learner.disjoint_map_:.3f}, from the training rows alone")
 
 codes, queries = hasher.transform(X_db), hasher.transform(X_query)
 print(f"measured mAP  {evaluate(queries, y_query, codes, y_db).map:.3f}")
