@@ -119,17 +119,18 @@ def _order_table(grid: ResultGrid, title: str) -> Table:
 
 
 def auto() -> str:
-    """The recommended method beside all others: first by how much it leads or trails the best of them, then all."""
-    experiment = (*parts("auto-seeds"), *parts("auto"))
-    grids = [(part, collect_grid(part, records())) for part in experiment]
+    """The recommended method beside others: by how much it leads or trails the best of them, then every score."""
     columns = (Column("", text=True), Column("data", text=True), *(Column(f"{b} bits", text=True) for b in AUTO_BITS))
-    leads = [
-        (part.title, dataset, *(_lead(grid, dataset, bits) for bits in AUTO_BITS))
-        for part, grid in grids
-        if part in parts("auto")
-        for dataset in grid.datasets
-    ]
-    lines = [to_markdown(Table(columns, tuple(leads)))]
+    lines, grids = [], []
+    for title, name in (("Three seeds", "auto-seeds"), ("One seed, every method", "auto")):
+        found = [(part, collect_grid(part, records())) for part in parts(name)]
+        leads = [
+            (part.title.removesuffix(", three seeds"), dataset, *(_lead(grid, dataset, bits) for bits in AUTO_BITS))
+            for part, grid in found
+            for dataset in grid.datasets
+        ]
+        lines += [f"## {title}", "", to_markdown(Table(columns, tuple(leads)))]
+        grids += found
     for part, grid in grids:
         lines += [f"## {part.title}", ""]
         for dataset in grid.datasets:
