@@ -1,6 +1,6 @@
 """Rows drawn to design codes with, and what few rows may say against a table or against posteriors."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -136,10 +136,19 @@ def test_no_rows_are_drawn_where_there_are_many_or_no_two_of_a_label_set(three_s
     assert fit_rows(three_sets, np.zeros(16, dtype=np.intp), np.ones((1, 1), dtype=np.uint8), 0) is None
 
 
-def test_drawn_rows_are_finite_where_rows_are_huge(three_sets):
-    huge = three_sets * np.float32(3e38 / np.abs(three_sets).max())
-    rows, _ = drawn_rows(fit_rows(huge, IDS, EYE, 0))
+def test_drawn_rows_are_finite_where_rows_are_huge():
+    largest = np.finfo(np.float32).max
+    X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    huge = X * np.float32(0.999 * largest / np.abs(X).max())
+    rows, _ = drawn_rows(fit_rows(huge, np.repeat([0, 1], 4), np.eye(2, dtype=np.uint8), 0))
     assert np.isfinite(rows).all()
+    assert (np.abs(rows) == largest).any()
+
+
+def test_rows_drawn_at_the_centre_stay_there(three_sets):
+    model = fit_rows(three_sets, IDS, EYE, 0)
+    rows, _ = drawn_rows(replace(model, means=0 * model.means, root=0 * model.root))
+    np.testing.assert_allclose(rows, np.broadcast_to(model.center, rows.shape), rtol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [1, 2])
@@ -246,17 +255,32 @@ def test_the_first_posteriors_are_taken_unless_rows_speak_against_them(n, second
     choice = Choice(None, None, 2, 0, "auto", {})
     tried = [first, other, third]
     assert choice._best(tried, "disjoint") is (other if second else first)
-    assert choice._best([first, first], "disjoint") is first
+    little = Judged(None, None, 0.504 + 0 * chance, np.zeros(n))  # less than is worth a change
+    assert choice._best([first, little], "disjoint") is first
 
 
-def test_rows_that_can_be_remembered_do_not_count_as_searched(digits):
-    """Posteriors are then chosen for rows not seen alone, whatever is searched."""
-    X, y, _, _ = few_digits(digits, 6, 0)
-    taken = []
-    for database in ("auto", "training", "disjoint"):
-        report = EAPH(6, database=database, random_state=0).fit(X, y).report_
-        taken.append(next(line["posteriors"] for line in report if line["taken"]).removesuffix(", rows remembered"))
-    assert taken[0] == taken[1] == taken[2]
+@pytest.mark.parametrize("database", ["auto", "training"])
+@pytest.mark.parametrize("remembers", [False, True])
+def test_rows_that_can_be_remembered_do_not_count_as_searched(database, remembers, monkeypatch):
+    """Posteriors are then chosen for rows not seen, whatever is searched."""
+    found = {
+        "first": Judged(Candidate("first", None, None), None, np.full(5000, 0.5), np.full(5000, 0.5)),
+        "second": Judged(Candidate("second", None, None), None, np.full(5000, 0.5), np.full(5000, 0.9)),
+    }
+    candidates = [each.candidate for each in found.values()]
+    if remembers:
+        memory = Candidate("memory", None, None, remembers=True, plain="first")
+        candidates.append(memory)
+        found["memory"] = replace(found["first"], candidate=memory)
+    monkeypatch.setattr(Choice, "judged", lambda _, candidate, refine: [found[candidate.name]])
+    best, _ = Choice(None, None, 2, 0, database, {}).posteriors(candidates)
+    assert best.name == ("memory" if remembers else "second")
+
+
+def test_the_product_of_both_models_comes_first(digits):
+    X, y, _, _ = few_digits(digits, 3, 0)
+    names = [candidate.name for candidate in EAPH(6, database="disjoint", random_state=0).fit(X, y)._path]
+    assert [name.endswith("with a kernel") for name in names] == [True, False, False]
 
 
 def test_equal_losses_of_few_rows_are_no_certain_loss():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from sklearn.naive_bayes import GaussianNB
 
 from shorthash import load, save
 from shorthash._rounding import Rounded, Scored
@@ -64,6 +65,20 @@ def test_few_rows_change_a_temperature_little():
     assert temperatures[0] > 0.3
     assert temperatures[2] < 0.1
     assert calibrate(S[:2], wrong[:2])[0] < temperatures[0]
+    temperature, loss = calibrate(S[:20], wrong[:20], near_one=True)
+    assert loss == pytest.approx(slow_loss(temperature * S[:20], wrong[:20], 1.0, 0.0), rel=1e-5)
+
+
+@pytest.mark.parametrize("posterior", ["logistic", "precomputed", GaussianNB()])
+def test_few_rows_that_are_wrong_do_not_make_posteriors_uniform(posterior):
+    """All three ways to posteriors expect a temperature near 1."""
+    rng = np.random.default_rng(0)
+    X, ids = np.repeat(10 * np.eye(3), 2, axis=0) + rng.normal(size=(6, 3)), np.array([0, 1, 2, 0, 1, 2])
+    if posterior == "precomputed":
+        X = softmax(X).astype(np.float64)
+        X /= X.sum(axis=1, keepdims=True)
+    model = EAPH(3, posterior=posterior, database="disjoint", random_state=0).fit(X, ids).posterior_
+    assert model.temperature > 0.02
 
 
 def test_few_rows_change_the_powers_of_a_product_little():
@@ -79,6 +94,25 @@ def test_few_rows_change_the_powers_of_a_product_little():
     assert 0 < gaps[0] < gaps[1]
     assert gaps[0] < 0.5
     assert combined(good, bad, ids, np.arange(500)) is None  # the second gains nothing
+
+
+def test_the_powers_of_least_loss_are_found():
+    S, ids = drawn_scores(3, 40, 5, 8.0, 0.0)
+    noise = np.random.default_rng(0).normal(size=S.shape)
+    one, two = (Fitted(None, softmax(6 * S + each), 0.0) for each in (noise, noise[::-1]))
+    logs = [np.log(each.oof.astype(np.float64)) for each in (one, two)]
+
+    def loss(powers):
+        logits = powers[0] * logs[0] + powers[1] * logs[1]
+        return np.mean(logsumexp(logits, axis=1) - logits[np.arange(40), ids])
+
+    def penalised(powers):
+        return loss(powers) + 10 / 40 * np.sum((powers - 0.6) ** 2) / 2  # ten rows of what is expected
+
+    found = combined(one, two, ids, np.arange(40), None)
+    slow = minimize(penalised, [0.6, 0.6], bounds=[(0.0, 2.0)] * 2, method="Powell")
+    np.testing.assert_allclose(found.model.powers, slow.x, atol=0.01)
+    assert found.loss == pytest.approx(loss(found.model.powers), rel=1e-4)
 
 
 def test_a_logarithm_never_harms_and_helps_many_label_sets():

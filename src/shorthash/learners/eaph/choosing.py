@@ -30,7 +30,8 @@ from shorthash.learners.eaph.refinement import ROWS_PER_CLASS, Design, best_rows
 from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
 
-WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched
+WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched; and for the
+# first posteriors, which are expected to be best
 GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that is expected of a table, or of the first posteriors, before rows are seen
 LEAST_VARIANCE = 0.01  # of differences between average precisions; that of few rows may be less by chance
 
@@ -183,10 +184,10 @@ class Choice:
     def _best(self, tried: list[Judged], database: str) -> Judged:
         """The best; where it is not known what is searched, for training rows of those that lose little on others.
 
-        For other rows the first are expected to be best.
+        For other rows the first are expected to be best, and may lose ``WORTH``.
         """
         if database == "disjoint":
-            better = [found for found in tried if tried[0].is_worse(found, database)]
+            better = [found for found in tried if tried[0].is_worse(found, database, allowed=WORTH)]
             return max(better or tried[:1], key=lambda found: found.score(database))
         if database == "training":
             return max(tried, key=lambda found: found.score(database))

@@ -93,9 +93,9 @@ class EAPH(TableHasher):
         rows that are drawn to design codes with included); longer codes repeat bits of the shorter one, or leave them
         constant, whichever retrieves better out of fold, so a longer code is never worse than its prefix there.
     posterior : {"auto", "combo", "logistic", "ridge", "prototypes", "precomputed"} or classifier, default="auto"
-        - "auto": "logistic", "ridge" or the product of both, by the out-of-fold mAP of their codes; "logistic" with
-          more than 128 label sets, unless there are more than four per column, and with more than 20 000 rows, where a
-          kernel is added if it pays; "prototypes" where new classes are expected;
+        - "auto": the product of "logistic" and "ridge", or one where the out-of-fold mAP of its codes is much better;
+          "logistic" with more than 128 label sets, unless there are more than four per column, and with more than
+          20 000 rows, where a kernel is added if it pays; "prototypes" where new classes are expected;
         - "logistic": log-linear model over label sets, learned towards their means;
         - "ridge": kernel ridge regression on 1 000 anchors;
         - "combo": the product of both, with powers, where the second takes away 1 % of the log-loss;
@@ -105,7 +105,7 @@ class EAPH(TableHasher):
           "precomputed" (X are its probabilities, a column per class in sorted order), a ``FrozenEstimator`` of
           scikit-learn, a torch module, or the path of an .onnx file (probabilities or logits); single-label only.
 
-        Penalties, powers and temperature are chosen by out-of-fold log-loss.
+        Penalties, powers and temperature are chosen by out-of-fold log-loss, and near what is expected with few rows.
     codebook : {"annealed", "balanced", "binary", "random", "separated"}, default="annealed"
         Where the label sets start.
     refine : bool, default=True
@@ -118,8 +118,8 @@ class EAPH(TableHasher):
         "training": exactly the training rows, so that a model which remembers them is the better one; judged by the
         mAP of out-of-fold queries against in-sample codes. "auto": either; of the posteriors that lose less than 0.005
         on other rows those that are best for training rows, and codes by the mean of both. With at most 2 000 rows and
-        ``posterior="auto"``, "training" and "auto" also try posteriors that give every training row its own label and
-        change no other.
+        ``posterior="auto"``, posteriors are those for other rows, and "training" and "auto" also try to give every
+        training row its own label, which changes no other row.
     n_starts : int, default=2
         Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
@@ -152,7 +152,7 @@ class EAPH(TableHasher):
     profiles_ : (m, u) mean posterior of the training rows in each of them
     codewords_ : (u, n_bits) the code of an item that surely has a label set
     codes_ : (m, n_bits) their codes by out-of-fold posteriors
-    expected_map_ : float, the expected mAP of the table on out-of-fold posteriors and those of drawn rows
+    expected_map_ : float, what the table maximises: mAP by out-of-fold and drawn posteriors; too low with few rows
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved

@@ -169,7 +169,8 @@ def calibrate(
 
     Only rows whose label set was seen where they were held out say something about either (``judged``; if not given,
     all rows); where there are none the temperature is 1. The logits of a model that was fitted by log-loss need little
-    change: ``near_one`` says that the logarithm of their temperature is expected to be 0, give or take 1.
+    change: ``near_one`` says that the logarithm of their temperature is expected to be 0, give or take 1, and draws it
+    there; the loss is still that of the rows.
     """
     judged = np.arange(len(ids)) if judged is None else judged
     if not len(judged):

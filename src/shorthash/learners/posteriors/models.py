@@ -44,6 +44,7 @@ from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_
 from shorthash.learners.posteriors.ridge import KernelRidge, fit_ridge
 
 EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
+NO_POWER = 0.01  # a model with less adds nothing to a product but the time to encode
 LEAST_GAIN = 0.01  # relative decrease of the log-loss that a second model must bring
 MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
 NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
@@ -152,7 +153,8 @@ def combined(
 
     Before rows are looked at, both have the same power: the mean of two models that few rows cannot tell apart is
     better than the one that they prefer. None where the second model does not take away a share of ``least_gain`` of
-    the log-loss, which pays for the time to encode with it; or, where any gain is welcome (None), has no power.
+    the log-loss, which pays for the time to encode with it; or, where any gain is welcome (None), where either has no
+    power.
     """
     if not len(judged):
         return None
@@ -171,7 +173,7 @@ def combined(
     start = np.full(2, EXPECTED_POWER)
     powers = minimize(penalised, start, jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B").x
     together, alone = loss(powers)[0], loss(np.array([1.0, 0.0]))[0]
-    if powers[1] == 0 or (least_gain is not None and together >= (1 - least_gain) * alone):
+    if powers.min() < NO_POWER if least_gain is None else together >= (1 - least_gain) * alone:
         return None
     model = Combination(one.model, two.model, np.asarray(powers, dtype=np.float64))
     return Fitted(model, combine(one.oof, two.oof, model.powers), together)

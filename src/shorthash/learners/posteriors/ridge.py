@@ -163,7 +163,7 @@ def best_link(by_ridge: Scores, ids: NDArray[np.intp], judged: NDArray[np.intp] 
 def fit_link(S: NDArray[np.float32], own: NDArray[np.intp], start: Floats) -> tuple[float, Floats]:
     """The least log-loss, and the multiples of scores and of their logarithms that have it.
 
-    The fewer rows there are, the nearer are the multiples to those that are expected.
+    The fewer rows there are, the nearer are the multiples to those that are expected; the loss is that of the rows.
     """
     terms, rows = (S, np.log(np.maximum(S, FLOOR))), np.arange(len(own))
     known = [float(term[rows, own].mean(dtype=np.float64)) for term in terms]
