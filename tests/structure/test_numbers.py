@@ -85,7 +85,7 @@ RSLH_PAGE = "docs/paper/rslh.md"
 TRACED = {  # (page, number) -> how it comes about
     ("README.md", "3.11"): oldest_python,
     ("docs/start.md", "3.11"): oldest_python,
-    ("docs/guide/bench.md", "3 GiB"): largest_worker,
+    ("docs/guide/bench.md", "4 GiB"): largest_worker,
     ("docs/guide/search.md", "69 %"): lambda: share(4),
     ("docs/guide/search.md", "34 %"): lambda: share(6),
     ("docs/guide/search.md", "14 %"): lambda: share(8),
