@@ -169,7 +169,7 @@ class Choice:
         """The best candidate, and all of them as judged with codewords, which are quick to make.
 
         Posteriors that remember rows are compared only with the best of the others, which they are for rows not seen;
-        where there are such, those others are what rows not seen need.
+        where there are such, the others are chosen for rows not seen, whatever is searched.
         """
         if len(candidates) == 1:
             return candidates[0], []

@@ -173,7 +173,8 @@ def combined(
     start = np.full(2, EXPECTED_POWER)
     powers = minimize(penalised, start, jac=True, bounds=[(0.0, 2.0)] * 2, method="L-BFGS-B").x
     together, alone = loss(powers)[0], loss(np.array([1.0, 0.0]))[0]
-    if powers.min() < NO_POWER if least_gain is None else together >= (1 - least_gain) * alone:
+    useless = powers.min() < NO_POWER if least_gain is None else together >= (1 - least_gain) * alone
+    if useless:
         return None
     model = Combination(one.model, two.model, np.asarray(powers, dtype=np.float64))
     return Fitted(model, combine(one.oof, two.oof, model.powers), together)
