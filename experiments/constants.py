@@ -6,6 +6,9 @@ them and scored by the mAP of the other third, its rows searched among each othe
 Beside constants of EAPH: the order in which EAPH looks up cells, and the estimate of confusion behind the annealed
 start of RSLH.
 
+Constants that matter with few rows are scored with 1, 2 or 5 rows of every class of those rows; the other rows are
+searched among each other.
+
 Constants of codes without labels are scored likewise: rows that are a query of no seed are split in thirds; two thirds
 are learned from and searched, the other third searches. Of the three scores (mAP by neighbours, recall of neighbours in
 the first hundredth, mAP by class) the geometric mean over all data sets decides; a value in use is replaced by one that
@@ -37,6 +40,23 @@ CONSTANTS: dict[str, tuple[float, ...]] = {
     "posteriors.logistic.SHRINKAGE": (0.25, 0.5, 0.75),
 }
 DATASETS = {"cifar10": 3000, "imagenet100": 4000, "caltech101-cnn": 3000, "wordnet": 3000}  # rows drawn
+# the same with few rows of every class, and how many
+FEW_CONSTANTS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
+    "eaph.drawing.ALONE_SHARE": ((0.25, 0.5, 0.75), (1,)),
+    "posteriors.models.EXPECTED_POWER": ((0.3, 0.6, 1.0), (1, 2, 5)),
+    "posteriors.models.POWER_ROWS": ((3, 10, 30), (2, 5)),
+    "posteriors.folds.EXPECTED_ROWS": ((1, 3, 10), (2, 5)),
+    "posteriors.ridge.EXPECTED_ROWS": ((1, 3, 10), (2, 5)),
+    "posteriors.ridge.EXPECTED_MULTIPLE": ((2.5, 5.0, 10.0), (1, 2, 5)),
+    "posteriors.ridge.EXPECTED_LOG": ((0.0, 0.5, 1.0), (1, 2, 5)),
+    "posteriors.ridge.EXPECTED_RIDGE": ((0.001, 0.01, 0.1), (1, 2, 5)),
+    "posteriors.ridge.CHOICE_ROWS": ((0, 10, 30), (2, 5)),
+    "eaph.choosing.PRIOR_ROWS": ((5, 10, 20), (2, 5)),
+    "eaph.choosing.WORTH": ((0.0, 0.005, 0.01), (2, 5)),
+}
+FEW_ROWS = (1, 2, 5)
+FEW_DATASETS = ("cifar10", "imagenet100", "caltech101-cnn")
+DRAWS = 2
 # the same without labels
 UNLABELLED_CONSTANTS: dict[str, tuple[float, ...]] = {
     "eaph.neighbours.FAR_SHARE": (5, 10, 20, 1_000_000),
@@ -76,7 +96,17 @@ def main() -> None:
                 if name not in known:
                     known[name] = measure(name, X, y, usual)
                     RECORD.write_text(json.dumps(record, indent=1) + "\n")
-    print(render(), render_unlabelled(), sep="\n\n")
+        for dataset in FEW_DATASETS:
+            X, y = training_rows(dataset, DATASETS[dataset])
+            for n_rows in FEW_ROWS:
+                known = record.setdefault("few rows", {}).setdefault(f"{dataset}, {n_rows}", {})
+                measured = partial(few_score, X, y, n_rows)
+                usual = cache(measured)
+                for name, (values, where) in FEW_CONSTANTS.items():
+                    if name not in known and n_rows in where:
+                        known[name] = scores_by_value(name, values, measured, usual)
+                        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    print(render(), render_few(), render_unlabelled(), sep="\n\n")
 
 
 def training_rows(dataset: str, n_rows: int) -> tuple[Any, Any]:
@@ -151,6 +181,21 @@ def score(X: Any, y: Any, method: str = "auto", **settings: Any) -> float:
     return mean([evaluate(hasher.transform(X_out), y_out).map for hasher, X_out, y_out in held_out])
 
 
+def few_score(X: Any, y: Any, n_rows: int) -> float:
+    """The mAP of other rows, where so many of every class are learned from."""
+    from shorthash import evaluate, make_hasher
+
+    scores = []
+    for draw in range(DRAWS):
+        order = np.random.default_rng(draw).permutation(len(X))
+        classes = y[order]
+        earlier = np.array([np.sum(classes[:i] == classes[i]) for i in range(len(X))])
+        learned, others = order[earlier < n_rows], order[earlier >= n_rows]
+        hasher = make_hasher("auto", BITS, random_state=draw).fit(X[learned], y[learned])
+        scores.append(evaluate(hasher.transform(X[others]), y[others]).map)
+    return mean(scores)
+
+
 def thirds(X: Any, y: Any, method: str, **settings: Any) -> Iterator[tuple[Any, Any, Any]]:
     """A hasher fitted without a third of the rows, that third and its labels, three times."""
     from shorthash import make_hasher
@@ -204,24 +249,35 @@ def confusion(X: Any, y: Any) -> dict[str, float]:
     return scores
 
 
-def table(record: dict[str, dict[str, dict[str, float]]]) -> str:
+def value_in_use(name: str) -> str:
+    """The present value of a constant."""
+    module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
+    return f"{getattr(importlib.import_module(module), constant):.3g}"
+
+
+def table(record: dict[str, dict[str, dict[str, float]]], in_use: dict[str, str], missing: str) -> str:
     """One row per choice and value; what is in use is bold."""
-    in_use = {"random state": "", "confusion": "corrected", "order of cells": "relevance"}
-    for name in CONSTANTS:
-        module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
-        in_use[name] = f"{getattr(importlib.import_module(module), constant):.3g}"
     lines = [f"| choice | value | {' | '.join(record)} |", "|---|---:|" + "---:|" * len(record)]
     for name, own in in_use.items():
-        for value in record[next(iter(record))][name]:
+        values = dict.fromkeys(value for data in record for value in record[data].get(name, {}))
+        for value in values:
             measured = (record[data].get(name, {}).get(value) for data in record)
-            scores = " | ".join("not run" if score is None else f"{score:.3f}" for score in measured)
+            scores = " | ".join(missing if score is None else f"{score:.3f}" for score in measured)
             lines.append(f"| {name} | {f'**{value}**' if value == own else value} | {scores} |")
     return "\n".join(lines)
 
 
 def render() -> str:
     """The record of codes from labels as a table."""
-    return table(json.loads(RECORD.read_text())["labels"])
+    in_use = {"random state": "", "confusion": "corrected", "order of cells": "relevance"}
+    in_use |= {name: value_in_use(name) for name in CONSTANTS}
+    return table(json.loads(RECORD.read_text())["labels"], in_use, "not run")
+
+
+def render_few() -> str:
+    """The record of codes from few rows as a table; a column per data set and number of rows of every class."""
+    in_use = {name: value_in_use(name) for name in FEW_CONSTANTS}
+    return table(json.loads(RECORD.read_text())["few rows"], in_use, "")
 
 
 def render_unlabelled() -> str:
@@ -229,8 +285,7 @@ def render_unlabelled() -> str:
     record = json.loads(RECORD.read_text())["no labels"]
     lines = [f"| choice | value | {' | '.join(record)} | mean |", "|---|---:|" + "---:|" * (len(record) + 1)]
     for name, values in UNLABELLED_CONSTANTS.items():
-        module, _, constant = f"{LEARNERS}.{name}".rpartition(".")
-        own = f"{getattr(importlib.import_module(module), constant):.3g}"
+        own = value_in_use(name)
         for value in (f"{value:.3g}" for value in values):
             scores = [known[name][value] for known in record.values() if name in known]
             cells = " | ".join(" / ".join(f"{score:.3f}" for score in triple) for triple in scores)

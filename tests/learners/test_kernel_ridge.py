@@ -13,7 +13,7 @@ from shorthash._rounding import Rounded, Scored
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors.folds import Fitted, Folds, calibrate, draw_folds, softmax, with_lone_rows
 from shorthash.learners.posteriors.models import combined
-from shorthash.learners.posteriors.ridge import EXPECTED_LINK, FLOOR, LINK_ROWS, Link, best_link, fit_link, fit_ridge
+from shorthash.learners.posteriors.ridge import EXPECTED_LOG, EXPECTED_MULTIPLE, FLOOR, LINK_ROWS, Link, best_link, fit_link, fit_ridge
 
 
 def drawn_scores(seed, n, u, temperature, power):

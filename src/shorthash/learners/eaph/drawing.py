@@ -12,7 +12,8 @@ have the variance b around :math:`m`. The distance r from m is that of a trainin
 noise takes rows to where there are none, and a model that has seen none there gives them all to one label set. Rows of
 real data are harder to recognise than these, and rows that were held out are harder than rows will be, because their
 models learned from fewer. So the noise a is raised above 1 until the log-loss of drawn rows is the geometric mean of
-that at a = 1 and the out-of-fold log-loss.
+that at a = 1 and the out-of-fold log-loss. Where no label set has a second row, half of the covariance of all rows is
+taken to be within label sets, and a is 1.
 
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets.
 """
@@ -35,6 +36,7 @@ LEAST_DRAWN, DRAWN_PER_SET = 2000, 2  # rows drawn
 MOST_NOISE, STEPS = 8.0, 6  # largest a, and bisections of its logarithm
 EVERY = 4  # of the drawn rows, every fourth chooses it
 LEAST_VARIANCE = 1e-3  # of means, against that within label sets
+ALONE_SHARE = 0.5  # of the variance of all rows that is within label sets, where no set has a second row
 LEAST_LOSS = 1e-6  # of drawn rows
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -94,16 +96,16 @@ class RowModel:
 
 
 def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: int) -> RowModel | None:
-    """The model of rows whose classes have few rows; None where they have many, or no two are of one label set."""
+    """The model of rows whose classes have few rows; None where they have many, or there is one label set."""
     n, u, counts = len(ids), len(Yg), np.bincount(ids, minlength=len(Yg))
-    if rows_per_class(Yg, ids) > MOST_PER_CLASS or n == u or u < 2:
+    if rows_per_class(Yg, ids) > MOST_PER_CLASS or u < 2:
         return None
     scales = uneven_scales(X)
     Z = scaled(X, scales)
     means, _ = class_means(Z, ids, u)
     center = means.mean(axis=0)
     with thread_pools().limit(limits=1):
-        values, vectors = np.linalg.eigh(within_covariance(Z, ids, means) * n / (n - u))
+        values, vectors = np.linalg.eigh(expected_covariance(Z, ids, means, center))
         root = (vectors * np.sqrt(values)) @ vectors.T
         squares = ((means - center) @ vectors) ** 2 / values
     between = max(float(squares.sum()) / ((u - 1) * X.shape[1]) - float(np.mean(1 / counts)), LEAST_VARIANCE)
@@ -114,6 +116,14 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
     rows = np.argsort(ids, kind="stable")[(np.cumsum(counts) - counts)[drawn] + some.astype(np.intp)]
     distances = np.linalg.norm(Z[rows] - center, axis=1)
     return RowModel(center, expected, root, np.sqrt(1 + 1 / (1 / between + counts)), drawn, distances, scales, seed)
+
+
+def expected_covariance(X: Features, ids: NDArray[np.intp], means: Floats, center: Floats) -> Floats:
+    """Covariance within label sets, (d, d); a share of that of all rows, where no set has a second row."""
+    n, u = len(ids), len(means)
+    if n > u:
+        return within_covariance(X, ids, means) * n / (n - u)
+    return ALONE_SHARE * within_covariance(X, np.zeros_like(ids), center[None]) * n / (n - 1)
 
 
 def rows_per_class(Yg: NDArray[np.uint8], ids: NDArray[np.intp]) -> float:

@@ -154,10 +154,11 @@ def combined(
     Before rows are looked at, both have the same power: the mean of two models that few rows cannot tell apart is
     better than the one that they prefer. None where the second model does not take away a share of ``least_gain`` of
     the log-loss, which pays for the time to encode with it; or, where any gain is welcome (None), where either has no
-    power.
+    power. Where no row may be judged, the powers are those expected.
     """
     if not len(judged):
-        return None
+        expected = Combination(one.model, two.model, np.full(2, EXPECTED_POWER))
+        return None if least_gain else Fitted(expected, combine(one.oof, two.oof, expected.powers), 0.0)
     logs, labels, rows = (log(one.oof[judged]), log(two.oof[judged])), labels[judged], np.arange(len(judged))
 
     def loss(powers: Floats) -> tuple[float, Floats]:

@@ -42,10 +42,12 @@ RIDGES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 N_ANCHORS = 1000
 FLOOR = 0.01  # a smaller score counts as this in the logarithm
 LINK_BOUNDS = ((0.01, 1e4), (0.0, 20.0))  # of the multiples of a score and of its logarithm
-EXPECTED_LINK = np.array([5.0, 0.5])  # these multiples before rows are looked at; the first give or take a factor of e,
-POWER_ERROR = 0.5  # the second give or take this
+EXPECTED_MULTIPLE, EXPECTED_LOG = 5.0, 0.5  # the same before rows are looked at: give or take a factor of e,
+LOG_ERROR = 0.5  # and this
 LINK_ROWS = 4096  # of more rows, so many decide about the multiples
-FEW_ROWS = 1000  # up to so many rows, all folds decide about bandwidth and scales
+EXPECTED_WIDTH, EXPECTED_RIDGE = 0.7, 0.01  # bandwidth and penalty likewise: give or take factors of e and 10
+CHOICE_ROWS = 10  # held-out rows that what is expected of bandwidth and penalty counts as
+FEW_ROWS = 1000  # up to so many rows, it does, and all folds decide about bandwidth and scales
 MOST_SETS = 128  # label sets for which a kernel is tried in any case: with more it costs much and adds little,
 SETS_PER_COLUMN = 4  # unless there are more than so many for every column, too many for a linear model
 
@@ -99,7 +101,8 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
     Bandwidth and scales of many rows are chosen on the first fold.
     """
     u, parts = len(Yg), list(folds)
-    trial = folds if len(X) <= FEW_ROWS else folds.first()
+    few = len(X) <= FEW_ROWS
+    trial = folds if few else folds.first()
     n_trial = len(list(trial))
 
     def scores(job: tuple[Space, int]) -> Scores:
@@ -110,7 +113,8 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
     def tried(spaces: list[Space]) -> list[Tried]:
         found = in_threads(scores, [(space, k) for space in spaces for k in range(n_trial)])
         of_space = [found[i : i + n_trial] for i in range(0, len(found), n_trial)]
-        losses = [best_link(_joined(each, trial), ids[trial.rows], trial.judged(ids)).loss for each in of_space]
+        judged = trial.judged(ids)
+        losses = [best_link(_joined(each, trial), ids[trial.rows], judged, few=few).loss for each in of_space]
         return [Tried(*each) for each in zip(losses, spaces, of_space, strict=True)]
 
     def rest(k: int) -> Any:
@@ -119,7 +123,7 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
     chosen = _best_space(X, tried)
     whole, *others = in_threads(rest, [-1, *range(n_trial, len(parts))])
     by_ridge = _joined([*chosen.scores, *others], folds)
-    link = best_link(by_ridge, ids[folds.rows], folds.judged(ids))
+    link = best_link(by_ridge, ids[folds.rows], folds.judged(ids), few=few)
     scaled_columns = chosen.space.scales is not None
     return Fitted(whole.model(link), link.posteriors(by_ridge[link.ridge]), link.loss, scaled_columns)
 
@@ -146,18 +150,24 @@ class Link(NamedTuple):
         return softmax(self.temperature * S + self.power * np.log(np.maximum(S, FLOOR)))
 
 
-def best_link(by_ridge: Scores, ids: NDArray[np.intp], judged: NDArray[np.intp] | None = None) -> Link:
-    """The penalty and the link of least log-loss, from scores by penalty; ``judged`` as in ``calibrate``."""
+def best_link(
+    by_ridge: Scores, ids: NDArray[np.intp], judged: NDArray[np.intp] | None = None, *, few: bool = False
+) -> Link:
+    """The penalty and the link of least log-loss, from scores by penalty; ``judged`` as in ``calibrate``.
+
+    With ``few`` rows the penalty is near the one that is expected.
+    """
     judged = np.arange(len(ids)) if judged is None else judged
     judged = judged[:: max(1, -(-len(judged) // LINK_ROWS))]
-    own, start = ids[judged], EXPECTED_LINK
+    own, start = ids[judged], np.array([EXPECTED_MULTIPLE, EXPECTED_LOG])
     if not len(judged):
-        return Link(0.0, RIDGES[0], 1.0, 0.0)
+        return Link(0.0, EXPECTED_RIDGE, EXPECTED_MULTIPLE, EXPECTED_LOG)
     found = []
     for ridge, scores in by_ridge.items():
         loss, start = fit_link(scores[judged], own, start)
         found.append(Link(loss, ridge, *(float(value) for value in start)))
-    return min(found)
+    weight = CHOICE_ROWS / len(judged) if few else 0.0
+    return min(found, key=lambda link: link.loss + weight * np.log10(link.ridge / EXPECTED_RIDGE) ** 2 / 2)
 
 
 def fit_link(S: NDArray[np.float32], own: NDArray[np.intp], start: Floats) -> tuple[float, Floats]:
@@ -180,9 +190,9 @@ def fit_link(S: NDArray[np.float32], own: NDArray[np.intp], start: Floats) -> tu
 
     def penalised(multiples: Floats) -> tuple[float, Floats]:
         value, slope = loss(multiples)
-        away = np.array([np.log(multiples[0] / EXPECTED_LINK[0]), (multiples[1] - EXPECTED_LINK[1]) / POWER_ERROR])
+        away = np.array([np.log(multiples[0] / EXPECTED_MULTIPLE), (multiples[1] - EXPECTED_LOG) / LOG_ERROR])
         weight = EXPECTED_ROWS / len(own)
-        return value + weight * float(away @ away) / 2, slope + weight * away / np.array([multiples[0], POWER_ERROR])
+        return value + weight * float(away @ away) / 2, slope + weight * away / np.array([multiples[0], LOG_ERROR])
 
     best = minimize(penalised, start, jac=True, bounds=LINK_BOUNDS, method="L-BFGS-B")
     return loss(best.x)[0], best.x
@@ -212,7 +222,12 @@ def _best_space(X: Features, tried: Callable[[list[Space]], list[Tried]]) -> Tri
 
     def best_of(scales: Floats | None, widths: Sequence[float]) -> tuple[float, Tried]:
         found = tried([space(scales, width) for width in widths])
-        return min(zip(widths, found, strict=True), key=lambda each: each[1].loss)
+        weight = CHOICE_ROWS / len(X) if len(X) <= FEW_ROWS else 0.0
+
+        def penalised(each: tuple[float, Tried]) -> float:
+            return each[1].loss + weight * float(np.log(each[0] / EXPECTED_WIDTH)) ** 2 / 2
+
+        return min(zip(widths, found, strict=True), key=penalised)
 
     scales, uneven = None, uneven_scales(X)
     width, best = best_of(None, WIDTHS)
