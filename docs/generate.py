@@ -90,6 +90,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/paper/eaph.md", "ablation", results("steps")),
     ("docs/paper/eaph.md", "beyond", results("eaph")),
     ("docs/paper/eaph.md", "choices", rendered("experiments/constants.py")),
+    ("docs/paper/eaph.md", "choices_few", rendered("experiments/constants.py", "render_few")),
     ("docs/paper/eaph.md", "choices_unlabelled", rendered("experiments/constants.py", "render_unlabelled")),
     ("docs/paper/eaph.md", "cost", rendered("benchmarks/eaph.py")),
     ("docs/guide/no-labels.md", "neighbours", results("neighbours")),

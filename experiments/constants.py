@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -80,33 +81,37 @@ def main() -> None:
 
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     with threadpool_limits(1):
-        for dataset in UNLABELLED:
-            known = record.setdefault("no labels", {}).setdefault(dataset, {})
-            measured = partial(neighbour_scores, *free_rows(dataset))
-            usual = cache(measured)
-            for name, values in UNLABELLED_CONSTANTS.items():
-                if name not in known:
-                    known[name] = scores_by_value(name, values, measured, usual)
-                    RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        for dataset, n_rows in DATASETS.items():
-            known = record.setdefault("labels", {}).setdefault(dataset, {})
-            X, y = training_rows(dataset, n_rows)
-            usual = cache(partial(score, X, y))
-            for name in ["random state", "confusion", "order of cells", *CONSTANTS]:
-                if name not in known:
-                    known[name] = measure(name, X, y, usual)
-                    RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        for dataset in FEW_DATASETS:
-            X, y = training_rows(dataset, DATASETS[dataset])
-            for n_rows in FEW_ROWS:
-                known = record.setdefault("few rows", {}).setdefault(f"{dataset}, {n_rows}", {})
-                measured = partial(few_score, X, y, n_rows)
-                usual = cache(measured)
-                for name, (values, where) in FEW_CONSTANTS.items():
-                    if name not in known and n_rows in where:
-                        known[name] = scores_by_value(name, values, measured, usual)
-                        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        for kind, column, name, measured in choices():
+            known = record.setdefault(kind, {}).setdefault(column, {})
+            if name not in known:
+                known[name] = measured()
+                RECORD.write_text(json.dumps(record, indent=1) + "\n")
     print(render(), render_few(), render_unlabelled(), sep="\n\n")
+
+
+def choices() -> Iterator[tuple[str, str, str, Callable[[], dict[str, Any]]]]:
+    """Kind of codes, column of their table, a choice, and what measures its values."""
+    for dataset in UNLABELLED:
+        measured = partial(neighbour_scores, *free_rows(dataset))
+        usual = cache(measured)
+        for name, values in UNLABELLED_CONSTANTS.items():
+            yield "no labels", dataset, name, partial(scores_by_value, name, values, measured, usual)
+    for dataset, n_rows in DATASETS.items():
+        X, y = training_rows(dataset, n_rows)
+        usual = cache(partial(score, X, y))
+        for name in ("random state", "confusion", "order of cells", *CONSTANTS):
+            yield "labels", dataset, name, partial(measure, name, X, y, usual)
+    for dataset, per_class in itertools.product(FEW_DATASETS, FEW_ROWS):
+        measured = partial(few_score, *training_rows(dataset, DATASETS[dataset]), per_class)
+        usual = cache(measured)
+        for name, (values, where) in FEW_CONSTANTS.items():
+            if per_class in where:
+                yield (
+                    "few rows",
+                    f"{dataset}, {per_class}",
+                    name,
+                    partial(scores_by_value, name, values, measured, usual),
+                )
 
 
 def training_rows(dataset: str, n_rows: int) -> tuple[Any, Any]:

@@ -213,11 +213,12 @@ def test_models_finished_together_are_those_finished_one_by_one(digits, rows, mo
         assert fitted.oof is step.oof
 
 
-def test_single_rows_of_classes_fall_back_to_codewords(blobs):
+def test_single_rows_of_classes_are_told_apart(blobs):
     X, y = blobs[0][:40], blobs[1][:40]
     alone = np.unique(y, return_index=True)[1]
-    hasher = EAPH(6, posterior="logistic", random_state=0).fit(X[alone], y[alone])
-    assert len(hasher.cells_) == 5
+    for posterior in ("auto", "logistic"):
+        hasher = EAPH(6, posterior=posterior, random_state=0).fit(X[alone], y[alone])
+        assert len(np.unique(hasher.transform(X[alone]), axis=0)) == len(alone) == 5
 
 
 def test_codebooks_by_name(digits):

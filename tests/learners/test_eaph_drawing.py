@@ -12,6 +12,7 @@ from shorthash.learners.eaph.choosing import Candidate, Choice, Judged
 from shorthash.learners.eaph.drawing import fit_rows
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors.folds import Fitted, log, softmax
+from shorthash.learners.posteriors.models import EXPECTED_POWER
 
 COUNTS = np.array([2, 5, 9])
 IDS = np.repeat(np.arange(3), COUNTS)
@@ -122,9 +123,43 @@ def test_units_of_columns_do_not_matter(three_sets):
     np.testing.assert_allclose(drawn_rows(plain)[0], drawn_rows(measured)[0] / units, rtol=1e-4, atol=1e-4)
 
 
-def test_no_rows_are_drawn_where_there_are_many_or_no_two_of_a_label_set(three_sets):
-    few = np.arange(16, dtype=np.intp)
-    assert fit_rows(three_sets, few, np.eye(16, dtype=np.uint8), 0) is None
+def test_where_no_label_set_has_a_second_row_half_of_all_variance_is_within(three_sets):
+    model = fit_rows(three_sets, np.arange(16, dtype=np.intp), np.eye(16, dtype=np.uint8), 0)
+    of_all = np.cov(three_sets.T.astype(np.float64), bias=True)
+    shrunk = (of_all / 2 + np.eye(2) * np.trace(of_all) / 4) * 16 / 15
+    np.testing.assert_allclose(model.root @ model.root, shrunk / 2, rtol=1e-5)
+    center = three_sets.mean(axis=0, dtype=np.float64)
+    np.testing.assert_allclose(model.center, center, rtol=1e-5)
+    distances = np.linalg.norm(three_sets - center, axis=1)
+    rows, _ = drawn_rows(model)
+    np.testing.assert_allclose(np.linalg.norm(rows - center, axis=1), distances[model.ids], rtol=1e-4)
+
+
+def test_codes_of_one_row_per_class_are_designed_for_rows_that_were_never_seen(digits, monkeypatch):
+    scores = {"drawn": [], "not": []}
+    for way, found in scores.items():
+        if way == "not":
+            monkeypatch.setattr(estimator, "fit_rows", lambda *_: None)
+        for seed in range(3):
+            X, y, others, labels = few_digits(digits, 1, seed)
+            hasher = EAPH(8, random_state=0).fit(X, y)
+            codes = hasher.transform(others)
+            found.append(evaluate(codes[:500], labels[:500], codes[500:], labels[500:]).map)
+            assert {line["codes"] for line in hasher.report_ if line["taken"]} == {
+                "table" if way == "drawn" else "codewords"
+            }
+    assert np.mean(scores["drawn"]) > np.mean(scores["not"]) + 0.03
+
+
+def test_both_models_have_the_power_that_is_expected_where_no_row_may_be_judged(digits):
+    X, y, others, labels = few_digits(digits, 1, 0)
+    hasher = EAPH(8, database="disjoint", random_state=0).fit(X, y)
+    assert hasher.report_[-1]["posteriors"].endswith("with a kernel")
+    np.testing.assert_array_equal(hasher.posterior_.powers, [EXPECTED_POWER] * 2)
+    assert (hasher.posterior_.predict(others).argmax(axis=1) == labels).mean() > 0.5
+
+
+def test_no_rows_are_drawn_where_there_are_many_or_one_label_set(three_sets):
     many = np.tile(three_sets, (20, 1))
     assert fit_rows(many[:300], np.arange(300) % 3, EYE, 0) is not None
     assert fit_rows(many[:303], np.arange(303) % 3, EYE, 0) is None

@@ -13,7 +13,21 @@ from shorthash._rounding import Rounded, Scored
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors.folds import Fitted, Folds, calibrate, draw_folds, softmax, with_lone_rows
 from shorthash.learners.posteriors.models import combined
-from shorthash.learners.posteriors.ridge import EXPECTED_LOG, EXPECTED_MULTIPLE, FLOOR, LINK_ROWS, Link, best_link, fit_link, fit_ridge
+from shorthash.learners.posteriors.ridge import (
+    EXPECTED_LOG,
+    EXPECTED_MULTIPLE,
+    FLOOR,
+    LINK_ROWS,
+    RIDGES,
+    Link,
+    Tried,
+    _best_space,
+    best_link,
+    fit_link,
+    fit_ridge,
+)
+
+EXPECTED_LINK = np.array([EXPECTED_MULTIPLE, EXPECTED_LOG])
 
 
 def drawn_scores(seed, n, u, temperature, power):
@@ -129,7 +143,35 @@ def test_rows_that_were_never_seen_do_not_decide():
     by_ridge = {0.1: S, 1.0: 0.1 * S}
     found = best_link({0.1: spoiled, 1.0: 0.1 * spoiled}, ids, judged)
     assert found == best_link({ridge: scores[judged] for ridge, scores in by_ridge.items()}, ids[judged])
-    assert best_link(by_ridge, ids, np.empty(0, dtype=np.intp)).power == 0.0
+    nothing = np.empty(0, dtype=np.intp)
+    assert best_link(dict.fromkeys(RIDGES, S), ids, nothing) == (0.0, 0.01, *EXPECTED_LINK)
+
+
+def test_few_rows_need_much_to_choose_a_penalty_that_is_not_expected():
+    S, ids = drawn_scores(4, 400, 10, 8.0, 0.0)
+    wrong = np.roll(S, 1, axis=1)
+    by_ridge = {0.01: (0.6 * S + 0.4 * wrong).astype(np.float32), 1.0: S}  # better at a penalty of 1
+    losses = [fit_link(scores, ids, EXPECTED_LINK)[0] for scores in by_ridge.values()]
+    n = int(10 * 2 / (losses[0] - losses[1]))  # rows at which two powers of ten outweigh the gain: 10 / n * 2**2 / 2
+    assert losses[0] > losses[1] + 0.01
+    for size, chosen in ((n // 2, 0.01), (2 * n, 1.0)):
+        tiled = {ridge: np.tile(scores, (-(-size // 400), 1))[:size] for ridge, scores in by_ridge.items()}
+        labels = np.tile(ids, -(-size // 400))[:size]
+        assert best_link(tiled, labels, few=True).ridge == chosen, size
+        assert best_link(tiled, labels).ridge == 1.0
+
+
+@pytest.mark.parametrize(("n", "sigma"), [(30, 0.7), (1000, 1.0)])
+def test_few_rows_get_the_bandwidth_that_is_expected(n, sigma):
+    """Where a wide kernel is hardly better."""
+    X = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
+    losses = {0.5: 0.6, 0.7: 0.501, 1.0: 0.5}
+    unit = np.sqrt(2 * X.var(axis=0, dtype=np.float64).sum())
+
+    def tried(spaces):
+        return [Tried(losses.get(round(space.sigma / unit, 3), 1.0), space, []) for space in spaces]
+
+    assert _best_space(X, tried).space.sigma == pytest.approx(sigma * unit)
 
 
 def test_of_many_rows_some_decide_about_the_link():
