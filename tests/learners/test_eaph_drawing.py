@@ -12,6 +12,7 @@ from shorthash.learners.eaph.choosing import Candidate, Choice, Judged
 from shorthash.learners.eaph.drawing import fit_rows
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors.folds import Fitted, log, softmax
+from shorthash.learners.posteriors.logistic import LogLinear
 from shorthash.learners.posteriors.models import EXPECTED_POWER
 
 COUNTS = np.array([2, 5, 9])
@@ -129,6 +130,10 @@ def test_where_no_label_set_has_a_second_row_half_of_all_variance_is_within(thre
     shrunk = (of_all / 2 + np.eye(2) * np.trace(of_all) / 4) * 16 / 15
     np.testing.assert_allclose(model.root @ model.root, shrunk / 2, rtol=1e-5)
     center = three_sets.mean(axis=0, dtype=np.float64)
+    np.testing.assert_allclose(
+        model.means, (three_sets - center) / 2, rtol=1e-4, atol=1e-6
+    )  # as much between as within
+    np.testing.assert_allclose(model.spread, 1.5**0.5)
     np.testing.assert_allclose(model.center, center, rtol=1e-5)
     distances = np.linalg.norm(three_sets - center, axis=1)
     rows, _ = drawn_rows(model)
@@ -155,8 +160,31 @@ def test_both_models_have_the_power_that_is_expected_where_no_row_may_be_judged(
     X, y, others, labels = few_digits(digits, 1, 0)
     hasher = EAPH(8, database="disjoint", random_state=0).fit(X, y)
     assert hasher.report_[-1]["posteriors"].endswith("with a kernel")
-    np.testing.assert_array_equal(hasher.posterior_.powers, [EXPECTED_POWER] * 2)
+    assert hasher.posterior_.powers[0] == hasher.posterior_.powers[1] >= EXPECTED_POWER
     assert (hasher.posterior_.predict(others).argmax(axis=1) == labels).mean() > 0.5
+
+
+@pytest.mark.parametrize("posterior", ["auto", "logistic", "ridge"])
+def test_models_are_as_sure_as_drawn_rows_allow_where_no_row_may_be_judged(posterior):
+    """Classes that are easily told apart are, although nothing but the distances of their rows says so."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(120, 32))
+    X, others = (centers + 0.5 * rng.normal(size=(2, 120, 32))).astype(np.float32)
+    hasher = EAPH(9, posterior=posterior, random_state=0).fit(X, np.arange(120))
+    own = hasher.posterior_.predict(others)[np.arange(120), np.arange(120)]
+    assert own.mean() > 0.8
+    assert evaluate(hasher.transform(others), np.arange(120), hasher.transform(X), np.arange(120)).map > 0.9
+
+
+def test_a_model_is_never_made_less_sure(three_sets):
+    eye = np.eye(16, dtype=np.uint8)
+    model = fit_rows(three_sets, np.arange(16, dtype=np.intp), eye, 0)
+    weights = (three_sets - model.center).T
+    oof = np.full((3, 16), 1 / 16, dtype=np.float32)
+    for temperature, surer in ((1e-3, True), (1e3, False)):
+        plain = LogLinear(model.center, 1.0, weights, np.zeros(16), eye, temperature, 0.0)
+        found = model.sharpened(Fitted(plain, oof, 0.0)).model.temperature
+        assert found > 10 * temperature if surer else found == temperature
 
 
 def test_no_rows_are_drawn_where_there_are_many_or_one_label_set(three_sets):
@@ -235,9 +263,10 @@ def test_a_saved_model_designs_the_same_codes(digits, tmp_path):
     assert not hasattr(again, "drawn_posteriors_")  # of 125 rows per class none are drawn
 
 
+@pytest.mark.parametrize("per_class", [1, 5])
 @pytest.mark.parametrize("setting", ["expect_new_classes", "refine"])
-def test_codes_are_those_of_fit_after_a_setting_was_changed(digits, setting):
-    X, y, others, _ = few_digits(digits, 5, 0)
+def test_codes_are_those_of_fit_after_a_setting_was_changed(digits, setting, per_class):
+    X, y, others, _ = few_digits(digits, per_class, 0)
     for value in (True, False):
         settings = {"posterior": "logistic", "database": "disjoint", "random_state": 0}
         direct = EAPH(8, **settings, **{setting: value}).fit(X, y)

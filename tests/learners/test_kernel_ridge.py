@@ -10,6 +10,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from shorthash import load, save
 from shorthash._rounding import Rounded, Scored
+from shorthash.errors import InvalidInput
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors.folds import Fitted, Folds, calibrate, draw_folds, softmax, with_lone_rows
 from shorthash.learners.posteriors.models import combined
@@ -159,6 +160,12 @@ def test_few_rows_need_much_to_choose_a_penalty_that_is_not_expected():
         labels = np.tile(ids, -(-size // 400))[:size]
         assert best_link(tiled, labels, few=True).ridge == chosen, size
         assert best_link(tiled, labels).ridge == 1.0
+
+
+@pytest.mark.parametrize("posterior", ["ridge", "combo"])
+def test_two_rows_are_too_few_for_a_kernel(posterior):
+    with pytest.raises(InvalidInput, match=r"at least 3 rows.*Got 2 instead; use posterior='auto'"):
+        EAPH(4, posterior=posterior).fit([[0.0, 1.0], [1.0, 0.0]], [0, 1])
 
 
 @pytest.mark.parametrize(("n", "sigma"), [(30, 0.7), (1000, 1.0)])

@@ -13,22 +13,32 @@ noise takes rows to where there are none, and a model that has seen none there g
 real data are harder to recognise than these, and rows that were held out are harder than rows will be, because their
 models learned from fewer. So the noise a is raised above 1 until the log-loss of drawn rows is the geometric mean of
 that at a = 1 and the out-of-fold log-loss. Where no label set has a second row, half of the covariance of all rows is
-taken to be within label sets, and a is 1.
+taken to be within label sets, and a is 1; then a model is made as sure as drawn rows allow (``sharpened``).
 
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shorthash._arrays import Features, Floats
 from shorthash._rounding import thread_pools
-from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Posteriors, log, scaled, uneven_scales
+from shorthash.learners.posteriors.folds import (
+    SMALLEST,
+    Fitted,
+    Posteriors,
+    calibrate,
+    log,
+    scaled,
+    softmax,
+    uneven_scales,
+)
 from shorthash.learners.posteriors.logistic import class_means, within_covariance
+from shorthash.learners.posteriors.models import sharpened
 
 PRIOR_ROWS = 10  # rows per class that drawn ones count as
 MOST_PER_CLASS = 100  # with more rows per class, none are drawn
@@ -71,18 +81,11 @@ class RowModel:
 
     def posteriors(self, fitted: Fitted) -> Posteriors:
         """Posteriors of drawn rows, (m, u)."""
-        noise = np.random.RandomState(self.seed).normal(size=(len(self.ids), len(self.root))) @ self.root
-        noise *= self.spread[self.ids, None]
-        some = slice(None, None, EVERY)
-
-        def rows(size: float, part: slice) -> NDArray[np.float32]:
-            Y = self.means[self.ids[part]] + size * noise[part]
-            X = self.center + Y * (self.distances[part] / np.maximum(np.linalg.norm(Y, axis=1), SMALLEST))[:, None]
-            return np.asarray(np.clip(X if self.scales is None else X / self.scales, -LARGEST, LARGEST), np.float32)
+        noise, some = self._noise(), slice(None, None, EVERY)
 
         def loss(size: float) -> float:
             own = self.ids[some]
-            logs = log(fitted.model.predict(rows(size, some))[np.arange(len(own)), own])
+            logs = log(fitted.model.predict(self._rows(noise, size, some))[np.arange(len(own)), own])
             return -float(np.mean(logs, dtype=np.float64))
 
         size = 1.0
@@ -92,7 +95,24 @@ class RowModel:
         for _ in range(STEPS if wanted > easiest else 0):
             size = float(np.exp((low + high) / 2))
             low, high = (np.log(size), high) if loss(size) < wanted else (low, np.log(size))
-        return fitted.model.predict(rows(size, slice(None)))
+        return fitted.model.predict(self._rows(noise, size))
+
+    def sharpened(self, fitted: Fitted) -> Fitted:
+        """A model that no row held out has calibrated, made as sure of drawn rows as it may be; never less sure."""
+        logs = log(fitted.model.predict(self._rows(self._noise(), 1.0)))
+        times = max(calibrate(logs, self.ids)[0], 1.0)
+        return replace(fitted, model=sharpened(fitted.model, times), oof=softmax(times * log(fitted.oof)))
+
+    def _noise(self) -> Floats:
+        noise = np.random.RandomState(self.seed).normal(size=(len(self.ids), len(self.root))) @ self.root
+        noise *= self.spread[self.ids, None]
+        return np.asarray(noise)
+
+    def _rows(self, noise: Floats, size: float, part: slice = slice(None)) -> NDArray[np.float32]:
+        """Some of the rows, with noise of a size."""
+        Y = self.means[self.ids[part]] + size * noise[part]
+        X = self.center + Y * (self.distances[part] / np.maximum(np.linalg.norm(Y, axis=1), SMALLEST))[:, None]
+        return np.asarray(np.clip(X if self.scales is None else X / self.scales, -LARGEST, LARGEST), np.float32)
 
 
 def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: int) -> RowModel | None:
@@ -104,11 +124,17 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
     Z = scaled(X, scales)
     means, _ = class_means(Z, ids, u)
     center = means.mean(axis=0)
+    alone = n == u
     with thread_pools().limit(limits=1):
-        values, vectors = np.linalg.eigh(expected_covariance(Z, ids, means, center))
+        if alone:
+            covariance = ALONE_SHARE * within_covariance(Z, np.zeros_like(ids), center[None]) * n / (n - 1)
+        else:
+            covariance = within_covariance(Z, ids, means) * n / (n - u)
+        values, vectors = np.linalg.eigh(covariance)
         root = (vectors * np.sqrt(values)) @ vectors.T
         squares = ((means - center) @ vectors) ** 2 / values
     between = max(float(squares.sum()) / ((u - 1) * X.shape[1]) - float(np.mean(1 / counts)), LEAST_VARIANCE)
+    between = 1 / ALONE_SHARE - 1 if alone else between
     expected = (between / (between + 1 / counts))[:, None] * (means - center)
     share = max(LEAST_DRAWN, DRAWN_PER_SET * u) / n
     drawn = np.repeat(np.arange(u), np.maximum(1, np.round(share * expected_counts(counts))).astype(np.intp))
@@ -116,14 +142,6 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
     rows = np.argsort(ids, kind="stable")[(np.cumsum(counts) - counts)[drawn] + some.astype(np.intp)]
     distances = np.linalg.norm(Z[rows] - center, axis=1)
     return RowModel(center, expected, root, np.sqrt(1 + 1 / (1 / between + counts)), drawn, distances, scales, seed)
-
-
-def expected_covariance(X: Features, ids: NDArray[np.intp], means: Floats, center: Floats) -> Floats:
-    """Covariance within label sets, (d, d); a share of that of all rows, where no set has a second row."""
-    n, u = len(ids), len(means)
-    if n > u:
-        return within_covariance(X, ids, means) * n / (n - u)
-    return ALONE_SHARE * within_covariance(X, np.zeros_like(ids), center[None]) * n / (n - 1)
 
 
 def rows_per_class(Yg: NDArray[np.uint8], ids: NDArray[np.intp]) -> float:

@@ -50,7 +50,7 @@ from shorthash.learners.posteriors.models import (
     fit_remembered,
     is_prefit,
 )
-from shorthash.learners.posteriors.ridge import kernel_tried
+from shorthash.learners.posteriors.ridge import LEAST_ROWS, kernel_tried
 from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed
 from shorthash.learners.samples import KeptRows
 from shorthash.learners.sums import BlockSums, GroupStatistics
@@ -523,6 +523,7 @@ class EAPH(TableHasher):
 
         def candidate(learned: tuple[str, Fitted]) -> Candidate:
             name, fitted = learned
+            fitted = fitted if source is None or len(judged) else source.sharpened(fitted)
             known = replace(fitted, oof=with_lone_rows(fitted.oof, ids, judged))
             return Candidate(name, known, fitted.model.predict(X[folds.rows]), source=source)
 
@@ -568,7 +569,7 @@ class EAPH(TableHasher):
             return self.posterior
         if self.expect_new_classes:
             return "prototypes"
-        several = 2 < n_rows <= FOLDED_ROWS  # without one of two rows, no kernel can be learned
+        several = LEAST_ROWS <= n_rows <= FOLDED_ROWS  # of a kernel model
         return "auto" if several and kernel_tried(n_sets, n_columns) else "logistic"
 
     def _table_bits(self, n_rows: int, u: int, size: int) -> int:

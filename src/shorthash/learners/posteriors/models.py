@@ -199,6 +199,15 @@ def combine(P: Posteriors, Q: Posteriors, powers: Floats) -> Posteriors:
     return softmax(powers[0] * log(P) + powers[1] * log(Q))
 
 
+def sharpened(model: Any, times: float) -> Any:
+    """A model whose logits are multiplied."""
+    if isinstance(model, Combination):
+        return replace(model, powers=times * model.powers)
+    if isinstance(model, KernelRidge):
+        return replace(model, temperature=times * model.temperature, power=times * model.power)
+    return replace(model, temperature=times * model.temperature)
+
+
 def fit_remembered(fitted: Fitted, X: Features, ids: NDArray[np.intp], u: int, folds: Folds) -> Fitted:
     r"""The model with the rows remembered; its out-of-fold posteriors with those of the other folds.
 

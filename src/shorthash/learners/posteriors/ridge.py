@@ -21,6 +21,7 @@ from scipy.optimize import minimize
 from shorthash._arrays import Features, Floats, is_foreign, like, namespace, to_numpy
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, as_double, linear
 from shorthash.data.rows import BATCH_ROWS
+from shorthash.errors import InvalidInput
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
     EXPECTED_ROWS,
@@ -40,6 +41,7 @@ WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distan
 NARROWEST = 1 / 64  # the narrowest is halved down to this
 RIDGES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 N_ANCHORS = 1000
+LEAST_ROWS = 3
 FLOOR = 0.01  # a smaller score counts as this in the logarithm
 LINK_BOUNDS = ((0.01, 1e4), (0.0, 20.0))  # of the multiples of a score and of its logarithm
 EXPECTED_MULTIPLE, EXPECTED_LOG = 5.0, 0.5  # the same before rows are looked at: give or take a factor of e,
@@ -100,6 +102,11 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
 
     Bandwidth and scales of many rows are chosen on the first fold.
     """
+    if len(X) < LEAST_ROWS:
+        raise InvalidInput(
+            f"A kernel model as posterior of EAPH needs at least {LEAST_ROWS} rows, because one is held out and two "
+            f"have a distance. Got {len(X)} instead; use posterior='auto' or 'logistic'."
+        )
     u, parts = len(Yg), list(folds)
     few = len(X) <= FEW_ROWS
     trial = folds if few else folds.first()
