@@ -530,8 +530,7 @@ class EAPH(TableHasher):
         found = in_threads(candidate, fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker))
         for plain in tuple(found) if remember else ():
             kept = fit_remembered(plain.fitted, X, groups.ids, len(groups.rows), folds)
-            name = f"{plain.name}, rows remembered"
-            inside = kept.model.predict(X[folds.rows])
+            name, inside = f"{plain.name}, rows remembered", kept.model.predict(X[folds.rows])
             found.append(replace(plain, name=name, fitted=kept, inside=inside, remembers=True, plain=plain.name))
         return found
 
