@@ -188,6 +188,10 @@ def test_a_model_is_never_made_less_sure(three_sets):
 
 
 def test_no_rows_are_drawn_where_there_are_many_or_one_label_set(three_sets):
+    single = np.random.default_rng(0).normal(size=(501, 2)).astype(np.float32)
+    for n in (500, 501):  # of one row each
+        drawn = fit_rows(single[:n], np.arange(n, dtype=np.intp), np.eye(n, dtype=np.uint8), 0)
+        assert (drawn is None) == (n > 500)
     many = np.tile(three_sets, (20, 1))
     assert fit_rows(many[:300], np.arange(300) % 3, EYE, 0) is not None
     assert fit_rows(many[:303], np.arange(303) % 3, EYE, 0) is None

@@ -47,6 +47,7 @@ MOST_NOISE, STEPS = 8.0, 6  # largest a, and bisections of its logarithm
 EVERY = 4  # of the drawn rows, every fourth chooses it
 LEAST_VARIANCE = 1e-3  # of means, against that within label sets
 ALONE_SHARE = 0.5  # of the variance of all rows that is within label sets, where no set has a second row
+MOST_ALONE = 500  # of more sets of one row each, too few rows would be drawn to design codes by what is guessed
 LEAST_LOSS = 1e-6  # of drawn rows
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -116,9 +117,9 @@ class RowModel:
 
 
 def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: int) -> RowModel | None:
-    """The model of rows whose classes have few rows; None where they have many, or there is one label set."""
+    """The model of rows whose classes have few rows; None where they have many, or too little is known of them."""
     n, u, counts = len(ids), len(Yg), np.bincount(ids, minlength=len(Yg))
-    if rows_per_class(Yg, ids) > MOST_PER_CLASS or u < 2:
+    if rows_per_class(Yg, ids) > MOST_PER_CLASS or u < 2 or n == u > MOST_ALONE:
         return None
     scales = uneven_scales(X)
     Z = scaled(X, scales)

@@ -41,7 +41,7 @@ from shorthash.learners.posteriors.folds import (
     softmax,
 )
 from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
-from shorthash.learners.posteriors.ridge import KernelRidge, fit_ridge
+from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, fit_ridge
 
 EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
 NO_POWER = 0.01  # a model with less adds nothing to a product but the time to encode
@@ -158,7 +158,8 @@ def combined(
     """
     if not len(judged):
         expected = Combination(one.model, two.model, np.full(2, EXPECTED_POWER))
-        return None if least_gain else Fitted(expected, combine(one.oof, two.oof, expected.powers), 0.0)
+        missing = len(labels) > N_ANCHORS  # of label sets of one row each, some have no anchor
+        return None if least_gain or missing else Fitted(expected, combine(one.oof, two.oof, expected.powers), 0.0)
     logs, labels, rows = (log(one.oof[judged]), log(two.oof[judged])), labels[judged], np.arange(len(judged))
 
     def loss(powers: Floats) -> tuple[float, Floats]:
