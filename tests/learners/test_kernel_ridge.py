@@ -162,6 +162,13 @@ def test_few_rows_need_much_to_choose_a_penalty_that_is_not_expected():
         assert best_link(tiled, labels).ridge == 1.0
 
 
+@pytest.mark.parametrize("n", [1000, 1001])
+def test_without_rows_to_judge_there_is_no_product_where_anchors_are_missing(n):
+    fitted, nothing = Fitted(None, np.full((n, 2), 0.5, dtype=np.float32), 0.0), np.empty(0, dtype=np.intp)
+    assert (combined(fitted, fitted, np.arange(n), nothing, None) is None) == (n > 1000)
+    assert combined(fitted, fitted, np.arange(n), nothing) is None
+
+
 @pytest.mark.parametrize("posterior", ["ridge", "combo"])
 def test_two_rows_are_too_few_for_a_kernel(posterior):
     with pytest.raises(InvalidInput, match=r"at least 3 rows.*Got 2 instead; use posterior='auto'"):

@@ -133,9 +133,8 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
             covariance = within_covariance(Z, ids, means) * n / (n - u)
         values, vectors = np.linalg.eigh(covariance)
         root = (vectors * np.sqrt(values)) @ vectors.T
-        squares = ((means - center) @ vectors) ** 2 / values
-    between = max(float(squares.sum()) / ((u - 1) * X.shape[1]) - float(np.mean(1 / counts)), LEAST_VARIANCE)
-    between = 1 / ALONE_SHARE - 1 if alone else between
+        squares = float((((means - center) @ vectors) ** 2 / values).sum()) / ((u - 1) * X.shape[1])
+    between = 1 / ALONE_SHARE - 1 if alone else max(squares - float(np.mean(1 / counts)), LEAST_VARIANCE)
     expected = (between / (between + 1 / counts))[:, None] * (means - center)
     share = max(LEAST_DRAWN, DRAWN_PER_SET * u) / n
     drawn = np.repeat(np.arange(u), np.maximum(1, np.round(share * expected_counts(counts))).astype(np.intp))

@@ -154,7 +154,7 @@ def combined(
     Before rows are looked at, both have the same power: the mean of two models that few rows cannot tell apart is
     better than the one that they prefer. None where the second model does not take away a share of ``least_gain`` of
     the log-loss, which pays for the time to encode with it; or, where any gain is welcome (None), where either has no
-    power. Where no row may be judged, the powers are those expected.
+    power. Where no row may be judged, the powers are those expected, if every label set can have an anchor.
     """
     if not len(judged):
         expected = Combination(one.model, two.model, np.full(2, EXPECTED_POWER))
