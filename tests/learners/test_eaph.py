@@ -198,21 +198,6 @@ def test_two_thousand_easy_classes_have_codewords_of_their_own(monkeypatch):
     assert leave_one_out_map(codes, y, 12) > 0.99
 
 
-@pytest.mark.parametrize("rows", [100, 4096])
-def test_models_finished_together_are_those_finished_one_by_one(digits, rows, monkeypatch):
-    monkeypatch.setattr(posterior_logistic, "BLOCK_ROWS", rows)
-    X, y = digits[0][:600].astype(np.float32), digits[1][:600]
-    data = X, y, np.eye(10, dtype=np.uint8)
-    path = posterior_logistic.logistic_path(*data, draw_folds(y, np.random.RandomState(0)), (0.1, 0.01, 0.001))
-    steps = list(path)
-    together = posterior_logistic.finished(steps, *data)
-    for step, fitted in zip(steps, together, strict=True):
-        [alone] = posterior_logistic.finished([step], *data)
-        assert alone.model.penalty == fitted.model.penalty == step.penalty
-        assert np.array_equal(alone.model.weights, fitted.model.weights)
-        assert fitted.oof is step.oof
-
-
 def test_single_rows_of_classes_are_told_apart(blobs):
     X, y = blobs[0][:40], blobs[1][:40]
     alone = np.unique(y, return_index=True)[1]

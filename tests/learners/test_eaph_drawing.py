@@ -331,18 +331,12 @@ def test_the_first_posteriors_are_taken_unless_rows_speak_against_them(n, second
 @pytest.mark.parametrize("remembers", [False, True])
 def test_rows_that_can_be_remembered_do_not_count_as_searched(database, remembers, monkeypatch):
     """Posteriors are then chosen for rows not seen, whatever is searched."""
-    found = {
-        "first": Judged(Candidate("first", None, None), None, np.full(5000, 0.5), np.full(5000, 0.5)),
-        "second": Judged(Candidate("second", None, None), None, np.full(5000, 0.5), np.full(5000, 0.9)),
-    }
-    candidates = [each.candidate for each in found.values()]
-    if remembers:
-        memory = Candidate("memory", None, None, remembers=True, plain="first")
-        candidates.append(memory)
-        found["memory"] = replace(found["first"], candidate=memory)
+    candidates = [Candidate(name, None, None, remembers=remembers) for name in ("first", "second")]
+    searched = {"first": np.full(5000, 0.5), "second": np.full(5000, 0.9)}
+    found = {each.name: Judged(each, None, np.full(5000, 0.5), searched[each.name]) for each in candidates}
     monkeypatch.setattr(Choice, "judged", lambda _, candidate, refine: [found[candidate.name]])
     best, _ = Choice(None, None, 2, 0, database, {}).posteriors(candidates)
-    assert best.name == ("memory" if remembers else "second")
+    assert best.name == ("first" if remembers else "second")
 
 
 def test_the_product_of_both_models_comes_first(digits):

@@ -228,7 +228,7 @@ def test_codes_with_a_link_do_not_depend_on_the_batch_and_are_saved(tmp_path):
     y = np.repeat(np.arange(40), 12)
     X = (rng.uniform(size=(40, 2))[y] + 0.03 * rng.normal(size=(len(y), 2))).astype(np.float32)
     hasher = EAPH(6, posterior="ridge", random_state=0).fit(X, y)
-    assert hasher.posterior_.power > 0
+    assert hasher.posterior_.model.power > 0
     codes = hasher.transform(X)
     assert np.array_equal(np.vstack([hasher.transform(X[i : i + 1]) for i in range(60)]), codes[:60])
     save(hasher, tmp_path / "model")

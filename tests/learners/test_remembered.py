@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from shorthash import EAPH, evaluate, load, save
+from shorthash._rounding import Rounded
+from shorthash.data.streams import ArrayStream
+from shorthash.errors import DamagedFile
 from shorthash.learners.eaph import estimator
-from shorthash.learners.posteriors.folds import draw_folds, log, softmax
-from shorthash.learners.posteriors.models import GAIN, NARROW, fit_posteriors, fit_remembered, nearest_distance
+from shorthash.learners.posteriors import memory
+from shorthash.learners.posteriors.folds import Folds, draw_folds, log
+from shorthash.learners.posteriors.memory import DOUBT, Memory, Remembered, Remembering, Sketching, nearest_distance
+from shorthash.learners.posteriors.models import fit_posteriors
 
 
 @pytest.fixture(scope="module")
@@ -23,25 +28,114 @@ def fitted(noisy):
     return EAPH(4, random_state=0, n_iter=4).fit(X[:300], y[:300])
 
 
+def with_memory(kind, X, y, u, labelled=None):
+    """A model, and the same with memory, with posteriors of the rows held out."""
+    folds, sketching = draw_folds(y, np.random.RandomState(0)), Sketching.of_rows(X)
+    [(_, base)] = fit_posteriors(kind, X, y, np.eye(u, dtype=np.uint8), folds)
+    labelled = np.ones(len(X), dtype=bool) if labelled is None else labelled
+    remembered = Remembered.of_rows(sketching, sketching.sketches(X), y, labelled, u, folds)
+    return folds, base, *remembered.added(base, base.model.predict(X[folds.rows]))
+
+
+def by_distances(P, X, y, rows, others, tolerance, doubt):
+    """Posteriors of rows, by comparing each with all others; what is within the tolerance is far within it."""
+    P = P.astype(np.float64)
+    for i, row in enumerate(rows):
+        alike = [y[j] for j in others[i] if np.linalg.norm(X[row].astype(np.float64) - X[j]) < tolerance]
+        n = np.bincount(alike, minlength=P.shape[1]) if alike else np.zeros(P.shape[1])
+        P[i] = (n + doubt * P[i]) / (n.sum() + doubt)
+    return P
+
+
 def test_learned_rows_have_their_labels_and_others_what_they_had(noisy):
+    X, y = noisy[0][:300].copy(), noisy[1][:300].copy()
+    X[250:], y[250:295] = X[:50], y[:45]  # rows that are like others; five may contradict them
+    _, base, made, inside = with_memory("logistic", X, y, 4)
+    assert isinstance(made.model, Remembering)
+    new = noisy[0][300:]
+    np.testing.assert_array_equal(made.model.predict(new), base.model.predict(new))
+    everyone = [np.arange(300)] * 300
+    tolerance, doubt = 0.01 * nearest_distance(X), made.model.doubt
+    expected = by_distances(base.model.predict(X), X, y, np.arange(300), everyone, tolerance, doubt)
+    np.testing.assert_allclose(made.model.predict(X), expected, atol=1e-6)
+    np.testing.assert_allclose(inside, expected, atol=1e-6)
+    assert (inside[:295].argmax(axis=1) == y[:295]).mean() > 0.98
+
+
+def test_rows_held_out_are_recognised_by_rows_of_other_folds(noisy):
     X, y = noisy
-    folds = draw_folds(y[:300], np.random.RandomState(0))
-    [(_, base)] = fit_posteriors("logistic", X[:300], y[:300], np.eye(4, dtype=np.uint8), folds)
-    made = fit_remembered(base, X[:300], y[:300], 4, folds)
-    assert (made.model.predict(X[:300]).argmax(axis=1) == y[:300]).all()
-    np.testing.assert_allclose(made.model.predict(X[300:]), base.model.predict(X[300:]), atol=1e-3)
-    width, expected = NARROW * nearest_distance(X[:300]), log(base.oof).astype(np.float64)
-    for i, k in enumerate(folds.fold):
-        for j in np.flatnonzero(folds.fold != k):
-            distance = np.linalg.norm(X[i].astype(np.float64) - X[j])
-            expected[i, y[j]] += GAIN * np.exp(-(distance**2) / (2 * width**2))
-    np.testing.assert_allclose(made.oof, softmax(expected), atol=1e-5)
+    X, y = X[:300].copy(), y[:300].copy()
+    X[200:], y[200:260] = X[:100], y[:60]
+    folds, base, made, _ = with_memory("logistic", X, y, 4)
+    others = [np.flatnonzero(folds.fold != folds.fold[i]) for i in range(300)]
+    tolerance = 0.01 * nearest_distance(X)
+    expected = by_distances(base.oof, X, y, np.arange(300), others, tolerance, made.model.doubt)
+    np.testing.assert_allclose(made.oof, expected, atol=1e-6)
+    assert 0 < (made.oof != base.oof).any(axis=1).sum() < 200
+    assert made.loss == pytest.approx(-np.mean(log(made.oof)[np.arange(300), y]), rel=1e-5)
+
+
+def test_rows_with_guessed_labels_are_not_remembered(noisy):
+    X, y = noisy
+    labelled = np.arange(300) < 100
+    _, base, made, inside = with_memory("logistic", X[:300], y[:300], 4, labelled)
+    np.testing.assert_allclose(inside[100:], base.model.predict(X[100:300]), rtol=1e-6)
+    assert (inside[:100].argmax(axis=1) == y[:100]).all()
+    assert len(made.model.memory.sets) == 100
+
+
+def test_labels_that_were_spread_are_not_remembered():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 60)
+    X = rng.normal(size=(120, 3)) + 4 * y[:, None]
+    few = np.array([str(label) if i % 60 == 0 else None for i, label in enumerate(y)], dtype=object)
+    hasher = EAPH(3, random_state=0, n_iter=2).fit(X, few)
+    assert hasher.n_unlabelled_ > 0
+    assert len(hasher.posterior_.memory.sets) == 2
 
 
 def test_the_nearest_distance_is_that_to_another_row():
     X = np.array([[0.0], [0.0], [1.0], [3.0]])
     assert nearest_distance(X) == 1.0  # 1, 1, 1 and 2
     assert nearest_distance(np.repeat(X, 700, axis=0)) == 1.0
+
+
+def test_rows_are_recognised_in_half_precision_and_not_among_their_neighbours():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 64)).astype(np.float32)
+    sketching = Sketching.of_rows(X)
+    known = Memory.of_rows(sketching, sketching.sketches(X), np.zeros(2000, dtype=np.intp))
+    still = np.zeros(2000)
+    assert known.recognised(sketching.sketches(X.astype(np.float16)), still).mean() > 0.99
+    near = X + 0.05 * nearest_distance(X) * rng.normal(size=X.shape) / 8
+    assert not known.recognised(sketching.sketches(near), still).any()
+
+
+def test_a_column_of_another_unit_does_not_hide_the_others():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([1e6 * rng.integers(5, size=400), rng.normal(size=(400, 2))]).astype(np.float32)
+    sketching = Sketching.of_rows(X[:200])
+    known = Memory.of_rows(sketching, sketching.sketches(X[:200]), np.zeros(200, dtype=np.intp))
+    assert known.recognised(sketching.sketches(X), np.zeros(400)).tolist() == [1] * 200 + [0] * 200
+
+
+def test_what_rounding_could_change_is_not_sure_and_decided_by_the_row_alone():
+    sketching = Sketching(np.zeros(1), np.ones((1, 1)), 0.5)
+    known = Memory.of_rows(sketching, np.array([[0.0], [0.0], [10.0]]), np.array([1, 1, 0]))
+    rows, error = np.array([[0.0], [0.49], [0.51], [5.0], [10.5], [np.nan]]), np.full(6, 0.02)
+    assert known.recognised(rows, error).tolist() == [1, 2, 2, 0, 2, 0]
+    assert known.recognised(rows, np.zeros(6)).tolist() == [1, 1, 0, 0, 1, 0]
+    np.testing.assert_array_equal(known.counted(rows, 2)[:4], [[0, 2], [0, 2], [0, 0], [0, 0]])
+
+
+def test_logits_of_a_row_are_within_their_bounds_however_they_are_computed(noisy):
+    X, y = noisy
+    _, _, made, _ = with_memory("logistic", X[:300], y[:300], 4)
+    together = made.model.logits(Rounded(X), exact=False)
+    assert np.isfinite(together.bound).all()
+    for i in (0, 7, 299, 300, 449):
+        alone = made.model.logits(Rounded(X[i : i + 1].astype(np.float64)), exact=True)
+        assert (abs(alone.values[0] - together.values[i]) <= together.bound[i]).all()
 
 
 def test_training_rows_are_found_and_others_as_before(noisy, fitted, tmp_path):
@@ -52,12 +146,38 @@ def test_training_rows_are_found_and_others_as_before(noisy, fitted, tmp_path):
     scores = [evaluate(h.transform(X[300:]), y[300:], h.transform(X[:300]), y[:300]).map for h in (fitted, other)]
     assert scores[0] > scores[1] + 0.1
     assert taken["training_map"] == pytest.approx(scores[0], abs=0.08)
-    new = [evaluate(h.transform(X[300:]), y[300:]).map for h in (fitted, other)]  # rows that neither has learned
-    assert new[0] == pytest.approx(new[1], abs=0.02)
+    np.testing.assert_array_equal(fitted.transform(X[300:]), other.transform(X[300:]))  # rows that neither has learned
     alone = np.vstack([fitted.transform(X[i : i + 1]) for i in range(450)])
     np.testing.assert_array_equal(alone, fitted.transform(X))
     save(fitted, tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").transform(X), alone)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "ridge", "combo"])
+def test_every_model_that_is_learned_remembers(noisy, kind):
+    X, y = noisy
+    hasher = EAPH(4, posterior=kind, random_state=0, n_iter=1).fit(X[:300], y[:300])
+    assert isinstance(hasher.posterior_, Remembering)
+
+
+def test_rows_of_a_stream_are_remembered(noisy, fitted, monkeypatch):
+    X, y = noisy
+    monkeypatch.setattr(estimator, "FOLDED_ROWS", 250)
+    hasher = EAPH(4, random_state=0, n_iter=4).fit_stream(ArrayStream(X[:300], y[:300]))
+    found = hasher.posterior_.memory
+    assert len(found.sets) == 300
+    assert (hasher.predict_proba(X[:300]).argmax(axis=1) == y[:300]).all()
+    np.testing.assert_array_equal(np.bincount(found.sets), np.bincount(fitted.posterior_.memory.sets))
+
+
+def test_rows_of_a_stream_that_are_held_out_do_not_remember_themselves(noisy):
+    X, y = noisy
+    folds = Folds.one(np.arange(300) >= 200)
+    sketching = Sketching.of_rows(X[:300])
+    rows = sketching, sketching.sketches(X[:300]), y[:300], np.ones(300, dtype=bool)
+    remembered = Remembered.of_rows(*rows, 4, folds)
+    assert len(remembered.known) == 0
+    assert len(remembered.memory.sets) == 300
 
 
 def test_many_rows_are_not_remembered(noisy, monkeypatch):
@@ -71,12 +191,27 @@ def test_equal_rows_that_contradict_each_other_are_trusted_as_far_as_they_agree(
     rng = np.random.default_rng(0)
     X = rng.integers(40, size=(500, 1)).astype(np.float32)
     y = np.where(rng.random(500) < 0.5, rng.integers(3, size=500), (X[:, 0] // 4).astype(int) % 3)
-    folds, eye = draw_folds(y, np.random.RandomState(0)), np.eye(3, dtype=np.uint8)
-    [(_, base)] = fit_posteriors("ridge", X, y, eye, folds)
-    made = fit_remembered(base, X, y, 3, folds)
-    assert 0 < made.model.powers[1] < 0.2
+    _, base, made, P = with_memory("ridge", X, y, 3)
+    assert 1 < made.model.doubt < memory.MOST_DOUBT
     assert made.loss <= base.loss * 1.001
-    P = made.model.predict(X)
     assert P.max(axis=1).mean() == pytest.approx((P.argmax(axis=1) == y).mean(), abs=0.1)
-    agreed = fit_remembered(base, X, (X[:, 0] // 4).astype(int) % 3, 3, folds)
-    assert agreed.model.powers[1] == 1
+    _, _, agreed, _ = with_memory("ridge", X, (X[:, 0] // 4).astype(int) % 3, 3)
+    assert agreed.model.doubt == DOUBT
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("sets", np.full(300, 99)), ("counts", np.ones(2, dtype=np.int64)), ("sketches", np.zeros((300, 2)))],
+)
+def test_a_damaged_memory_is_never_read_beyond_its_arrays(fitted, noisy, tmp_path, name, value):
+    hasher = EAPH().set_params(**fitted.get_params())
+    hasher.__dict__.update(fitted.__dict__)
+    broken = fitted.posterior_.memory
+    fields = {"sketching": broken.sketching, "sketches": broken.sketches, "sets": broken.sets, "counts": broken.counts}
+    hasher.posterior_ = Remembering(fitted.posterior_.model, Memory(**{**fields, name: value}), DOUBT)
+    save(hasher, tmp_path / "model")
+    if name == "sketches":
+        with pytest.raises(DamagedFile, match="do not fit 4 projections"):
+            load(tmp_path / "model")
+    else:
+        assert load(tmp_path / "model").transform(noisy[0]).shape == (450, 4)

@@ -73,7 +73,7 @@ def test_columns_of_noise_are_left_small():
     assert column_scales(X.astype(np.float32), *folded(y, 4)) is None
 
 
-@pytest.mark.parametrize("fit", [lambda *rows: fit_logistic(*rows)[0], fit_ridge], ids=["logistic", "ridge"])
+@pytest.mark.parametrize("fit", [fit_logistic, fit_ridge], ids=["logistic", "ridge"])
 def test_units_do_not_matter_to_a_model(measured, fit):
     plain, units, y = measured
     one, two = (fit(X[:400], *folded(y[:400], 4)) for X in (plain, units))
@@ -148,7 +148,7 @@ def test_many_classes_in_few_columns(monkeypatch):
     y = np.repeat(np.arange(30), 14)
     X = (rng.uniform(size=(30, 2))[y] + 0.02 * rng.normal(size=(len(y), 2))).astype(np.float32)
     fitted = EAPH(6, random_state=0).fit(X, y)
-    assert any(line["posteriors"] == "ridge" for line in fitted.report_)
+    assert any(line["posteriors"].startswith("ridge") for line in fitted.report_)
     assert fitted.disjoint_map_ > 0.7
 
 

@@ -154,7 +154,7 @@ def test_a_kernel_is_added_where_it_helps():
     X = rng.normal(size=(1500, 4)).astype(np.float32)
     y = 2 * (X[:, 0] * X[:, 1] > 0) + (X[:, 2] * X[:, 3] > 0)  # no linear model tells these apart
     with_kernel, without = hasher().fit(X, y), hasher(posterior="prototypes").fit(X, y)
-    assert with_kernel[-1].report_[0]["posteriors"].endswith("with a kernel")
+    assert with_kernel[-1].report_[0]["posteriors"].endswith("with a kernel, rows remembered")
     other = rng.normal(size=(600, 4))
     labels = 2 * (other[:, 0] * other[:, 1] > 0) + (other[:, 2] * other[:, 3] > 0)
     assert with_kernel.score(other, labels) > without.score(other, labels) + 0.1

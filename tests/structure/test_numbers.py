@@ -19,6 +19,7 @@ from shorthash.codes import ball_size, packed_dtype
 from shorthash.images import decoding
 from shorthash.lab.running import read_records
 from shorthash.learners.eaph.estimator import EAPH
+from shorthash.learners.posteriors.memory import Memory, Sketching
 from shorthash.methods import RECIPES
 from shorthash.retrieval import LEAST_SHARE
 from shorthash.web import limits as web_limits
@@ -56,6 +57,14 @@ def item_bytes(moment):
     return text if moment != "searched" else f"{float(text):.0f} bytes"
 
 
+def remembered_bytes():
+    """Bytes that a remembered row adds to a model."""
+    X = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
+    sketching = Sketching.of_rows(X)
+    known = Memory.of_rows(sketching, sketching.sketches(X), np.zeros(100, dtype=np.intp))
+    return f"{(known.sketches.nbytes + known.sets.nbytes + known.counts.nbytes) // 100} bytes"
+
+
 def longest_id():
     from shorthash.store.items import LONGEST
 
@@ -86,6 +95,7 @@ TRACED = {  # (page, number) -> how it comes about
     ("README.md", "3.11"): oldest_python,
     ("docs/start.md", "3.11"): oldest_python,
     ("docs/guide/bench.md", "4 GiB"): largest_worker,
+    ("docs/guide/eaph.md", "48 bytes"): remembered_bytes,
     ("docs/guide/search.md", "69 %"): lambda: share(4),
     ("docs/guide/search.md", "34 %"): lambda: share(6),
     ("docs/guide/search.md", "14 %"): lambda: share(8),

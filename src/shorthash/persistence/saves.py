@@ -85,10 +85,13 @@ DATACLASSES = {
     "LogLinear": "shorthash.learners.posteriors.logistic:LogLinear",
     "LogPosterior": "shorthash.learners.encoders:LogPosterior",
     "Memberships": "shorthash.learners.eaph.groups:Memberships",
+    "Memory": "shorthash.learners.posteriors.memory:Memory",
     "OnnxModel": "shorthash.learners.posteriors.models:OnnxModel",
     "Prefit": "shorthash.learners.posteriors.models:Prefit",
     "Prototypes": "shorthash.learners.posteriors.logistic:Prototypes",
+    "Remembering": "shorthash.learners.posteriors.memory:Remembering",
     "RidgeScores": "shorthash.learners.encoders:RidgeScores",
+    "Sketching": "shorthash.learners.posteriors.memory:Sketching",
 }
 """Dataclasses among fitted attributes: saved field by field."""
 

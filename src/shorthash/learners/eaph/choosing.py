@@ -14,7 +14,7 @@ is better to remember rows, is expected before rows are looked at, and they deci
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from shorthash.learners.eaph.drawing import PRIOR_ROWS, RowModel, expected_count
 from shorthash.learners.eaph.refinement import ROWS_PER_CLASS, Design, best_rows, design_codes
 from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.posteriors.folds import Fitted, Posteriors
+from shorthash.learners.posteriors.memory import Remembered
 
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched; and for the
 # first posteriors, which are expected to be best
@@ -46,7 +47,6 @@ class Candidate:
     fitted : the model and its out-of-fold posteriors
     inside : (m, u) its posteriors of the same rows, which it has learned from
     remembers : whether training rows are coded by their labels
-    plain : name of the posteriors that these are, but for training rows
     source : where rows are drawn from to design codes with, or their posteriors; None where there are rows enough
     """
 
@@ -54,13 +54,17 @@ class Candidate:
     fitted: Fitted
     inside: Posteriors
     remembers: bool = False
-    plain: str = ""
     source: RowModel | Posteriors | None = None
 
     @cached_property
     def drawn(self) -> Posteriors | None:
         """Posteriors of drawn rows."""
         return self.source.posteriors(self.fitted) if isinstance(self.source, RowModel) else self.source
+
+    def remembering(self, remembered: Remembered) -> Candidate:
+        """The same posteriors, but for training rows."""
+        fitted, inside = remembered.added(self.fitted, self.inside)
+        return replace(self, name=f"{self.name}, rows remembered", fitted=fitted, inside=inside, remembers=True)
 
 
 @dataclass(frozen=True)
@@ -168,18 +172,13 @@ class Choice:
     def posteriors(self, candidates: list[Candidate]) -> tuple[Candidate, list[Judged]]:
         """The best candidate, and all of them as judged with codewords, which are quick to make.
 
-        Posteriors that remember rows are compared only with the best of the others, which they are for rows not seen;
-        where there are such, the others are chosen for rows not seen, whatever is searched.
+        Where rows are remembered, posteriors are chosen for other rows, whatever is searched.
         """
         if len(candidates) == 1:
             return candidates[0], []
-        tried = [self.judged(candidate, refine=False)[0] for candidate in candidates if not candidate.remembers]
-        rows_remembered = any(candidate.remembers for candidate in candidates)
-        best = self._best(tried, "disjoint" if rows_remembered else self.database)
-        others = [candidate for candidate in candidates if candidate.plain == best.candidate.name]
-        more = [self.judged(candidate, refine=False)[0] for candidate in others]
-        kept = [found for found in more if not any(found.is_worse(best, each) for each in ("disjoint", "training"))]
-        return (kept or [best])[0].candidate, tried + more
+        tried = [self.judged(candidate, refine=False)[0] for candidate in candidates]
+        best = self._best(tried, "disjoint" if candidates[0].remembers else self.database)
+        return best.candidate, tried
 
     def _best(self, tried: list[Judged], database: str) -> Judged:
         """The best; where it is not known what is searched, for training rows of those that lose little on others.

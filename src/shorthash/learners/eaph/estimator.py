@@ -41,22 +41,14 @@ from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, in_threads, with_lone_rows
-from shorthash.learners.posteriors.models import (
-    MOST_REMEMBERED,
-    POSTERIORS,
-    PRECOMPUTED,
-    fit_posteriors,
-    fit_prefit,
-    fit_remembered,
-    is_prefit,
-)
+from shorthash.learners.posteriors.memory import MOST_REMEMBERED, Remembered, Sketching
+from shorthash.learners.posteriors.models import POSTERIORS, PRECOMPUTED, fit_posteriors, fit_prefit, is_prefit
 from shorthash.learners.posteriors.ridge import LEAST_ROWS, kernel_tried
-from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed
+from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed, remembered_stream
 from shorthash.learners.samples import KeptRows
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
 TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more codes than that
-WEAKER = {"disjoint": 0, "auto": 2, "training": 6}  # weaker penalties tried, by what is searched
 KEPT_ROWS = 20_000  # what partial_fit remembers
 OF_LABELS = (  # attributes that exist only with labels
     *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
@@ -113,13 +105,12 @@ class EAPH(TableHasher):
     expect_new_classes : bool, default=False
         Place every item between the codewords of the classes it resembles instead of refining the table.
     database : {"auto", "disjoint", "training"}, default="auto"
-        What will be searched, by which the penalty of a logistic model and the use of the table are chosen.
-        "disjoint": other rows than the training rows, or many more; judged by the mAP of out-of-fold codes.
-        "training": exactly the training rows, so that a model which remembers them is the better one; judged by the
-        mAP of out-of-fold queries against in-sample codes. "auto": either; of the posteriors that lose less than 0.005
-        on other rows those that are best for training rows, and codes by the mean of both. With at most 2 000 rows and
-        ``posterior="auto"``, posteriors are those for other rows, and "training" and "auto" also try to give every
-        training row its own label, which changes no other row.
+        What will be searched. "disjoint": other rows than the training rows; codes are chosen by the mAP of out-of-fold
+        codes. "training": exactly the training rows; by the mAP of out-of-fold queries against in-sample codes.
+        "auto": either. With "training" and "auto" up to 100 000 training rows are remembered by sketches: each is coded
+        by its own label, which changes the code of no other row. So posteriors are chosen for other rows, and with
+        "auto" codes, too. Rows whose labels were spread, more rows, prototypes and classifiers are not remembered; then
+        "training" also chooses posteriors for training rows, and "auto" codes by the mean of both estimates.
     n_starts : int, default=2
         Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
@@ -226,8 +217,10 @@ class EAPH(TableHasher):
             check_same_length(len(values), len(labels), "EAPH")
             return self.fit_stream(ArrayStream(values, labels))
         values = to_numpy(values)
-        if y is None:
-            return self._fit_neighbours(values, len(values))
+        return self._fit_neighbours(values, len(values)) if y is None else self._fit_labelled(values, y)
+
+    def _fit_labelled(self, values: NDArray[Any], y: ArrayLike, labelled: NDArray[np.bool_] | None = None) -> Self:
+        """Learn from rows with labels; those of rows that are not ``labelled``, (n,), are guessed."""
         Rows(values, "EAPH").check_varied()
         check_finite(values, "EAPH")
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
@@ -244,7 +237,7 @@ class EAPH(TableHasher):
         self._rows: KeptRows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
         folds = draw_folds(groups.ids, rng)
         self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
-        self._path: list[Candidate] = self._candidates(kept, groups, folds)
+        self._path: list[Candidate] = self._candidates(kept, groups, folds, labelled)
         return self.update_codes()
 
     @with_progress
@@ -290,7 +283,10 @@ class EAPH(TableHasher):
         name, fitted = fit_streamed(stream, seen, labelling, sample, report)
         self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
         known = replace(fitted, oof=with_lone_rows(fitted.oof, self.label_set_ids_, sample.judged))
-        self._path = [Candidate(name, known, fitted.model.predict(sample.X[sample.held]))]
+        candidate = Candidate(name, known, fitted.model.predict(sample.X[sample.held]))
+        if self._remembers(len(stream)):
+            candidate = candidate.remembering(remembered_stream(stream, labelling, sample))
+        self._path = [candidate]
         report("designing codes", 0, 0)
         return self._design_codes(None if stream.distributed else next(iter(stream.blocks())).X)
 
@@ -315,7 +311,7 @@ class EAPH(TableHasher):
         check_finite(X, "EAPH")
         rng = np.random.RandomState(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows, labels, spread = spread_labels(np.asarray(X, dtype=np.float32), y, missing, self.metric, rng)
-        self.fit(X[rows], labels)
+        self._fit_labelled(X[rows], labels, ~missing[rows])
         self.n_unlabelled_ = int(missing[rows].sum()) if spread else 0
         self.n_dropped_ = len(X) - len(rows)
         return self
@@ -510,11 +506,11 @@ class EAPH(TableHasher):
 
             return self._keep_table(taken.design, taken.candidate.fitted.oof, lengthened)
 
-    def _candidates(self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds) -> list[Candidate]:
+    def _candidates(
+        self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds, labelled: NDArray[np.bool_] | None = None
+    ) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""
         kind = self._posterior(len(X), X.shape[1], len(groups.rows))
-        remember = self._remembers(len(X))
-        weaker = 0 if remember else WEAKER[self.database]
         if is_prefit(kind):
             fitted = fit_prefit(kind, X, groups, folds)
             return [Candidate("prefit", fitted, fitted.oof)]
@@ -527,17 +523,19 @@ class EAPH(TableHasher):
             known = replace(fitted, oof=with_lone_rows(fitted.oof, ids, judged))
             return Candidate(name, known, fitted.model.predict(X[folds.rows]), source=source)
 
-        found = in_threads(candidate, fit_posteriors(kind, X, groups.ids, groups.rows, folds, weaker))
-        for plain in tuple(found) if remember else ():
-            kept = fit_remembered(plain.fitted, X, groups.ids, len(groups.rows), folds)
-            name, inside = f"{plain.name}, rows remembered", kept.model.predict(X[folds.rows])
-            found.append(replace(plain, name=name, fitted=kept, inside=inside, remembers=True, plain=plain.name))
-        return found
+        found = in_threads(candidate, fit_posteriors(kind, X, groups.ids, groups.rows, folds))
+        if not self._remembers(len(X)):
+            return found
+        sketching, everyone = Sketching.of_rows(X), np.ones(len(X), dtype=bool)
+        rows = sketching, sketching.sketches(X), groups.ids, everyone if labelled is None else labelled
+        remembered = Remembered.of_rows(*rows, len(groups.rows), folds)
+        return [each.remembering(remembered) for each in found]
 
     def _remembers(self, n_rows: int) -> bool:
-        """Whether posteriors that remember the rows are a candidate."""
-        automatic = isinstance(self.posterior, str) and self.posterior == "auto" and not self.expect_new_classes
-        return automatic and self.database != "disjoint" and n_rows <= MOST_REMEMBERED
+        """Whether training rows that are searched are to be found by their labels."""
+        learned = isinstance(self.posterior, str) and self.posterior in ("auto", "combo", "logistic", "ridge")
+        known = learned and not self.expect_new_classes and self.database != "disjoint"
+        return known and n_rows <= MOST_REMEMBERED
 
     def _choice(self, candidates: list[Candidate]) -> Choice:
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)

@@ -118,29 +118,23 @@ class LogLinear(PosteriorModel):
         return np.asarray(S)
 
 
-def fit_logistic(
-    X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds, weaker: int = 0
-) -> list[Fitted]:
-    """Penalty and temperature by out-of-fold log-loss, then a fit on all rows; and the same for weaker penalties.
+def fit_logistic(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
+    """Penalty and temperature by out-of-fold log-loss, then a fit on all rows.
 
     Where fits are large the penalty is chosen on the first fold, and the others are learned with it alone.
     """
     large = X.size * len(Yg) > LARGE
     scales = column_scales(X, ids, Yg, folds)
-    steps: list[Step] = []
-    best = 0
+    best: Step | None = None
     for step in logistic_path(X, ids, Yg, folds.first() if large else folds, scales=scales):
-        steps.append(step)
-        if step.loss < steps[best].loss:
-            best = len(steps) - 1
-        elif len(steps) - 1 > best and (large or len(steps) - 1 >= best + weaker):
+        if best is not None and not step.loss < best.loss:
             break
+        best = step
+    assert best is not None
     if large:
-        chosen = steps[best]
-        options: Any = {"scales": scales, "tolerance": TOLERANCE, "start": chosen.models[0]}
-        steps = list(logistic_path(X, ids, Yg, folds, (chosen.penalty,), **options))
-        best = 0
-    return finished(steps[best : best + 1 + weaker], X, ids, Yg)
+        options: Any = {"scales": scales, "tolerance": TOLERANCE, "start": best.models[0]}
+        [best] = logistic_path(X, ids, Yg, folds, (best.penalty,), **options)
+    return finished(best, X, ids, Yg)
 
 
 def column_scales(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Floats | None:
@@ -175,19 +169,14 @@ class Step:
     scales: Floats | None  # of the columns
 
 
-def finished(steps: list[Step], X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> list[Fitted]:
-    """The models of some penalties, learned from all rows, in the space that they share."""
-    [(target, Z)] = in_threads(lambda scales: _in_space(X, ids, Yg, scales), [steps[0].scales])
-    by_steps, by_rows = (in_threads, one_by_one) if len(steps) > 1 else (one_by_one, in_threads)
-
-    def learned(step: Step) -> Fitted:
-        towards = replace(target, weights=step.pull * target.weights, penalty=step.penalty)
-        weights, bias = (np.mean([getattr(m, name) for m in step.models], axis=0) for name in ("weights", "bias"))
-        start = replace(towards, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
-        model = minimise(Z, ids, start, towards, TOLERANCE, by_rows)
-        return Fitted(replace(model, temperature=step.temperature), step.oof, step.loss, step.scales is not None)
-
-    return by_steps(learned, steps)
+def finished(step: Step, X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
+    """The model of a penalty, learned from all rows."""
+    [(target, Z)] = in_threads(lambda scales: _in_space(X, ids, Yg, scales), [step.scales])
+    towards = replace(target, weights=step.pull * target.weights, penalty=step.penalty)
+    weights, bias = (np.mean([getattr(m, name) for m in step.models], axis=0) for name in ("weights", "bias"))
+    start = replace(towards, weights=weights, bias=bias)  # close to the outcome: folds share most of their rows
+    model = minimise(Z, ids, start, towards, TOLERANCE, in_threads)
+    return Fitted(replace(model, temperature=step.temperature), step.oof, step.loss, step.scales is not None)
 
 
 def logistic_path(

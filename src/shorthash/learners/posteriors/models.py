@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
-from scipy.spatial.distance import cdist
+from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 
 from shorthash._arrays import Features, Floats, to_numpy
@@ -28,7 +27,6 @@ from shorthash._progress import shown
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, by_itself, norms
 from shorthash._validation import require_extra
 from shorthash.errors import InvalidInput
-from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
     SMALLEST,
     Fitted,
@@ -36,7 +34,6 @@ from shorthash.learners.posteriors.folds import (
     PosteriorModel,
     Posteriors,
     calibrate,
-    in_threads,
     log,
     softmax,
 )
@@ -46,11 +43,6 @@ from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, fit_ridg
 EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
 NO_POWER = 0.01  # a model with less adds nothing to a product but the time to encode
 LEAST_GAIN = 0.01  # relative decrease of the log-loss that a second model must bring
-MOST_REMEMBERED = 2000  # rows; every row to encode is compared with each of them
-NARROW = 0.1  # bandwidth of memory, in median distances of a row to its nearest other row
-GAIN = 20.0  # what a remembered row adds to the logit of its own label set
-LEAST_POWER = 1e-4  # of this gain, where equal rows contradict each other
-SOME_ROWS = 500  # that this median is taken of
 PRECOMPUTED = "precomputed"
 SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
 
@@ -108,13 +100,11 @@ def fit_posteriors(
     ids: NDArray[np.intp],
     Yg: NDArray[np.uint8],
     folds: Folds,
-    weaker: int = 0,
 ) -> list[tuple[str, Fitted]]:
     """Fit a model by name, or any classifier with ``predict_proba``; returns names and models.
 
-    With ``weaker``, the logistic model of least log-loss is followed by models of this many weaker penalties, which
-    remember more of the rows. "auto" gives the product of both models first, which is expected to be best, then its
-    parts: codes of the least log-loss are not always those of the largest mAP.
+    "auto" gives the product of both models first, which is expected to be best, then its parts: codes of the least
+    log-loss are not always those of the largest mAP.
     """
     if not isinstance(kind, str):
         return [(type(kind).__name__, _fit_classifier(kind, X, ids, Yg, folds))]
@@ -123,19 +113,18 @@ def fit_posteriors(
         return [(ridge.called(kind), ridge)]
     if kind == "prototypes":
         return [(kind, fit_prototypes(X, ids, Yg, folds))]
-    found: list[tuple[str, Fitted]] = []
-    for fitted in fit_logistic(X, ids, Yg, folds, weaker):
-        assert isinstance(fitted.model, LogLinear)
-        found.append((fitted.called(f"logistic, penalty {fitted.model.penalty:g}"), fitted))
+    linear = fit_logistic(X, ids, Yg, folds)
+    assert isinstance(linear.model, LogLinear)
+    name = linear.called(f"logistic, penalty {linear.model.penalty:g}")
     if kind == "logistic":
-        return found
+        return [(name, linear)]
     ridge = fit_ridge(X, ids, Yg, folds)
     least_gain = LEAST_GAIN if kind == "combo" else None
-    together = combined(found[0][1], ridge, ids[folds.rows], folds.judged(ids), least_gain)
-    product = [] if together is None else [(f"{found[0][0]}, with a kernel", together)]
+    together = combined(linear, ridge, ids[folds.rows], folds.judged(ids), least_gain)
+    product = [] if together is None else [(f"{name}, with a kernel", together)]
     if kind == "combo":
-        return [*(product or found[:1]), *found[1:]]
-    return [*product, *found, (ridge.called("ridge"), ridge)]
+        return product or [(name, linear)]
+    return [*product, (name, linear), (ridge.called("ridge"), ridge)]
 
 
 POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]
@@ -207,65 +196,6 @@ def sharpened(model: Any, times: float) -> Any:
     if isinstance(model, KernelRidge):
         return replace(model, temperature=times * model.temperature, power=times * model.power)
     return replace(model, temperature=times * model.temperature)
-
-
-def fit_remembered(fitted: Fitted, X: Features, ids: NDArray[np.intp], u: int, folds: Folds) -> Fitted:
-    r"""The model with the rows remembered; its out-of-fold posteriors with those of the other folds.
-
-    .. math:: p(s \mid x) \propto q(s \mid x)
-        \exp\Bigl(g \sum_{i : s_i = s} e^{-\lVert x - x_i \rVert^2 / 2\sigma^2}\Bigr)
-
-    with :math:`q` the model and :math:`\sigma` a tenth of the median distance of a row to its nearest other row. At a
-    row that was learned its own label set prevails; half that distance away, less than 0.0001 is added to a logit. So
-    training rows that are searched are found by their labels, which are known, and rows that were never seen are coded
-    as without it. Equal rows of different label sets lower :math:`g`.
-    """
-    width, parts = NARROW * nearest_distance(X), list(folds)
-
-    def added(part: Any) -> Floats:
-        seen, held, _ = part
-        K = np.exp(cdist(X[held], X[seen], "sqeuclidean") / (-2 * width**2))
-        return np.asarray(K @ (GAIN * np.eye(u)[ids[seen]]))
-
-    S = np.zeros((len(folds.rows), u), dtype=np.float32)
-    for (_, _, places), more in zip(parts, in_threads(added, parts), strict=True):
-        S[places] = more
-    oof, power, loss = _trusted(log(fitted.oof), S, ids[folds.rows])
-    return Fitted(Combination(fitted.model, _memory(X, ids, u, width), np.array([1.0, power])), oof, loss)
-
-
-def _trusted(
-    logs: NDArray[np.float32], S: NDArray[np.float32], labels: NDArray[np.intp]
-) -> tuple[Posteriors, float, float]:
-    """Out-of-fold posteriors with memory, its power, and their log-loss.
-
-    The power is 1 unless equal rows contradict each other so often that memory harms: then that of least log-loss.
-    """
-    rows = np.arange(len(labels))
-
-    def loss(power: float) -> float:
-        return -float(np.mean(log(softmax(logs + power * S)[rows, labels]), dtype=np.float64))
-
-    power = 1.0
-    if loss(power) > (1 + LEAST_GAIN) * loss(0.0):
-        found = minimize_scalar(lambda log_p: loss(np.exp(log_p)), bounds=(np.log(LEAST_POWER), 0.0), method="bounded")
-        power = float(np.exp(found.x))
-    return softmax(logs + power * S), power, loss(power)
-
-
-def nearest_distance(X: Features) -> float:
-    """Median distance of a row to its nearest other row, of those that are not equal; of some rows."""
-    some = np.arange(0, len(X), -(-len(X) // SOME_ROWS))
-    D: Floats = cdist(X[some], X)
-    D[D == 0] = np.inf
-    nearest = D.min(axis=1)
-    return float(np.median(nearest[np.isfinite(nearest)]))
-
-
-def _memory(X: Features, ids: NDArray[np.intp], u: int, width: float) -> KernelRidge:
-    """Every row is an anchor, whose feature counts for its label set."""
-    kernel: AnchorRBF = AnchorRBF(len(X), bandwidth=width, center=False, random_state=0).fit(X)
-    return KernelRidge(kernel, GAIN * np.eye(u)[ids], np.zeros(u), 1.0, 0.0)
 
 
 # models that were fitted before ---------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from shorthash.learners.posteriors.logistic import (
     shrunk,
     whitening,
 )
+from shorthash.learners.posteriors.memory import Remembered, Sketching
 from shorthash.learners.posteriors.models import combined
 from shorthash.learners.posteriors.ridge import (
     N_ANCHORS,
@@ -229,6 +230,32 @@ def fit_streamed(
     second = Fitted(system.model(link), link.posteriors(scores[link.ridge]), link.loss)
     together = combined(fitted, second, ids, sample.judged)
     return (name, fitted) if together is None else (f"{name}, with a kernel", together)
+
+
+def remembered_stream(stream: Stream, labelling: Labelling, sample: Sample) -> Remembered:
+    """All rows of a stream, remembered; those of the sample that are held out, by the others."""
+    sketching = Sketching.of_rows(sample.X)
+    numbers, sketches, ids = stream.total(_Sketches(labelling, sketching), _stacked)
+    order = np.argsort(numbers)
+    folds = Folds.one(np.isin(numbers[order], sample.numbers[sample.held]))
+    everyone = np.ones(len(ids), dtype=bool)
+    return Remembered.of_rows(sketching, sketches[order], ids[order], everyone, len(labelling.rows), folds)
+
+
+@dataclass(frozen=True)
+class _Sketches:
+    """Numbers, sketches and label sets of the rows of a block."""
+
+    labelling: Labelling
+    sketching: Sketching
+
+    def __call__(self, block: Block) -> tuple[NDArray[Any], ...]:
+        X, ids, numbers = self.labelling(block)
+        return numbers, self.sketching.sketches(to_numpy(X)), to_numpy(ids)
+
+
+def _stacked(one: tuple[NDArray[Any], ...], two: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
+    return tuple(map(np.concatenate, zip(one, two, strict=True)))
 
 
 def _calibrated(model: LogLinear, Z: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp]) -> Fitted:

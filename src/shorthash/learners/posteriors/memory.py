@@ -1,0 +1,310 @@
+r"""Rows that are remembered: where a training row is searched again its labels are known, and no model need guess them.
+
+A training row is recognised by its sketch: a few random projections, all of which must be within a tolerance of those
+of a row that was learned. Such a row has the posterior
+
+.. math:: p(s \mid x) = \frac{n_s + a\, q(s \mid x)}{\sum_t n_t + a},
+
+where
+
+- :math:`n_s` is the number of training rows like it with label set s,
+- :math:`q` is the model, which counts as a rows: hardly any, unless equal rows contradict each other.
+
+All other rows have the posterior of the model. The tolerance is a thousandth of the distance that rows usually have
+from each other, so rows are recognised after a copy in half precision, and hardly any other row is.
+
+Legend: X (n, d), ids (n,) label set of every row, P (m, u) posteriors, C (m, u) remembered rows by label set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
+
+from shorthash._arrays import Features, Floats, is_foreign, like, namespace, njit, to_numpy
+from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, shifted_product
+from shorthash.data.rows import BATCH_ROWS
+from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, Posteriors, log, scaled, uneven_scales
+
+MOST_REMEMBERED = 100_000  # rows; a model grows by 48 bytes for each
+N_DIRECTIONS = 4  # in three dimensions and more, other rows are within the tolerance with a chance of about 1e-9
+TOLERANCE = 1e-3  # of a projection, in median distances of a row to its nearest other row
+SOME_ROWS = 500  # that this median is taken of
+DOUBT, MOST_DOUBT = 1e-3, 1e4  # rows that the model counts as
+LEAST_LOSS = 0.01  # relative increase of the log-loss from which on equal rows contradict each other too often
+UNKNOWN, KNOWN, UNSURE = 0, 1, 2  # what rounding allows to say of a row
+
+
+@dataclass(frozen=True)
+class Sketching:
+    """How rows are projected.
+
+    Attributes
+    ----------
+    center : (d,) what is subtracted first
+    directions : (d, k) of the projections
+    tolerance : largest difference between projections of rows that are the same
+    """
+
+    center: Floats
+    directions: Floats
+    tolerance: float
+
+    @classmethod
+    def of_rows(cls, X: Features) -> Sketching:
+        """Random projections; columns in units of their own spread, where those differ much."""
+        scales = uneven_scales(X)
+        directions = np.random.RandomState(0).standard_normal((X.shape[1], N_DIRECTIONS))
+        if scales is not None:
+            directions *= scales[:, None]
+        tolerance = TOLERANCE * nearest_distance(scaled(X, scales))
+        return cls(X.mean(axis=0, dtype=np.float64), directions, tolerance)
+
+    def sketches(self, X: Features) -> Floats:
+        """Projections of rows, (n, k), added up in the order of the columns, the same on every CPU."""
+        found = np.zeros((len(X), self.directions.shape[1]))
+        for start in range(0, len(X), BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            columns = np.ascontiguousarray((np.asarray(X[part], dtype=np.float64) - self.center).T)
+            for column, direction in zip(columns, self.directions, strict=True):
+                found[part] += column[:, None] * direction
+        return found
+
+
+def nearest_distance(X: Features) -> float:
+    """Median distance of a row to its nearest other row, of those that are not equal; of some rows."""
+    some = np.arange(0, len(X), -(-len(X) // SOME_ROWS))
+    D: Floats = cdist(X[some], X)
+    D[D == 0] = np.inf
+    nearest = D.min(axis=1)
+    return float(np.median(nearest[np.isfinite(nearest)]))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Sketches of rows with their label sets, ascending by the first projection.
+
+    Attributes
+    ----------
+    sketching : how rows are projected
+    sketches : (m, k) projections
+    sets : (m,) label sets
+    counts : (m,) how many rows have both
+    """
+
+    sketching: Sketching
+    sketches: Floats
+    sets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of_rows(cls, sketching: Sketching, sketches: Floats, ids: NDArray[np.intp]) -> Memory:
+        """Rows by their sketches; equal ones are kept once."""
+        keys = np.column_stack([sketches, ids])
+        found, counts = np.unique(keys, axis=0, return_counts=True)
+        return cls(sketching, np.ascontiguousarray(found[:, :-1]), found[:, -1].astype(np.int64), counts)
+
+    def recognised(self, sketches: Floats, error: Floats) -> NDArray[np.uint8]:
+        """Whether rows are known, (n,); not sure where the error of their sketches, (n,), could change it."""
+        state = np.empty(len(sketches), dtype=np.uint8)
+        _recognise(sketches, error, self._entries(sketches), self.sketching.tolerance, state)
+        return state
+
+    def counted(self, sketches: Floats, n_sets: int) -> Floats:
+        """Numbers of remembered rows by label set, (n, n_sets)."""
+        C = np.zeros((len(sketches), n_sets))
+        _count(sketches, self._entries(sketches), self.sets, self.counts, self.sketching.tolerance, C)
+        return C
+
+    def _entries(self, sketches: Floats) -> Floats:
+        """Sketches to compare with; compiled loops do not check shapes, and a damaged model may have any."""
+        if self.sketches.shape[1:] != sketches.shape[1:] or not sketches.shape[1]:
+            raise ValueError(f"sketches of shape {self.sketches.shape} do not fit {sketches.shape[1]} projections")
+        return self.sketches
+
+
+@dataclass(frozen=True)
+class Remembering(PosteriorModel):
+    """A model, and rows of which more is known.
+
+    Attributes
+    ----------
+    model : posteriors of all other rows
+    memory : the rows
+    doubt : how many rows the model counts as
+    """
+
+    model: PosteriorModel
+    memory: Memory
+    doubt: float
+
+    @property
+    def n_sets(self) -> int:
+        """Number of label sets."""
+        return self.model.n_sets
+
+    def logits(self, X: Rounded, *, exact: bool) -> Scored:
+        """Logarithms of the posteriors of rows that are known, logits of the model of all others."""
+        S, sketching = self.model.logits(X, exact=exact), self.memory.sketching
+        projected = shifted_product(X, sketching.center, sketching.directions, exact=exact)
+        sketches = np.ascontiguousarray(to_numpy(projected.values))
+        error = np.broadcast_to(to_numpy(projected.error), (len(sketches), 1))[:, 0]
+        state = self.memory.recognised(sketches, np.zeros(len(sketches)) if exact else SURE * error)
+        if not state.any():
+            return S
+        known, unsure = np.flatnonzero(state == KNOWN), np.flatnonzero(state == UNSURE)
+        values, xp = S.values, namespace(S.values)
+        bound = xp.zeros_like(values) + S.bound
+        places = like(known, values) if is_foreign(values) else known
+        own = np.asarray(to_numpy(values[places]), dtype=np.float64)
+        worst = np.asarray(to_numpy(bound[places])).max(axis=1, keepdims=True)
+        logs = own - logsumexp(own, axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            found = np.logaddexp(np.log(self.memory.counted(sketches[known], self.n_sets)), np.log(self.doubt) + logs)
+        values[places] = like(found, values)
+        bound[places] = like(2 * worst + FEW * UNIT * (1 + np.abs(logs)), values)
+        bound[like(unsure, values) if is_foreign(values) else unsure] = np.inf
+        return Scored(values, bound)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Rows that are remembered, and what they say of rows that were held out.
+
+    Attributes
+    ----------
+    memory : all rows
+    sketches : (m, k) of the rows that were held out once
+    ids : (m,) their label sets
+    judged : which of them say something about a model
+    known : (h,) which of them are like rows that were learned when they were held out
+    counts : (h, u) numbers of these by label set
+    """
+
+    memory: Memory
+    sketches: Floats
+    ids: NDArray[np.intp]
+    judged: NDArray[np.intp]
+    known: NDArray[np.intp]
+    counts: Floats
+
+    @classmethod
+    def of_rows(
+        cls, sketching: Sketching, sketches: Floats, ids: NDArray[np.intp], labelled: Any, n_sets: int, folds: Folds
+    ) -> Remembered:
+        """Rows by their sketches.
+
+        Parameters
+        ----------
+        sketching, sketches : how rows are projected; (n, k) their projections
+        ids : (n,) label sets
+        labelled : (n,) bool, rows to remember: labels of others are guessed
+        n_sets : number of label sets
+        folds : which rows are held out together
+        """
+        known, counts = [], []
+        for seen, held, places in folds:
+            some = seen[labelled[seen]]
+            others = Memory.of_rows(sketching, sketches[some], ids[some])
+            alike = others.recognised(sketches[held], np.zeros(len(held))) == KNOWN
+            known.append(places[alike])
+            counts.append(others.counted(sketches[held[alike]], n_sets))
+        memory, rows = Memory.of_rows(sketching, sketches[labelled], ids[labelled]), folds.rows
+        parts = np.concatenate(known), np.concatenate(counts)
+        return cls(memory, sketches[rows], ids[rows], folds.judged(ids), *parts)
+
+    def added(self, fitted: Fitted, inside: Posteriors) -> tuple[Fitted, Posteriors]:
+        """A model with memory, its out-of-fold posteriors and log-loss; and its posteriors of the same rows."""
+        doubt, oof = self._doubt(fitted.oof), fitted.oof.copy()
+        oof[self.known] = mixed(oof[self.known], self.counts, doubt)
+        model, P = Remembering(fitted.model, self.memory, doubt), np.empty_like(inside)
+        for start in range(0, len(P), BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            P[part] = mixed(inside[part], self.memory.counted(self.sketches[part], P.shape[1]), doubt)
+        return replace(fitted, model=model, oof=oof, loss=self._loss(oof) if len(self.known) else fitted.loss), P
+
+    def _loss(self, P: Posteriors) -> float:
+        """Log-loss of rows that may be judged."""
+        rows = self.judged
+        return -float(np.mean(log(P[rows, self.ids[rows]]), dtype=np.float64)) if len(rows) else 0.0
+
+    def _doubt(self, oof: Posteriors) -> float:
+        """How many rows the model counts as: that of least log-loss, if rows like others contradict them too often."""
+        P, labels, rows = oof[self.known], self.ids[self.known], np.arange(len(self.known))
+
+        def gain(doubt: float) -> float:
+            return float(np.sum(log(mixed(P, self.counts, doubt)[rows, labels]) - log(P[rows, labels])))
+
+        if -gain(DOUBT) <= LEAST_LOSS * len(self.judged) * self._loss(oof):
+            return DOUBT
+        limits = np.log(DOUBT), np.log(MOST_DOUBT)
+        return float(np.exp(minimize_scalar(lambda log_a: -gain(np.exp(log_a)), bounds=limits, method="bounded").x))
+
+
+def mixed(P: Posteriors, C: Floats, doubt: float) -> Posteriors:
+    """Posteriors of rows that are like remembered ones, and of rows that are not."""
+    return np.asarray((C + doubt * P) / (C.sum(axis=1, keepdims=True) + doubt), dtype=np.float32)
+
+
+@njit(cache=True, nogil=True, allocates=False)
+def _first_within(sketches: Floats, low: float) -> int:
+    """The first entry whose first projection is not below ``low``."""
+    start, stop = 0, len(sketches)
+    while start < stop:
+        middle = (start + stop) // 2
+        if sketches[middle, 0] < low:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@njit(cache=True, nogil=True, allocates=False)
+def _difference(one: Floats, two: Floats) -> float:
+    """The largest difference of projections."""
+    largest = 0.0
+    for k in range(one.shape[0]):
+        difference = abs(one[k] - two[k])
+        if not difference <= largest:  # NaN differs from everything
+            largest = difference
+    return largest
+
+
+@njit(cache=True, nogil=True, allocates=False)
+def _recognise(rows: Floats, error: Floats, sketches: Floats, tolerance: float, state: NDArray[np.uint8]) -> None:
+    """State of every row."""
+    for i in range(len(rows)):
+        reach, state[i] = tolerance + error[i], 0
+        j = _first_within(sketches, rows[i, 0] - reach)
+        while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + reach:
+            difference = _difference(rows[i], sketches[j])
+            if difference <= tolerance - error[i] and state[i] == 0:
+                state[i] = 1
+            elif difference <= reach and not difference <= tolerance - error[i]:
+                state[i] = 2
+            j += 1
+
+
+@njit(cache=True, nogil=True, allocates=False)
+def _count(
+    rows: Floats,
+    sketches: Floats,
+    sets: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    tolerance: float,
+    C: Floats,
+) -> None:
+    """Add up counts of entries within the tolerance of every row; entries of a damaged model are left out."""
+    n_entries = min(len(sketches), len(sets), len(counts))
+    for i in range(len(rows)):
+        j = _first_within(sketches, rows[i, 0] - tolerance)
+        while j < n_entries and sketches[j, 0] <= rows[i, 0] + tolerance:
+            if 0 <= sets[j] < C.shape[1] and _difference(rows[i], sketches[j]) <= tolerance:
+                C[i, sets[j]] += counts[j]
+            j += 1
