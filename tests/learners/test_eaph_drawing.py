@@ -45,7 +45,7 @@ def three_sets():
 def drawn_rows(model, loss=0.0):
     """The rows that a model draws where rows held out have a loss."""
     recording = Recording(model.center + model.means)
-    P = model.posteriors(Fitted(recording, None, loss))
+    P = model.posteriors(Fitted(recording, np.full((1, 3), 1 / 3, dtype=np.float32), loss))
     return recording.rows[-1], P
 
 
@@ -111,6 +111,14 @@ def test_noise_is_raised_half_way_to_the_loss_of_rows_held_out(three_sets, loss,
     easiest, found = (-float(log(drawn_rows(model, each)[1][own]).mean()) for each in (0.0, loss))
     assert easiest < 0.3
     assert found == pytest.approx(np.sqrt(easiest * max(easiest, loss)), rel=0.1)
+
+
+@pytest.mark.parametrize(("share", "loss", "drawn"), [(0.31, 1.0, True), (0.29, 1.0, False), (0.29, 0.0, True)])
+def test_rows_are_drawn_only_if_they_are_about_as_sure_as_rows_held_out(three_sets, share, loss, drawn):
+    model = fit_rows(three_sets, IDS, EYE, 0)
+    sure = float(drawn_rows(model, loss)[1].max(axis=1).mean()) / share
+    P = model.posteriors(Fitted(Recording(model.center + model.means), np.full((5, 3), sure), loss))
+    assert (P is not None) == drawn
 
 
 def test_units_of_columns_do_not_matter(three_sets):

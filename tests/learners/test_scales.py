@@ -137,8 +137,10 @@ def test_fine_structure_gets_a_narrow_kernel():
     assert (fitted.oof.argmax(axis=1) == y).mean() > 0.8
 
 
-def test_a_kernel_is_tried_with_few_label_sets_or_few_columns():
-    tried = {(128, 256): True, (129, 256): False, (1025, 256): True, (129, 3): True, (597, 192): False}
+def test_a_kernel_is_tried_with_few_scores_or_few_columns():
+    many = {(10**6, 128, 256): True, (20_000, 129, 256): False, (20_000, 1025, 256): True, (20_000, 129, 3): True}
+    few = {(10_000, 256, 256): True, (10_000, 257, 256): False, (1194, 597, 192): True, (13_722, 597, 192): False}
+    tried = many | few
     assert {case: kernel_tried(*case) for case in tried} == tried
 
 

@@ -12,8 +12,10 @@ have the variance b around :math:`m`. The distance r from m is that of a trainin
 noise takes rows to where there are none, and a model that has seen none there gives them all to one label set. Rows of
 real data are harder to recognise than these, and rows that were held out are harder than rows will be, because their
 models learned from fewer. So the noise a is raised above 1 until the log-loss of drawn rows is the geometric mean of
-that at a = 1 and the out-of-fold log-loss. Where no label set has a second row, half of the covariance of all rows is
-taken to be within label sets, and a is 1; then a model is made as sure as drawn rows allow (``sharpened``).
+that at a = 1 and the out-of-fold log-loss. Where posteriors of drawn rows are then far from being as sure as those of
+rows held out, a normal distribution describes rows badly, and none are used. Where no label set has a second row, half
+of the covariance of all rows is taken to be within label sets, and a is 1; then a model is made as sure as drawn rows
+allow (``sharpened``).
 
 Legend: X (n, d), ids (n,) label set of every row, Yg (u, c) label rows of the sets.
 """
@@ -48,6 +50,7 @@ EVERY = 4  # of the drawn rows, every fourth chooses it
 LEAST_VARIANCE = 1e-3  # of means, against that within label sets
 ALONE_SHARE = 0.5  # of the variance of all rows that is within label sets, where no set has a second row
 MOST_ALONE = 500  # of more sets of one row each, too few rows would be drawn to design codes by what is guessed
+LEAST_SURE = 0.3  # mean posterior of the likeliest label set of drawn rows, over that of rows held out
 LEAST_LOSS = 1e-6  # of drawn rows
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -80,8 +83,8 @@ class RowModel:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def posteriors(self, fitted: Fitted) -> Posteriors:
-        """Posteriors of drawn rows, (m, u)."""
+    def posteriors(self, fitted: Fitted) -> Posteriors | None:
+        """Posteriors of drawn rows, (m, u); None where they are far from being as sure as those of rows held out."""
         noise, some = self._noise(), slice(None, None, EVERY)
 
         def loss(size: float) -> float:
@@ -96,7 +99,9 @@ class RowModel:
         for _ in range(STEPS if wanted > easiest else 0):
             size = float(np.exp((low + high) / 2))
             low, high = (np.log(size), high) if loss(size) < wanted else (low, np.log(size))
-        return fitted.model.predict(self._rows(noise, size))
+        P = fitted.model.predict(self._rows(noise, size))
+        unlike = fitted.loss > 0 and sureness(P) < LEAST_SURE * sureness(fitted.oof)
+        return None if unlike else P
 
     def sharpened(self, fitted: Fitted) -> Fitted:
         """A model that no row held out has calibrated, made as sure of drawn rows as it may be; never less sure."""
@@ -142,6 +147,11 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
     rows = np.argsort(ids, kind="stable")[(np.cumsum(counts) - counts)[drawn] + some.astype(np.intp)]
     distances = np.linalg.norm(Z[rows] - center, axis=1)
     return RowModel(center, expected, root, np.sqrt(1 + 1 / (1 / between + counts)), drawn, distances, scales, seed)
+
+
+def sureness(P: Posteriors) -> float:
+    """Mean posterior of the likeliest label set."""
+    return float(P.max(axis=1).mean(dtype=np.float64))
 
 
 def rows_per_class(Yg: NDArray[np.uint8], ids: NDArray[np.intp]) -> float:

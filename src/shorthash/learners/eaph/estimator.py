@@ -86,8 +86,9 @@ class EAPH(TableHasher):
         constant, whichever retrieves better out of fold, so a longer code is never worse than its prefix there.
     posterior : {"auto", "combo", "logistic", "ridge", "prototypes", "precomputed"} or classifier, default="auto"
         - "auto": the product of "logistic" and "ridge", or one where the out-of-fold mAP of its codes is much better;
-          "logistic" with more than 128 label sets, unless there are more than four per column, and with more than
-          20 000 rows, where a kernel is added if it pays; "prototypes" where new classes are expected;
+          "logistic" where rows times label sets are more than 128 times 20 000, unless there are more than four sets
+          per column, and with more than 20 000 rows, where a kernel is added if it pays; "prototypes" where new classes
+          are expected;
         - "logistic": log-linear model over label sets, learned towards their means;
         - "ridge": kernel ridge regression on 1 000 anchors;
         - "combo": the product of both, with powers, where the second takes away 1 % of the log-loss;
@@ -539,8 +540,8 @@ class EAPH(TableHasher):
 
     def _choice(self, candidates: list[Candidate]) -> Choice:
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)
-        source = candidates[0].source if self._draws else None
-        n_rows = len(self.label_set_ids_) + (0 if source is None else len(source))
+        drawn = candidates[0].drawn if self._draws else None
+        n_rows = len(self.label_set_ids_) + (0 if drawn is None else len(drawn))
         bits = self._table_bits(n_rows, len(self.label_sets_), TABLE_SIZE)
         return Choice(groups, self._relevance(), bits, self._seed, self.database, self._options())
 
@@ -567,7 +568,7 @@ class EAPH(TableHasher):
         if self.expect_new_classes:
             return "prototypes"
         several = LEAST_ROWS <= n_rows <= FOLDED_ROWS  # of a kernel model
-        return "auto" if several and kernel_tried(n_sets, n_columns) else "logistic"
+        return "auto" if several and kernel_tried(n_rows, n_sets, n_columns) else "logistic"
 
     def _table_bits(self, n_rows: int, u: int, size: int) -> int:
         affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))

@@ -278,7 +278,7 @@ def posteriors_of_labels(
             f"{len(np.unique(ids[used]))}; give more rows, or fit a hasher of its own."
         )
     rows = X if groups.kept is None else X[groups.kept]
-    auto = "combo" if len(X) <= FOLDED_ROWS and kernel_tried(len(label_sets), X.shape[1]) else "logistic"
+    auto = "combo" if len(X) <= FOLDED_ROWS and kernel_tried(len(X), len(label_sets), X.shape[1]) else "logistic"
     kind = posterior if isinstance(posterior, str) and posterior in POSTERIORS else auto
     [(_, fitted), *_] = fit_posteriors(kind, rows[used], ids[used], label_sets, draw_folds(ids[used], rng))
     return fitted, len(X) - len(used)

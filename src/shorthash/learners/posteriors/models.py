@@ -42,6 +42,7 @@ from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, fit_ridg
 
 EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
 NO_POWER = 0.01  # a model with less adds nothing to a product but the time to encode
+COMPARED_SETS = 256  # label sets up to which a product is compared with its parts: codes of more take long to anneal
 LEAST_GAIN = 0.01  # relative decrease of the log-loss that a second model must bring
 PRECOMPUTED = "precomputed"
 SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
@@ -104,7 +105,7 @@ def fit_posteriors(
     """Fit a model by name, or any classifier with ``predict_proba``; returns names and models.
 
     "auto" gives the product of both models first, which is expected to be best, then its parts: codes of the least
-    log-loss are not always those of the largest mAP.
+    log-loss are not always those of the largest mAP. With many label sets it gives the product alone.
     """
     if not isinstance(kind, str):
         return [(type(kind).__name__, _fit_classifier(kind, X, ids, Yg, folds))]
@@ -122,7 +123,7 @@ def fit_posteriors(
     least_gain = LEAST_GAIN if kind == "combo" else None
     together = combined(linear, ridge, ids[folds.rows], folds.judged(ids), least_gain)
     product = [] if together is None else [(f"{name}, with a kernel", together)]
-    if kind == "combo":
+    if kind == "combo" or (product and len(Yg) > COMPARED_SETS):
         return product or [(name, linear)]
     return [*product, (name, linear), (ridge.called("ridge"), ridge)]
 

@@ -25,6 +25,7 @@ from shorthash.errors import InvalidInput
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
     EXPECTED_ROWS,
+    FOLDED_ROWS,
     SCALE_GAIN,
     SMALLEST,
     Fitted,
@@ -50,7 +51,8 @@ LINK_ROWS = 4096  # of more rows, so many decide about the multiples
 EXPECTED_WIDTH, EXPECTED_RIDGE = 0.7, 0.01  # bandwidth and penalty likewise: give or take factors of e and 10
 CHOICE_ROWS = 10  # held-out rows that what is expected of bandwidth and penalty counts as
 FEW_ROWS = 1000  # up to so many rows, it does, and all folds decide about bandwidth and scales
-MOST_SETS = 128  # label sets for which a kernel is tried in any case: with more it costs much and adds little,
+MOST_SETS = 128  # label sets of FOLDED_ROWS rows, or of more, for which a kernel is tried; of fewer rows, more sets:
+# with more it costs much and adds little,
 SETS_PER_COLUMN = 4  # unless there are more than so many for every column, too many for a linear model
 
 Scores = dict[float, NDArray[np.float32]]  # by penalty, (m, u)
@@ -92,9 +94,10 @@ class KernelRidge(PosteriorModel):
         return Scored(self.temperature * S.values + self.power * logs, slope * S.bound + FEW * UNIT * size)
 
 
-def kernel_tried(n_sets: int, n_columns: int) -> bool:
+def kernel_tried(n_rows: int, n_sets: int, n_columns: int) -> bool:
     """Whether to try a kernel model in addition to a linear one."""
-    return n_sets <= MOST_SETS or n_sets > SETS_PER_COLUMN * n_columns
+    cheap = min(n_rows, FOLDED_ROWS) * n_sets <= FOLDED_ROWS * MOST_SETS
+    return cheap or n_sets > SETS_PER_COLUMN * n_columns
 
 
 def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
@@ -121,7 +124,11 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
         found = in_threads(scores, [(space, k) for space in spaces for k in range(n_trial)])
         of_space = [found[i : i + n_trial] for i in range(0, len(found), n_trial)]
         judged = trial.judged(ids)
-        losses = [best_link(_joined(each, trial), ids[trial.rows], judged, few=few).loss for each in of_space]
+
+        def loss(each: list[Scores]) -> float:
+            return best_link(_joined(each, trial), ids[trial.rows], judged, few=few).loss
+
+        losses = in_threads(loss, of_space)
         return [Tried(*each) for each in zip(losses, spaces, of_space, strict=True)]
 
     def rest(k: int) -> Any:

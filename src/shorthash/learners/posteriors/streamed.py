@@ -24,7 +24,16 @@ from shorthash._labels import group_labels
 from shorthash.data.rows import BATCH_ROWS, Rows
 from shorthash.data.streams import ArrayStream, Block, Stream
 from shorthash.kernels.rbf import AnchorRBF
-from shorthash.learners.posteriors.folds import SMALLEST, Fitted, Folds, calibrate, in_threads, scaled, softmax
+from shorthash.learners.posteriors.folds import (
+    FOLDED_ROWS,
+    SMALLEST,
+    Fitted,
+    Folds,
+    calibrate,
+    in_threads,
+    scaled,
+    softmax,
+)
 from shorthash.learners.posteriors.logistic import (
     PATH_TOLERANCE,
     PENALTIES,
@@ -267,7 +276,7 @@ def _calibrated(model: LogLinear, Z: NDArray[np.float32], ids: NDArray[np.intp],
 
 def _trial(first: Fitted, sample: Sample, Yg: NDArray[np.uint8]) -> tuple[AnchorRBF, Floats | None] | None:
     """Kernel and scales of a second model that is worth its time, judged on the sample; None where there is none."""
-    if not kernel_tried(len(Yg), sample.X.shape[1]):
+    if not kernel_tried(FOLDED_ROWS, len(Yg), sample.X.shape[1]):
         return None
     seen = np.flatnonzero(~sample.held)[:TRIAL_ROWS]
     held = np.flatnonzero(sample.held)
