@@ -147,7 +147,7 @@ def prose(text):
 
 def measured(text):
     """Numbers that look measured: with decimals, with a power of ten, or with a unit."""
-    found = (match.group().strip() for match in NUMBER.finditer(prose(text)))
+    found = (" ".join(match.group().split()) for match in NUMBER.finditer(prose(text)))
     return {number for number in found if re.search(r"\.\d|[a-zµ%]", number)}
 
 
@@ -190,6 +190,7 @@ def test_no_explanation_outlives_its_number():
         ("With 8 bits and 1 000 queries, eq. 13, seed 0, docs/v1.2.md and `0.5`.", set()),
         ("<!-- begin: a -->\n0.123\n<!-- end: a -->\n```python\nx = 0.5\n```\n", set()),
         ("```\nmAP 0.99\n```", {"0.99"}),
+        ("A row adds 48\nbytes.", {"48 bytes"}),
     ],
 )
 def test_what_counts_as_measured(text, numbers):
