@@ -54,9 +54,13 @@ FEW_CONSTANTS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
     "posteriors.ridge.CHOICE_ROWS": ((0, 10, 30), (2, 5)),
     "eaph.choosing.PRIOR_ROWS": ((5, 10, 20), (2, 5)),
     "eaph.choosing.WORTH": ((0.0, 0.005, 0.01), (2, 5)),
+    "eaph.drawing.LEAST_SURE": ((0.0, 0.3, 0.6), (2, 5)),
+    "posteriors.ridge.MOST_SETS": ((16, 128), ()),
 }
 FEW_ROWS = (1, 2, 5)
 FEW_DATASETS = ("cifar10", "imagenet100", "caltech101-cnn")
+MANY_CLASSES = ("wordnet", 2)  # and what matters there
+MANY_CONSTANTS = ("eaph.drawing.LEAST_SURE", "posteriors.ridge.MOST_SETS")
 DRAWS = 2
 # the same without labels
 UNLABELLED_CONSTANTS: dict[str, tuple[float, ...]] = {
@@ -101,12 +105,12 @@ def choices() -> Iterator[tuple[str, str, str, Callable[[], dict[str, Any]]]]:
         usual = cache(partial(score, X, y))
         for name in ("random state", "confusion", "order of cells", *CONSTANTS):
             yield "labels", dataset, name, partial(measure, name, X, y, usual)
-    for dataset, per_class in itertools.product(FEW_DATASETS, FEW_ROWS):
+    for dataset, per_class in (*itertools.product(FEW_DATASETS, FEW_ROWS), MANY_CLASSES):
         measured = partial(few_score, *training_rows(dataset, DATASETS[dataset]), per_class)
         usual = cache(measured)
         yield "few rows", f"{dataset}, {per_class}", "random state", partial(by_random_state, measured)
         for name, (values, where) in FEW_CONSTANTS.items():
-            if per_class in where:
+            if name in MANY_CONSTANTS if (dataset, per_class) == MANY_CLASSES else per_class in where:
                 yield (
                     "few rows",
                     f"{dataset}, {per_class}",
