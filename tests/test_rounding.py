@@ -16,6 +16,7 @@ from shorthash._rounding import (
     linear,
     product,
     settled,
+    shifted_product,
     softmax,
     table_gains,
 )
@@ -41,6 +42,21 @@ def test_linear_scores_are_within_their_bound(seed, exact):
             true = sum(terms, Fraction(b[k]))
             assert abs(Fraction(found.values[0, k]) - true) <= Fraction(found.bound[0, k])
     assert (found.bound < 1e-6).all()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_shifted_products_are_within_their_bound_which_a_dead_column_does_not_widen(seed, exact):
+    rng = np.random.default_rng(seed)
+    units = np.array([1.0, 1e-33, 1e6, 1.0, 1e-9])
+    X, center = (rng.normal(size=(8, 5)) + 3) * units, 3 * units
+    M = rng.normal(size=(5, 4)) / units[:, None]
+    for i in range(len(X)):
+        found = shifted_product(Rounded(X[i : i + 1]), center, M, exact=exact)
+        for k in range(4):
+            columns = zip(X[i].tolist(), center.tolist(), M[:, k].tolist(), strict=True)
+            true = sum((Fraction(x) - Fraction(c)) * Fraction(m) for x, c, m in columns)
+            assert abs(Fraction(found.values[0, k]) - true) <= Fraction(found.error[0, 0])
+        assert found.error[0, 0] < 1e-12
 
 
 @needs_more_digits

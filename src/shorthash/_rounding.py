@@ -90,13 +90,18 @@ def linear(
 
 
 def shifted_product(X: Rounded, center: Floats, M: Floats, *, exact: bool) -> Rounded:
-    """``(X - center) @ M`` in float64."""
+    """``(X - center) @ M`` in float64.
+
+    The bound is added up by column: a column that hardly varies has large weights and small values, and neither says
+    anything about the other columns.
+    """
     values = as_double(X.values)
-    center, M = like(center, values), like(M, values)
+    lengths = np.sqrt(np.einsum("ij,ij->i", M, M)) * (1 + 1e-6)
+    size, shift = float(np.linalg.norm(lengths)), 2 * float(np.abs(center) @ lengths)
+    center, M, lengths = (like(a, values) for a in (center, M, lengths))
     moved = values - center
-    size = float(np.linalg.norm(to_numpy(M))) * (1 + 1e-6)
-    error = X.error + 2 * UNIT * (norms(values) + float(np.linalg.norm(to_numpy(center))))
-    return Rounded(product(moved, M, exact=exact), (error + (len(M) + FEW) * UNIT * norms(moved)) * size)
+    rounding = (2 * abs(values) + (len(M) + FEW) * abs(moved)) @ lengths + shift
+    return Rounded(product(moved, M, exact=exact), X.error * size + UNIT * rounding[:, None])
 
 
 def normalised(X: Rounded, *, exact: bool) -> Rounded:

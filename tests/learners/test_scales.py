@@ -127,6 +127,21 @@ def test_codes_of_scaled_rows_do_not_depend_on_the_batch_and_are_saved(measured,
     assert np.array_equal(load(tmp_path / "model").transform(X), codes)
 
 
+@pytest.mark.parametrize("labels", [True, False])
+def test_dead_columns_of_a_network_change_no_score(measured, labels):
+    """Some networks have outputs of 1e-33, or nearly constant ones, which are rows of noise when scaled."""
+    even, _, y = measured
+    dead = np.random.default_rng(1).normal(size=(len(y), 2)) * [1e-33, 2e-9] + [1e-33, 1e-8]
+    X = np.hstack([even, dead]).astype(np.float32)
+    scores = []
+    for rows in (even, X):
+        hasher = EAPH(4, random_state=0).fit(rows[:400], y[:400] if labels else None)
+        codes = hasher.transform(rows)
+        assert np.array_equal(np.vstack([hasher.transform(rows[i : i + 1]) for i in range(20)]), codes[:20])
+        scores.append(evaluate(codes[400:], y[400:], codes[:400], y[:400]).map)
+    assert scores[1] == pytest.approx(scores[0], abs=0.05)
+
+
 def test_fine_structure_gets_a_narrow_kernel():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 2)).astype(np.float32)
