@@ -269,9 +269,17 @@ def test_a_label_set_that_was_not_seen_is_recognised_as_often_as_the_others():
     ids = np.array([0, 0, 1, 1, 2, 0])
     judged = Folds(np.array([0, 1, 0, 1, 0, 1]), np.arange(6)).judged(ids)
     assert judged.tolist() == [0, 1, 2, 3, 5]
-    found, share = with_lone_rows(P, ids, judged), P[judged, ids[judged]].mean()
+    found, share = with_lone_rows(P, ids, judged, np.eye(3, dtype=np.uint8)), P[judged, ids[judged]].mean()
     assert np.array_equal(found[judged], P[judged])
     assert np.allclose(found[4], (1 - share) * P[4] + share * np.eye(3)[2])
+
+
+def test_a_label_set_that_was_not_seen_but_has_known_labels_stays_as_it_was_found():
+    P = softmax(np.random.default_rng(0).standard_normal((6, 4)))
+    Yg = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [1, 0, 1]], dtype=np.uint8)  # the last alone has the third label
+    found = with_lone_rows(P, np.array([0, 0, 1, 1, 2, 3]), np.arange(4), Yg)
+    assert np.array_equal(found[:5], P[:5])
+    assert found[5, 3] > P[5, 3]
 
 
 def test_rows_per_class_are_those_in_the_class_of_a_row():

@@ -40,9 +40,9 @@ from shorthash.learners.eaph.refinement import best_rows
 from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
-from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, in_threads, with_lone_rows
+from shorthash.learners.posteriors import models
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, in_threads
 from shorthash.learners.posteriors.memory import MOST_REMEMBERED, Remembered, Sketching
-from shorthash.learners.posteriors.models import POSTERIORS, PRECOMPUTED, fit_posteriors, fit_prefit, is_prefit
 from shorthash.learners.posteriors.ridge import LEAST_ROWS, kernel_tried
 from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed, remembered_stream
 from shorthash.learners.samples import KeptRows
@@ -283,7 +283,8 @@ class EAPH(TableHasher):
         self._rows = KeptRows(sample.X[order], seen.rows[sample.ids[order]], drawn, seen.n_samples, KEPT_ROWS)
         name, fitted = fit_streamed(stream, seen, labelling, sample, report)
         self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
-        known = replace(fitted, oof=with_lone_rows(fitted.oof, self.label_set_ids_, sample.judged))
+        with threadpool_limits(limits=1):
+            known = models.for_other_rows(fitted, self.label_set_ids_, sample.judged, seen.rows)
         candidate = Candidate(name, known, fitted.model.predict(sample.X[sample.held]))
         if self._remembers(len(stream)):
             candidate = candidate.remembering(remembered_stream(stream, labelling, sample))
@@ -512,8 +513,8 @@ class EAPH(TableHasher):
     ) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""
         kind = self._posterior(len(X), X.shape[1], len(groups.rows))
-        if is_prefit(kind):
-            fitted = fit_prefit(kind, X, groups, folds)
+        if models.is_prefit(kind):
+            fitted = models.fit_prefit(kind, X, groups, folds)
             return [Candidate("prefit", fitted, fitted.oof)]
         ids, judged = groups.ids[folds.rows], folds.judged(groups.ids)
         source = fit_rows(X, groups.ids, groups.rows, self._seed)
@@ -521,10 +522,10 @@ class EAPH(TableHasher):
         def candidate(learned: tuple[str, Fitted]) -> Candidate:
             name, fitted = learned
             fitted = fitted if source is None or len(judged) else source.sharpened(fitted)
-            known = replace(fitted, oof=with_lone_rows(fitted.oof, ids, judged))
+            known = models.for_other_rows(fitted, ids, judged, groups.rows)
             return Candidate(name, known, fitted.model.predict(X[folds.rows]), source=source)
 
-        found = in_threads(candidate, fit_posteriors(kind, X, groups.ids, groups.rows, folds))
+        found = in_threads(candidate, models.fit_posteriors(kind, X, groups.ids, groups.rows, folds))
         if not self._remembers(len(X)):
             return found
         sketching, everyone = Sketching.of_rows(X), np.ones(len(X), dtype=bool)
@@ -582,13 +583,13 @@ class EAPH(TableHasher):
             self.drawn_posteriors_ = candidate.drawn
 
     def _check_params(self) -> None:
-        if is_prefit(self.posterior):
+        if models.is_prefit(self.posterior):
             pass
         elif isinstance(self.posterior, str):
-            check_choice(self.posterior, "posterior", "EAPH", ["auto", *POSTERIORS, PRECOMPUTED])
+            check_choice(self.posterior, "posterior", "EAPH", ["auto", *models.POSTERIORS, models.PRECOMPUTED])
         elif not hasattr(self.posterior, "predict_proba"):
             raise InvalidInput(
-                f"The 'posterior' parameter of EAPH must be one of 'auto', {', '.join(map(repr, POSTERIORS))} or a "
+                f"The 'posterior' parameter of EAPH must be one of 'auto', {str(models.POSTERIORS)[1:-1]} or a "
                 f"classifier with predict_proba. Got {self.posterior!r} instead."
             )
         super()._check_params()

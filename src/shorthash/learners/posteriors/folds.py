@@ -191,12 +191,14 @@ def calibrate(
     return float(np.exp(found.x)), loss(found.x)
 
 
-def with_lone_rows(P: Posteriors, ids: NDArray[np.intp], judged: NDArray[np.intp]) -> Posteriors:
-    """Out-of-fold posteriors in which a label set that was not seen is recognised as often as the others are.
+def with_lone_rows(P: Posteriors, ids: NDArray[np.intp], judged: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Posteriors:
+    """Out-of-fold posteriors in which a label that was not seen is recognised as often as label sets that were.
 
-    The model that is used knows it: it is a label set of one row, which was held out.
+    The model that is used knows it: it is in a label set of one row, which was held out. A label set that was not seen,
+    but has labels that others have, stays as it was found: other rows will have sets that no training row has, too.
     """
     lone = np.setdiff1d(np.arange(len(ids)), judged)
+    lone = lone[Yg[ids[lone]][:, Yg.sum(axis=0) == 1].any(axis=1)]
     if not len(lone):
         return P
     own = P[judged, ids[judged]]

@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from sklearn.base import BaseEstimator, clone
 
 from shorthash._arrays import Features, Floats, to_numpy
-from shorthash._labels import LabelGroups
+from shorthash._labels import LabelGroups, shared_label
 from shorthash._progress import shown
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, by_itself, norms
 from shorthash._validation import require_extra
 from shorthash.errors import InvalidInput
 from shorthash.learners.posteriors.folds import (
+    EXPECTED_ROWS,
     SMALLEST,
     Fitted,
     Folds,
@@ -36,13 +37,16 @@ from shorthash.learners.posteriors.folds import (
     calibrate,
     log,
     softmax,
+    with_lone_rows,
 )
-from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
+from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes, is_one_hot
 from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, fit_ridge
 
 EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
 NO_POWER = 0.01  # a model with less adds nothing to a product but the time to encode
 COMPARED_SETS = 256  # label sets up to which a product is compared with its parts: codes of more take long to anneal
+RELEVANCE_ROWS = 1000  # rows, and others, by which a model of rows with several labels is made as sure as it may be
+LEAST_CHANCE, MOST_CHANGE = 1e-4, 2.0  # of sharing a label; of the logarithm of a temperature
 LEAST_GAIN = 0.01  # relative decrease of the log-loss that a second model must bring
 PRECOMPUTED = "precomputed"
 SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
@@ -197,6 +201,39 @@ def sharpened(model: Any, times: float) -> Any:
     if isinstance(model, KernelRidge):
         return replace(model, temperature=times * model.temperature, power=times * model.power)
     return replace(model, temperature=times * model.temperature)
+
+
+def for_other_rows(fitted: Fitted, ids: NDArray[np.intp], judged: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
+    """A model whose out-of-fold posteriors, of rows with the label sets ``ids``, stand for those of other rows."""
+    if not is_one_hot(Yg):
+        fitted = calibrated_by_relevance(fitted, ids, judged, Yg)
+    return replace(fitted, oof=with_lone_rows(fitted.oof, ids, judged, Yg))
+
+
+def calibrated_by_relevance(
+    fitted: Fitted, ids: NDArray[np.intp], judged: NDArray[np.intp], Yg: NDArray[np.uint8]
+) -> Fitted:
+    """A model made as sure as it may be of which rows share a label, by the cross-entropy of that.
+
+    Where rows have several labels, many have a set that no other row has. They are harder than the others and do not
+    count in the log-loss, which leaves a model too sure; but what they share with other rows can be predicted.
+    """
+    some = np.arange(0, len(ids), max(1, len(ids) // (2 * RELEVANCE_ROWS)))
+    rows, (others, counts) = some[::2], np.unique(ids[some[1::2]], return_counts=True)
+    logs, shares = log(fitted.oof[rows]), counts / counts.sum()
+    shared, alike = (shared_label(sets, Yg[others]) for sets in (Yg, Yg[ids[rows]]))
+    of_sets = shared.astype(np.float32)
+
+    def loss(log_t: float) -> float:
+        R = np.clip(softmax(np.exp(log_t) * logs) @ of_sets, LEAST_CHANCE, 1 - LEAST_CHANCE)
+        found = -float(np.mean(np.log(np.where(alike, R, 1 - R)) @ shares))
+        return found + EXPECTED_ROWS / len(rows) * log_t**2 / 2
+
+    bounds = -MOST_CHANGE, MOST_CHANGE
+    times = float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.01}).x))
+    oof = softmax(times * log(fitted.oof))
+    known = -float(np.mean(log(oof[judged, ids[judged]]), dtype=np.float64)) if len(judged) else 0.0
+    return replace(fitted, model=sharpened(fitted.model, times), oof=oof, loss=known)
 
 
 # models that were fitted before ---------------------------------------------------------------------------------------
