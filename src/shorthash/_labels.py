@@ -23,6 +23,9 @@ from shorthash._arrays import Labels, is_foreign, namespace, to_numpy
 from shorthash._validation import check_same_length
 from shorthash.errors import InvalidInput, phrase
 
+MOST_SETS = 512  # of several labels, that are learned; with many more, posteriors of each would be rough
+BLOCK_SETS = 4096  # compared with those at once
+
 
 @dataclass(frozen=True)
 class LabelGroups:
@@ -51,6 +54,19 @@ class LabelGroups:
     def single(self) -> bool:
         """Whether every sample has exactly one label."""
         return bool(np.all(self.rows.sum(axis=1) == 1))
+
+    def merged(self, known: NDArray[np.uint8] | None = None) -> LabelGroups:
+        """Groups of the label sets to learn (``frequent_sets``); of several labels, of the ``known`` if these suffice.
+
+        Samples of any other label set are in the group of the one most like it.
+        """
+        if known is not None and len(self.rows) > MOST_SETS and not self.single:
+            ids = most_alike(self.rows, known)[self.ids]
+            lacking = self.rows.any(axis=0) & ~known.any(axis=0)
+            if not lacking.any() and np.bincount(ids, minlength=len(known)).all():
+                return replace(self, rows=known, ids=ids)
+        kept, places = frequent_sets(self.rows, np.bincount(self.ids, minlength=len(self.rows)))
+        return replace(self, rows=self.rows[kept], ids=places[self.ids])
 
 
 @dataclass(frozen=True)
@@ -169,6 +185,43 @@ def label_matrix(y: NDArray[Any], owner: str) -> NDArray[np.uint8]:
             "pass one class label per row as a 1-d array, or a set of them per row, if the labels are class names."
         )
     return np.ascontiguousarray(y == 1).view(np.uint8)
+
+
+def frequent_sets(rows: NDArray[np.uint8], counts: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The label sets to learn, and for every label set its place among those.
+
+    Rows with several labels can have as many label sets as there are rows. The ``MOST_SETS`` most frequent are learned,
+    and more where these lack a label; for any other set stands the one of them that is most like it. Where every row
+    has one label, every set is learned.
+
+    Parameters
+    ----------
+    rows : (u, c) label rows
+    counts : (u,) how often they occur
+    """
+    u = len(rows)
+    if u <= max(MOST_SETS, rows.shape[1]):
+        return np.arange(u), np.arange(u)
+    order = np.argsort(-np.asarray(counts), kind="stable")
+    missing = rows.any(axis=0) & ~rows[order[:MOST_SETS]].any(axis=0)
+    first = rows[order][:, missing].argmax(axis=0)  # the most frequent set with the label
+    kept = order[np.unique(np.concatenate([np.arange(MOST_SETS), first]))]
+    places = np.argsort(np.argsort(kept))  # of the kept sets, by frequency, in canonical order
+    return np.sort(kept), places[most_alike(rows, rows[kept])]
+
+
+def most_alike(rows: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """The one of the ``others`` with which every label row has most in common, the first of equal ones.
+
+    That is the share of the labels they have in common in all that either has (Jaccard).
+    """
+    found = np.empty(len(rows), dtype=np.intp)
+    B, sizes = others.T.astype(np.float32), others.sum(axis=1, dtype=np.float32)
+    for start in range(0, len(rows), BLOCK_SETS):
+        A = rows[start : start + BLOCK_SETS].astype(np.float32)
+        common = np.asarray(sparse.csr_array(A) @ B)
+        found[start : start + BLOCK_SETS] = (common / (A.sum(axis=1)[:, None] + sizes - common)).argmax(axis=1)
+    return found
 
 
 def shared_label(rows: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from shorthash import evaluate
-from shorthash._labels import shared_label
+from shorthash import _labels, evaluate, load, save
+from shorthash._labels import frequent_sets, group_labels, most_alike, shared_label
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors import models
 from shorthash.learners.posteriors.folds import Fitted, log, softmax
 from shorthash.learners.posteriors.models import for_other_rows
+from shorthash.learners.sumeaph import SumEAPH
 
 
 class Logits:
@@ -92,3 +93,92 @@ def test_expected_map_is_found_where_many_label_sets_are_new():
     R = hasher.oof_posteriors_ @ shared_label(sets, sets).astype(np.float32)
     truth = shared_label(sets, sets)[hasher.label_set_ids_]
     assert R.mean() == pytest.approx(truth.mean(), abs=0.03)
+
+
+# more label sets than are learned -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many_sets(monkeypatch):
+    """900 rows with sets of nine labels, of which 12 and what lacks a label are learned."""
+    monkeypatch.setattr(_labels, "MOST_SETS", 12)
+    rng = np.random.default_rng(3)
+    Z = rng.standard_normal((900, 5))
+    X = (Z @ rng.standard_normal((5, 10)) + 0.3 * rng.standard_normal((900, 10))).astype(np.float32)
+    Y = (Z @ rng.standard_normal((5, 9)) + 0.3 * rng.standard_normal((900, 9)) > 1.5).astype(np.uint8)
+    Y[:, 8] &= rng.random(900) < 0.1  # a label that is in no frequent set
+    Y[~Y.any(axis=1), 0] = 1
+    return X, Y
+
+
+def test_rare_label_sets_are_learned_as_the_frequent_ones_most_like_them(many_sets):
+    rows, counts = np.unique(many_sets[1], axis=0, return_counts=True)
+    kept, places = frequent_sets(rows, counts)
+    order = sorted(range(len(rows)), key=lambda s: (-counts[s], s))
+    wanted = set(order[:12])
+    for label in range(9):
+        if not any(rows[s, label] for s in order[:12]):
+            wanted.add(next(s for s in order if rows[s, label]))
+    assert set(kept.tolist()) == wanted
+    assert 12 < len(kept) < len(rows)
+    assert (np.diff(kept) > 0).all()
+    for s in range(len(rows)):
+        alike = {k: (rows[s] & rows[k]).sum() / (rows[s] | rows[k]).sum() for k in wanted}
+        best = max(alike.values())
+        assert kept[places[s]] == min((k for k in wanted if alike[k] == best), key=order.index)
+
+
+def test_of_one_label_per_row_every_set_is_learned(monkeypatch):
+    monkeypatch.setattr(_labels, "MOST_SETS", 3)
+    groups = group_labels(np.arange(40) % 20, owner="test")
+    assert np.array_equal(groups.merged().rows, groups.rows)
+    assert np.array_equal(groups.merged(groups.rows[:5]).ids, groups.ids)
+
+
+def test_blocks_of_label_sets_change_nothing(many_sets, monkeypatch):
+    rows = np.unique(many_sets[1], axis=0)
+    whole = most_alike(rows, rows[::3])
+    monkeypatch.setattr(_labels, "BLOCK_SETS", 7)
+    assert np.array_equal(most_alike(rows, rows[::3]), whole)
+
+
+@pytest.mark.parametrize("learner", [EAPH, SumEAPH])
+def test_codes_of_more_label_sets_than_are_learned(many_sets, learner, tmp_path, monkeypatch):
+    X, Y = many_sets
+    X = X - X[:600].mean(axis=0)
+    fewer = learner(6, random_state=0).fit(X[:600], Y[:600])
+    codes = fewer.transform(X)
+    found = evaluate(codes[600:], Y[600:]).map
+    save(fewer, tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").transform(X), codes)
+    assert fewer.table_.shape[1] < 20 < len(np.unique(Y[:600], axis=0))
+    assert len(fewer.codewords_) == len(fewer.label_sets_)
+    monkeypatch.setattr(_labels, "MOST_SETS", 512)
+    every = learner(6, random_state=0).fit(X[:600], Y[:600])
+    assert found > evaluate(every.transform(X[600:]), Y[600:]).map - 0.05
+
+
+def test_streamed_sums_merge_label_sets_as_rows_in_memory(many_sets, monkeypatch):
+    X, Y = many_sets
+    parts = SumEAPH(6, random_state=0).partial_fit(X[:400], Y[:400]).partial_fit(X[400:], Y[400:])
+    whole = SumEAPH(6, random_state=0).fit(X, Y)
+    assert np.array_equal(parts.transform(X), whole.transform(X))
+    from shorthash.learners.eaph import estimator
+
+    monkeypatch.setattr(estimator, "FOLDED_ROWS", 500)
+    hasher = EAPH(6, posterior="logistic", random_state=0).fit(X, Y)
+    groups = group_labels(Y, owner="test").merged()
+    assert np.array_equal(hasher.label_sets_, groups.rows)
+    assert np.array_equal(hasher.label_set_ids_, groups.ids[hasher.oof_rows_])
+    assert evaluate(hasher.transform(X), Y).map > evaluate(np.ones((900, 6), dtype=np.int8), Y).map + 0.1
+
+
+def test_more_rows_bring_no_other_label_sets(many_sets):
+    X, Y = many_sets
+    hasher = EAPH(6, posterior="logistic", random_state=0).partial_fit(X[:400], Y[:400])
+    sets, cells = hasher.label_sets_.copy(), hasher.cells_.copy()
+    more = ~(Y[400:].any(axis=0) & ~sets.any(axis=0)).any()
+    assert more
+    hasher.partial_fit(X[400:], Y[400:])
+    assert np.array_equal(hasher.label_sets_, sets)
+    assert np.array_equal(hasher.cells_, cells)

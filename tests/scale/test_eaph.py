@@ -106,7 +106,7 @@ def test_tensors(rows, whole):
 def test_labels_go_where_the_rows_are(rows):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     X, y = rows
-    labelling = streamed.Labelling("EAPH", np.unique(y), np.eye(len(np.unique(y)), dtype=np.uint8))
+    labelling = streamed.Labelling("EAPH", np.unique(y), np.eye(len(np.unique(y)), dtype=np.uint8), {})
     _, ids, _ = labelling(streams.Block(0, torch.asarray(X.copy()), y))
     assert isinstance(ids, torch.Tensor)
     assert np.array_equal(ids.numpy(), np.unique(y, return_inverse=True)[1])
@@ -169,7 +169,7 @@ def test_rare_classes_are_in_the_sample(rows):
     y[:2] = 9
     stream = ArrayStream(X, y)
     seen = stream.total(BlockSums("test"), GroupStatistics.join)
-    labelling = streamed.Labelling("test", seen.classes, seen.rows)
+    seen, labelling = streamed.Labelling.of("test", seen)
     sample = streamed.draw_sample(stream, seen, labelling, np.random.RandomState(0))
     assert np.bincount(sample.ids)[-2:].tolist() >= [streamed.FEWEST, 2]
     assert np.array_equal(sample.X, X[sample.numbers])
@@ -182,7 +182,7 @@ def test_passes_minimise_the_loss_of_rows_in_memory(rows, scales):
     X, y = rows
     stream = ArrayStream(X, y)
     seen = stream.total(BlockSums("test"), GroupStatistics.join)
-    labelling = streamed.Labelling("test", seen.classes, seen.rows)
+    seen, labelling = streamed.Labelling.of("test", seen)
     held = np.arange(0, 1200, 6)
     left = np.setdiff1d(np.arange(1200), held)
     space = streamed._space(seen, seen.rows, scales)

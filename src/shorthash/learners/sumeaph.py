@@ -57,9 +57,9 @@ class SumEAPH(SumHasher):
     ----------
     classes_ : (c,) the classes
     codewords_ : (u, n_bits) the codeword of every label set
-    label_sets_ : (u, c) the label rows that occurred
-    score_weights_ : (d, u) P; shares_ : (u,) b
-    cells_ : (m,) codes of the table; table_ : (m, u) its rows
+    label_sets_ : (u, c) the label rows that occurred; of several labels about 512 frequent ones stand for the others
+    score_weights_ : (d, k) P; shares_ : (k,) b; of the k label sets that stand for all
+    cells_ : (m,) codes of the table; table_ : (m, k) its rows
     statistics_ : GroupStatistics, the sums
     n_samples_seen_ : int, rows learned from and not forgotten
     n_dropped_ : int, rows without label in the last call
@@ -86,13 +86,14 @@ class SumEAPH(SumHasher):
     def _learn(self, rows: Rows | None = None, groups: LabelGroups | None = None) -> Self:  # noqa: ARG002
         """Solve from the statistics and set every fitted attribute."""
         mean = self.statistics_.mean()
-        seen = self.statistics_.centred(mean)
+        statistics, places = self.statistics_.merged()
+        seen = statistics.centred(mean)
         P, _ = score_weights(seen)
-        confusion = expected_confusion(self.statistics_)
+        confusion = expected_confusion(statistics)
         C = self._codewords(seen, confusion)
         cells, table = self._table(seen, confusion, C)
-        codes = None if groups is None else C[groups.ids]
-        self._keep(P @ C, C, codes)
+        codes = None if groups is None else C[places[groups.ids]]
+        self._keep(P @ C, C[places], codes)
         self.score_weights_ = P
         self.shares_ = seen.counts / seen.counts.sum() - mean @ P
         self.cells_, self.table_ = cells, table

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from shorthash._arrays import Codes, Floats, Labels, is_foreign, like, namespace, to_numpy
-from shorthash._labels import LabelGroups, group_labels
+from shorthash._labels import LabelGroups, frequent_sets, group_labels
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import Block, Stream, known_stream
 from shorthash.errors import CodesChangedWarning, InvalidInput
@@ -91,6 +91,16 @@ class GroupStatistics:
             gram=(gram + gram.T) / 2,
             largest_norm=self.largest_norm + float(np.linalg.norm(mean)),
         )
+
+    def merged(self) -> tuple[GroupStatistics, NDArray[np.intp]]:
+        """The statistics by the label sets to learn, and the place of each set among those (``frequent_sets``)."""
+        kept, places = frequent_sets(self.rows, self.counts)
+        if len(kept) == len(self.rows):
+            return self, places
+        counts, sums = np.zeros(len(kept)), np.zeros((len(kept), self.n_features))
+        np.add.at(counts, places, self.counts)
+        np.add.at(sums, places, self.sums.T)
+        return replace(self, rows=self.rows[kept], counts=counts, sums=np.ascontiguousarray(sums.T)), places
 
     def largest_products(self, P: Floats) -> Floats:
         """A bound of max_i |x_i p| for every column p of P, (L,): by norms of row and column, or by the norm of X p."""

@@ -132,7 +132,7 @@ class EAPH(TableHasher):
     Attributes
     ----------
     classes_ : (c,) the classes
-    label_sets_ : (u, c) the label rows that occurred
+    label_sets_ : (u, c) the label rows that occurred; of several labels about 512 frequent ones, which stand for others
     posterior_ : the fitted posterior model
     oof_rows_ : (m,) training rows that were held out once: all, or of more than 20 000 a sample
     oof_posteriors_ : (m, u) float32, their out-of-fold posteriors
@@ -232,10 +232,11 @@ class EAPH(TableHasher):
             )
         self._warn_of_collisions(len(groups.classes))
         kept = np.asarray(values if groups.kept is None else values[groups.kept], dtype=np.float32)
+        Y, groups = groups.rows[groups.ids], groups.merged()
         rng = self._begin(groups.classes, groups.rows)
         self.n_dropped_ = len(values) - len(kept)
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
-        self._rows: KeptRows = none.add(kept, groups.rows[groups.ids], np.random.RandomState(self._seed))
+        self._rows: KeptRows = none.add(kept, Y, np.random.RandomState(self._seed))
         folds = draw_folds(groups.ids, rng)
         self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
         self._path: list[Candidate] = self._candidates(kept, groups, folds, labelled)
@@ -271,10 +272,10 @@ class EAPH(TableHasher):
         report("adding up rows", 0, len(stream))
         seen = stream.total(BlockSums("EAPH", None, self.drop_unlabelled), GroupStatistics.join)
         self._check_sums(seen)
+        seen, labelling = Labelling.of("EAPH", seen, self.drop_unlabelled or True)
         self.n_features_in_ = stream.n_columns
         rng = self._begin(seen.classes, seen.rows)
         self.n_dropped_ = len(stream) - seen.n_samples
-        labelling = Labelling("EAPH", seen.classes, seen.rows, self.drop_unlabelled or True)
         report("drawing a sample", 0, len(stream))
         sample = draw_sample(stream, seen, labelling, rng)
         some = slice(0, KEPT_ROWS)
@@ -294,9 +295,8 @@ class EAPH(TableHasher):
 
     def _streams(self) -> bool:
         """Whether the posteriors can be learned from a stream."""
-        return (
-            not self.expect_new_classes and isinstance(self.posterior, str) and self.posterior in ("auto", "logistic")
-        )
+        streamed = isinstance(self.posterior, str) and self.posterior in ("auto", "logistic")
+        return streamed and not self.expect_new_classes
 
     def _begin(self, classes: Labels, label_sets: NDArray[np.uint8]) -> np.random.RandomState:
         """Forget what was learned before; a source of random numbers."""
@@ -429,6 +429,7 @@ class EAPH(TableHasher):
         """Posteriors from a sample of all rows; codes where there are none or label sets are new."""
         first = not hasattr(self, "table_")
         known = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
+        known = known.merged(None if first else self.label_sets_)
         folds = draw_folds(known.ids, rng)
         candidates = self._candidates(sample.X, known, folds)
         again = not first and not np.array_equal(known.rows, self.label_sets_)
@@ -536,8 +537,7 @@ class EAPH(TableHasher):
     def _remembers(self, n_rows: int) -> bool:
         """Whether training rows that are searched are to be found by their labels."""
         learned = isinstance(self.posterior, str) and self.posterior in ("auto", "combo", "logistic", "ridge")
-        known = learned and not self.expect_new_classes and self.database != "disjoint"
-        return known and n_rows <= MOST_REMEMBERED
+        return learned and not self.expect_new_classes and self.database != "disjoint" and n_rows <= MOST_REMEMBERED
 
     def _choice(self, candidates: list[Candidate]) -> Choice:
         groups = LabelGroups(self.classes_, self.label_sets_, self.label_set_ids_)

@@ -82,14 +82,27 @@ class Labelling:
     ----------
     owner : who learns; named in error messages
     classes : (c,) all classes
-    rows : (u, c) all label sets
+    rows : (u, c) the label sets that are learned
+    places : number of the one that stands for a label row, by the bytes of that
     drop_unlabelled : True, or the class label of rows without one
     """
 
     owner: str
     classes: Labels
     rows: NDArray[np.uint8]
+    places: dict[bytes, int]
     drop_unlabelled: bool | int | str = True
+
+    @classmethod
+    def of(
+        cls, owner: str, seen: GroupStatistics, drop_unlabelled: bool | int | str = True
+    ) -> tuple[GroupStatistics, Labelling]:
+        """The statistics by the label sets to learn, and how labels become those."""
+        known, places = seen.merged()
+        by_row = (
+            {} if is_one_hot(seen.rows) else {row.tobytes(): int(i) for row, i in zip(seen.rows, places, strict=True)}
+        )
+        return known, cls(owner, seen.classes, known.rows, by_row, drop_unlabelled)
 
     def __call__(self, block: Block) -> tuple[Any, Any, NDArray[np.int64]]:
         """Rows that have a label, their label sets, and their numbers."""
@@ -104,8 +117,7 @@ class Labelling:
         if is_one_hot(self.rows):
             places = groups.rows.argmax(axis=1)
         else:
-            known = {row.tobytes(): number for number, row in enumerate(self.rows)}
-            places = np.array([known[row.tobytes()] for row in groups.rows])
+            places = np.array([self.places[row.tobytes()] for row in groups.rows])
         ids = like(like(places, groups.ids)[groups.ids], block.X)  # labels may lie elsewhere than the rows
         numbers = block.first + np.arange(len(block.X))
         if groups.kept is None:
