@@ -5,7 +5,8 @@ out-of-fold codes among themselves. If it is the *training rows*, a model that r
 and is the better one although it is no better on queries; then a candidate is judged by the mAP of out-of-fold queries
 against in-sample codes, each row's own item left out. Log-loss would not choose such a model, and queries must not be
 used to choose. Where it is not known what is searched, the model that is best for training rows is taken among those
-that lose at most ``WORTH`` on other rows. Few rows are remembered by a model made for it (``fit_remembered``).
+that lose at most ``WORTH`` on other rows. Training rows that are remembered (``posteriors/memory.py``) are found with
+any codes, so then candidates are judged by other rows.
 
 The scores of few rows are rough. So which posteriors are best, whether a table is better than codewords, and whether it
 is better to remember rows, is expected before rows are looked at, and they decide as far as there are enough of them
