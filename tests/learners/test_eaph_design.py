@@ -346,7 +346,8 @@ def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, t
     codewords, table = (refinement.Design(kind, 2, None, None, None) for kind in ("codewords", "table"))
     found = [np.full(100_000, value) for value in (0.5, 0.7, 0.52, training)]  # sure to the last digit
     finalists = [Judged(candidate, codewords, *found[:2]), Judged(candidate, table, *found[2:])]
-    choice = Choice(group_labels(y, owner="test"), None, 2, 0, database, {"rows_per_class": per_class})
+    groups = group_labels(y, owner="test")
+    choice = Choice(groups, groups, None, 2, 0, database, {"rows_per_class": per_class})
     assert choice._taken(finalists).design.kind == taken
 
 

@@ -236,7 +236,7 @@ def test_drawn_rows_weigh_as_ten_rows_per_class(labels, monkeypatch):
     candidate = Candidate("any", Fitted(None, oof, 0.0), oof, source=drawn)
     options = {"rows_per_class": 4 * labels, "new_classes": False}
     for refine, new in ((True, False), (False, False), (True, True)):
-        Choice(groups, None, 2, 0, "auto", {**options, "new_classes": new}).judged(candidate, refine=refine)
+        Choice(groups, groups, None, 2, 0, "auto", {**options, "new_classes": new}).judged(candidate, refine=refine)
     (P, used), *others = given
     assert P[12:].sum() / P[:12].sum() == pytest.approx(10 / (4 * labels), rel=1e-5)
     assert used["rows_per_class"] == 4 * labels + 10
@@ -328,7 +328,7 @@ def test_nothing_is_expected_of_a_table_where_nothing_can_be_gained(level):
 def test_the_first_posteriors_are_taken_unless_rows_speak_against_them(n, second):
     chance = np.where(np.arange(n) % 2, 0.3, -0.3)
     first, other, third = (Judged(None, None, 0.5 + gain + chance * gain, np.zeros(n)) for gain in (0.0, 0.05, 0.02))
-    choice = Choice(None, None, 2, 0, "auto", {})
+    choice = Choice(None, None, None, 2, 0, "auto", {})
     tried = [first, other, third]
     assert choice._best(tried, "disjoint") is (other if second else first)
     little = Judged(None, None, 0.504 + 0 * chance, np.zeros(n))  # less than is worth a change
@@ -343,7 +343,7 @@ def test_rows_that_can_be_remembered_do_not_count_as_searched(database, remember
     searched = {"first": np.full(5000, 0.5), "second": np.full(5000, 0.9)}
     found = {each.name: Judged(each, None, np.full(5000, 0.5), searched[each.name]) for each in candidates}
     monkeypatch.setattr(Choice, "judged", lambda _, candidate, refine: [found[candidate.name]])
-    best, _ = Choice(None, None, 2, 0, database, {}).posteriors(candidates)
+    best, _ = Choice(None, None, None, 2, 0, database, {}).posteriors(candidates)
     assert best.name == ("first" if remembers else "second")
 
 

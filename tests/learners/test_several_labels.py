@@ -6,6 +6,7 @@ from scipy.optimize import minimize_scalar
 
 from shorthash import _labels, evaluate, load, save
 from shorthash._labels import frequent_sets, group_labels, most_alike, shared_label
+from shorthash.codes.levels import leave_one_out_map
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors import models
 from shorthash.learners.posteriors.folds import Fitted, log, softmax
@@ -156,6 +157,8 @@ def test_codes_of_more_label_sets_than_are_learned(many_sets, learner, tmp_path,
     monkeypatch.setattr(_labels, "MOST_SETS", 512)
     every = learner(6, random_state=0).fit(X[:600], Y[:600])
     assert found > evaluate(every.transform(X[600:]), Y[600:]).map - 0.05
+    if learner is EAPH:
+        assert fewer.disjoint_map_ == pytest.approx(leave_one_out_map(fewer.codes_, Y[:600]), abs=1e-9)  # by all labels
 
 
 def test_streamed_sums_merge_label_sets_as_rows_in_memory(many_sets, monkeypatch):

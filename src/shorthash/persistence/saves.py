@@ -36,7 +36,7 @@ from shorthash.persistence.files import (
 )
 
 TRIED = 1 << 20  # columns of a row that a loaded model encodes to show that it can
-NOT_SAVED = ("_path", "_rows")  # what EAPH keeps in memory after fit: models of all penalties, training rows
+NOT_SAVED = ("_path", "_rows", "_held")  # what EAPH keeps in memory after fit: models of all penalties, rows, labels
 OF_PARTIAL_FIT = ("statistics_", "kept_rows_")
 METHOD = "method:"  # prefix of the name of a learner that an installed package registers
 MOST_LETTERS = 1 << 22  # that strings in meta.json may be padded to

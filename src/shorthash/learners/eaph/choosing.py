@@ -135,7 +135,8 @@ class Choice:
 
     Attributes
     ----------
-    groups : label sets of the rows that were held out
+    groups : label sets of the rows that were held out, as they are learned
+    labels : the same as they were given, by which codes are judged
     rel : which label sets share a label; None for the identity
     n_bits : bits of the table
     seed : of every design
@@ -146,6 +147,7 @@ class Choice:
     """
 
     groups: LabelGroups
+    labels: LabelGroups
     rel: Floats | None
     n_bits: int
     seed: int
@@ -166,7 +168,7 @@ class Choice:
         for design in design_codes(P, self.rel, self.n_bits, rng, beside=self.beside, known=self.known, **options):
             queries = design.cells[best_rows(oof, design.table)]
             items = design.cells[best_rows(candidate.inside, design.table)]
-            precisions = (row_precisions(queries, searched, self.groups, self.n_bits) for searched in (queries, items))
+            precisions = (row_precisions(queries, searched, self.labels, self.n_bits) for searched in (queries, items))
             found.append(Judged(candidate, design, *precisions))
         return found
 

@@ -52,7 +52,8 @@ TABLE_SIZE = 1 << 23  # codes times label sets, unless label sets need more code
 KEPT_ROWS = 20_000  # what partial_fit remembers
 OF_LABELS = (  # attributes that exist only with labels
     *("classes_", "label_sets_", "label_set_ids_", "oof_rows_", "oof_posteriors_", "posterior_loss_", "disjoint_map_"),
-    *("searched_map_", "drawn_posteriors_", "kept_rows_", "n_dropped_", "n_unlabelled_", "_path", "_rows", "_seed"),
+    *("searched_map_", "drawn_posteriors_", "kept_rows_", "n_dropped_", "n_unlabelled_", "_seed"),
+    *("_path", "_rows", "_held"),
 )
 OF_GROUPS = (  # and those that exist only without
     *("relevance_", "near_map_", "wide_map_", "probed_map_", "lift_", "cell_centers_"),
@@ -232,12 +233,13 @@ class EAPH(TableHasher):
             )
         self._warn_of_collisions(len(groups.classes))
         kept = np.asarray(values if groups.kept is None else values[groups.kept], dtype=np.float32)
-        Y, groups = groups.rows[groups.ids], groups.merged()
+        given, groups = groups, groups.merged()
         rng = self._begin(groups.classes, groups.rows)
         self.n_dropped_ = len(values) - len(kept)
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
-        self._rows: KeptRows = none.add(kept, Y, np.random.RandomState(self._seed))
+        self._rows: KeptRows = none.add(kept, given.rows[given.ids], np.random.RandomState(self._seed))
         folds = draw_folds(groups.ids, rng)
+        self._held: LabelGroups = replace(given, ids=given.ids[folds.rows])
         self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
         self._path: list[Candidate] = self._candidates(kept, groups, folds, labelled)
         return self.update_codes()
@@ -278,8 +280,7 @@ class EAPH(TableHasher):
         self.n_dropped_ = len(stream) - seen.n_samples
         report("drawing a sample", 0, len(stream))
         sample = draw_sample(stream, seen, labelling, rng)
-        some = slice(0, KEPT_ROWS)
-        order = np.random.RandomState(self._seed).permutation(len(sample.ids))[some]
+        order = np.random.RandomState(self._seed).permutation(len(sample.ids))[:KEPT_ROWS]
         drawn = np.linspace(0, len(order) / seen.n_samples, len(order), endpoint=False)
         self._rows = KeptRows(sample.X[order], seen.rows[sample.ids[order]], drawn, seen.n_samples, KEPT_ROWS)
         name, fitted = fit_streamed(stream, seen, labelling, sample, report)
@@ -303,7 +304,7 @@ class EAPH(TableHasher):
         rng: np.random.RandomState = check_random_state(self.random_state)
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self.classes_, self.label_sets_ = classes, label_sets
-        for name in ("kept_rows_", "n_unlabelled_", "aligned_", *OF_GROUPS):
+        for name in ("kept_rows_", "n_unlabelled_", "aligned_", "_held", *OF_GROUPS):
             self.__dict__.pop(name, None)
         return rng
 
@@ -428,13 +429,14 @@ class EAPH(TableHasher):
     def _learn_on(self, sample: KeptRows, rng: np.random.RandomState) -> Self:
         """Posteriors from a sample of all rows; codes where there are none or label sets are new."""
         first = not hasattr(self, "table_")
-        known = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
-        known = known.merged(None if first else self.label_sets_)
+        given = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
+        known = given.merged(None if first else self.label_sets_)
         folds = draw_folds(known.ids, rng)
         candidates = self._candidates(sample.X, known, folds)
         again = not first and not np.array_equal(known.rows, self.label_sets_)
         self.kept_rows_, self._path = sample, candidates
         self.label_sets_, self.oof_rows_, self.label_set_ids_ = known.rows, folds.rows, known.ids[folds.rows]
+        self._held = replace(given, ids=given.ids[folds.rows])
         if again:
             warnings.warn(
                 "These rows have label sets that EAPH had not seen, so all codes were designed again; encode what is "
@@ -502,7 +504,7 @@ class EAPH(TableHasher):
             taken, self.report_ = choice.codes(candidates)
             self._keep_posterior(taken.candidate)
             self.disjoint_map_, self.searched_map_ = taken.disjoint, taken.training
-            Y = self.label_sets_[self.label_set_ids_]
+            Y = choice.labels.rows[choice.labels.ids]
 
             def lengthened(short: Codes) -> NDArray[np.intp]:
                 return extension(short.shape[1], self.n_bits, lambda order: leave_one_out_map(extend(short, order), Y))
@@ -544,7 +546,8 @@ class EAPH(TableHasher):
         drawn = candidates[0].drawn if self._draws else None
         n_rows = len(self.label_set_ids_) + (0 if drawn is None else len(drawn))
         bits = self._table_bits(n_rows, len(self.label_sets_), TABLE_SIZE)
-        return Choice(groups, self._relevance(), bits, self._seed, self.database, self._options())
+        given = getattr(self, "_held", groups)
+        return Choice(groups, given, self._relevance(), bits, self._seed, self.database, self._options())
 
     @property
     def _draws(self) -> bool:
@@ -553,14 +556,9 @@ class EAPH(TableHasher):
 
     def _options(self) -> dict[str, Any]:
         counts = self.label_sets_[self.label_set_ids_].sum(axis=0, dtype=np.float64)
-        return {
-            "rows_per_class": float(np.sum(counts**2) / np.sum(counts)),  # in the class of a row, on average
-            "codebook": self.codebook,
-            "refine": self.refine,
-            "new_classes": self.expect_new_classes,
-            "n_starts": self.n_starts,
-            "n_iter": self.n_iter,
-        }
+        rows_per_class = float(np.sum(counts**2) / np.sum(counts))  # in the class of a row, on average
+        own = {name: getattr(self, name) for name in ("codebook", "refine", "n_starts", "n_iter")}
+        return {**own, "rows_per_class": rows_per_class, "new_classes": self.expect_new_classes}
 
     def _posterior(self, n_rows: int, n_columns: int, n_sets: int) -> str | BaseEstimator:
         """The model that "auto" stands for."""
