@@ -10,6 +10,10 @@ where
 - :math:`n_s` is the number of training rows like it with label set s,
 - :math:`q` is the model, which counts as a rows: hardly any, unless equal rows contradict each other.
 
+The number a has the least log-loss of two kinds of rows together: training rows that are searched, whose own label is
+remembered, and rows held out that are like learned ones. So where few rows have equal ones, these cannot make the model
+doubt the labels of all others.
+
 All other rows have the posterior of the model. The tolerance is a thousandth of the distance that rows usually have
 from each other, so rows are recognised after a copy in half precision, and hardly any other row is.
 
@@ -37,7 +41,8 @@ N_DIRECTIONS = 4  # in three dimensions and more, other rows are within the tole
 TOLERANCE = 1e-3  # of a projection, in median distances of a row to its nearest other row
 SOME_ROWS = 500  # that this median is taken of
 DOUBT, MOST_DOUBT = 1e-3, 1e4  # rows that the model counts as
-LEAST_LOSS = 0.01  # relative increase of the log-loss from which on equal rows contradict each other too often
+HELD_OUT_WEIGHT = 3  # of rows held out, against searched ones: if training rows are searched, a query is held out, and if
+# other rows are, a query and a searched row
 UNKNOWN, KNOWN, UNSURE = 0, 1, 2  # what rounding allows to say of a row
 
 
@@ -221,11 +226,10 @@ class Remembered:
 
     def added(self, fitted: Fitted, inside: Posteriors) -> tuple[Fitted, Posteriors]:
         """A model with memory, its out-of-fold posteriors and log-loss; and its posteriors of the same rows."""
-        doubt, oof = self._doubt(fitted.oof), fitted.oof.copy()
+        doubt, oof = self._doubt(fitted.oof, inside), fitted.oof.copy()
         oof[self.known] = mixed(oof[self.known], self.counts, doubt)
         model, P = Remembering(fitted.model, self.memory, doubt), np.empty_like(inside)
-        for start in range(0, len(P), BATCH_ROWS):
-            part = slice(start, start + BATCH_ROWS)
+        for part in self._parts():
             P[part] = mixed(inside[part], self.memory.counted(self.sketches[part], P.shape[1]), doubt)
         return replace(fitted, model=model, oof=oof, loss=self._loss(oof) if len(self.known) else fitted.loss), P
 
@@ -234,17 +238,35 @@ class Remembered:
         rows = self.judged
         return -float(np.mean(log(P[rows, self.ids[rows]]), dtype=np.float64)) if len(rows) else 0.0
 
-    def _doubt(self, oof: Posteriors) -> float:
-        """How many rows the model counts as: that of least log-loss, if rows like others contradict them too often."""
-        P, labels, rows = oof[self.known], self.ids[self.known], np.arange(len(self.known))
+    def _parts(self) -> list[slice]:
+        """The rows in blocks."""
+        return [slice(start, start + BATCH_ROWS) for start in range(0, len(self.sketches), BATCH_ROWS)]
 
-        def gain(doubt: float) -> float:
-            return float(np.sum(log(mixed(P, self.counts, doubt)[rows, labels]) - log(P[rows, labels])))
+    def _own_counts(self, n_sets: int) -> tuple[Floats, Floats]:
+        """Of the rows like every row, itself included, how many have its label set, and how many there are."""
+        own, everyone = [], []
+        for part in self._parts():
+            C = self.memory.counted(self.sketches[part], n_sets)
+            own.append(np.take_along_axis(C, self.ids[part, None], axis=1)[:, 0])
+            everyone.append(C.sum(axis=1))
+        return np.concatenate(own), np.concatenate(everyone)
 
-        if -gain(DOUBT) <= LEAST_LOSS * len(self.judged) * self._loss(oof):
+    def _doubt(self, oof: Posteriors, inside: Posteriors) -> float:
+        """How many rows the model counts as."""
+        if not len(self.known):
             return DOUBT
+        labels, rows = self.ids[self.known], np.arange(len(self.known))
+        P, p = oof[self.known], inside[np.arange(len(inside)), self.ids]
+        own, everyone = self._own_counts(inside.shape[1])
+
+        def loss(log_a: float) -> float:
+            a = np.exp(log_a)
+            held_out = log(mixed(P, self.counts, a)[rows, labels]).sum(dtype=np.float64)
+            searched = log((own + a * p) / (everyone + a)).sum(dtype=np.float64)
+            return -float(HELD_OUT_WEIGHT * held_out + searched)
+
         limits = np.log(DOUBT), np.log(MOST_DOUBT)
-        return float(np.exp(minimize_scalar(lambda log_a: -gain(np.exp(log_a)), bounds=limits, method="bounded").x))
+        return float(np.exp(minimize_scalar(loss, bounds=limits, method="bounded").x))
 
 
 def mixed(P: Posteriors, C: Floats, doubt: float) -> Posteriors:
