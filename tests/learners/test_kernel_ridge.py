@@ -13,6 +13,7 @@ from shorthash._rounding import Rounded, Scored
 from shorthash.errors import InvalidInput
 from shorthash.learners.eaph.estimator import EAPH
 from shorthash.learners.posteriors.folds import Fitted, Folds, calibrate, draw_folds, softmax, with_lone_rows
+from shorthash.learners.posteriors.logistic import fit_logistic
 from shorthash.learners.posteriors.models import combined
 from shorthash.learners.posteriors.ridge import (
     EXPECTED_LOG,
@@ -75,13 +76,31 @@ def test_few_rows_change_the_link_little():
 def test_few_rows_change_a_temperature_little():
     S, ids = drawn_scores(0, 500, 12, 8.0, 0.0)
     wrong, S = (ids + 1) % 12, 8 * S
-    temperatures = [calibrate(S[:n], wrong[:n], near_one=True)[0] for n in (2, 20, 500)]
+    temperatures = [calibrate(S[:n], wrong[:n], expected=1.0)[0] for n in (2, 20, 500)]
     assert temperatures == sorted(temperatures, reverse=True)
     assert temperatures[0] > 0.3
     assert temperatures[2] < 0.1
     assert calibrate(S[:2], wrong[:2])[0] < temperatures[0]
-    temperature, loss = calibrate(S[:20], wrong[:20], near_one=True)
+    temperature, loss = calibrate(S[:20], wrong[:20], expected=1.0)
     assert loss == pytest.approx(slow_loss(temperature * S[:20], wrong[:20], 1.0, 0.0), rel=1e-5)
+
+
+def test_few_rows_that_are_all_right_do_not_make_a_linear_model_certain():
+    """Ten rows in 64 columns can often be told apart without an error, but other rows cannot."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat([0, 1], 500)
+    X = (rng.normal(size=(1000, 64)) + 0.6 * ids[:, None]).astype(np.float32)
+    few = np.arange(0, 1000, 100)
+    Yg = np.eye(2, dtype=np.uint8)
+    losses = []
+    for seed in range(5):
+        found = fit_logistic(X[few + seed], ids[few + seed], Yg, draw_folds(ids[few + seed], np.random.RandomState(seed)))
+        P = found.model.predict(X)
+        losses.append(-np.mean(np.log(np.maximum(P[np.arange(1000), ids], 1e-12))))
+    assert max(losses) < 0.4  # without what is expected, 1.2
+    S = np.array([[3.0, -3.0], [-3.0, 3.0]], dtype=np.float32)[[0, 1] * 250]
+    scales = [calibrate(S[:n], np.arange(n) % 2, expected=0.1)[0] for n in (2, 20, 500)]
+    assert 0.1 < scales[0] < scales[1] < scales[2]
 
 
 @pytest.mark.parametrize("posterior", ["logistic", "precomputed", GaussianNB()])

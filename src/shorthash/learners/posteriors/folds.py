@@ -33,6 +33,7 @@ FOLDED_ROWS = 20_000  # with more rows one sample is held out, which is enough t
 HELD_OUT = 16_384  # rows of that sample
 TEMPERATURES, HOTTEST = (0.01, 100.0), 1e6  # the range searched, and how far it is moved up where its end is best
 EXPECTED_ROWS = 3  # held-out rows that what is expected of temperatures counts as
+FEW_ROWS = 1000  # up to so many rows, what is expected of penalties, bandwidths and the scale of weights counts, too
 LONE_SHARE = 0.5  # posterior of its own label set for every row, where no set has a second row
 SMALLEST = 1e-12  # keeps logarithms of posteriors finite
 
@@ -163,14 +164,17 @@ def log(P: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def calibrate(
-    S: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp] | None = None, *, near_one: bool = False
+    S: NDArray[np.float32],
+    ids: NDArray[np.intp],
+    judged: NDArray[np.intp] | None = None,
+    *,
+    expected: float | None = None,
 ) -> tuple[float, float]:
     """The temperature of least log-loss (convex in it), and that loss.
 
     Only rows whose label set was seen where they were held out say something about either (``judged``; if not given,
-    all rows); where there are none the temperature is 1. The logits of a model that was fitted by log-loss need little
-    change: ``near_one`` says that the logarithm of their temperature is expected to be 0, give or take 1, and draws it
-    there; the loss is still that of the rows.
+    all rows); where there are none the temperature is 1. Before rows are looked at, its logarithm is that of what is
+    ``expected``, give or take 1, and the fewer rows there are, the nearer to that it stays; the loss is that of the rows.
     """
     judged = np.arange(len(ids)) if judged is None else judged
     if not len(judged):
@@ -181,7 +185,8 @@ def calibrate(
         return -float(np.mean(log(softmax(np.exp(log_t) * S)[rows, own]), dtype=np.float64))
 
     def penalised(log_t: float) -> float:
-        return loss(log_t) + (EXPECTED_ROWS / len(judged) * log_t**2 / 2 if near_one else 0.0)
+        away = 0.0 if expected is None else log_t - np.log(expected)
+        return loss(log_t) + EXPECTED_ROWS / len(judged) * away**2 / 2
 
     low, high = np.log(TEMPERATURES)
     found = minimize_scalar(penalised, bounds=(low, high), method="bounded", options={"xatol": 0.01})

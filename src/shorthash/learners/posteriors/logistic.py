@@ -40,6 +40,7 @@ from scipy.optimize import minimize
 from shorthash._arrays import Features, Floats, namespace
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, linear, normalised, shifted_product
 from shorthash.learners.posteriors.folds import (
+    FEW_ROWS,
     SCALE_GAIN,
     SMALLEST,
     Fitted,
@@ -54,6 +55,7 @@ from shorthash.learners.posteriors.folds import (
 )
 
 SHRINKAGE = 0.5  # of the covariance within label sets
+EXPECTED_PULL = 0.8  # scale of the class means towards which weights are drawn, before few rows are looked at
 PENALTIES = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6)  # in this order until the OOF loss rises
 BIAS_PENALTY = 0.1  # of the biases, against that of the weights
 MOST_ITERATIONS = 60  # of L-BFGS
@@ -213,7 +215,8 @@ def logistic_path(
     S = np.empty((len(labels), len(Yg)), dtype=np.float32)
     for (_, _, places), (target, _, held) in zip(parts, found, strict=True):
         S[places] = target.scores(held)
-    pull = calibrate(S, labels, judged)[0] if is_one_hot(Yg) else 1.0
+    expected = EXPECTED_PULL if len(X) <= FEW_ROWS else None
+    pull = calibrate(S, labels, judged, expected=expected)[0] if is_one_hot(Yg) else 1.0
     targets = [replace(target, weights=pull * target.weights) for target, _, _ in found]
     models = list(targets)
     if start is not None:
@@ -230,7 +233,7 @@ def logistic_path(
             return model
 
         models = by_folds(learn, range(len(parts)))
-        temperature, loss = calibrate(S, labels, judged, near_one=True)
+        temperature, loss = calibrate(S, labels, judged, expected=1.0)
         yield Step(penalty, temperature, pull, softmax(temperature * S), loss, models, scales)
 
 

@@ -184,7 +184,7 @@ def _fit_classifier(
     for seen, held, places in folds:
         model = clone(classifier).fit(X[seen], ids[seen])
         P[np.ix_(places, model.classes_)] = model.predict_proba(X[held])
-    temperature, loss = calibrate(log(P), ids[folds.rows], folds.judged(ids), near_one=True)
+    temperature, loss = calibrate(log(P), ids[folds.rows], folds.judged(ids), expected=1.0)
     fitted = clone(classifier).fit(X, ids)
     return Fitted(Classified(fitted, temperature), softmax(temperature * log(P)), loss)
 
@@ -351,7 +351,7 @@ def fit_prefit(posterior: Any, X: Features, groups: LabelGroups, folds: Folds) -
         )
     columns = _columns(source, groups, P.shape[1])
     S = log(P[np.ix_(folds.rows, columns)])
-    temperature, loss = calibrate(S, groups.ids[folds.rows], near_one=True)
+    temperature, loss = calibrate(S, groups.ids[folds.rows], expected=1.0)
     return Fitted(Prefit(source, columns, temperature), softmax(temperature * S), loss)
 
 

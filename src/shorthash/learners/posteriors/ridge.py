@@ -25,6 +25,7 @@ from shorthash.errors import InvalidInput
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
     EXPECTED_ROWS,
+    FEW_ROWS,
     FOLDED_ROWS,
     SCALE_GAIN,
     SMALLEST,
@@ -49,8 +50,7 @@ EXPECTED_MULTIPLE, EXPECTED_LOG = 5.0, 0.5  # the same before rows are looked at
 LOG_ERROR = 0.5  # and this
 LINK_ROWS = 4096  # of more rows, so many decide about the multiples
 EXPECTED_WIDTH, EXPECTED_RIDGE = 0.7, 0.01  # bandwidth and penalty likewise: give or take factors of e and 10
-CHOICE_ROWS = 10  # held-out rows that what is expected of bandwidth and penalty counts as
-FEW_ROWS = 1000  # up to so many rows, it does, and all folds decide about bandwidth and scales
+CHOICE_ROWS = 10  # held-out rows that this counts as up to FEW_ROWS; then all folds decide about bandwidth and scales
 MOST_SETS = 128  # label sets of FOLDED_ROWS rows, or of more, for which a kernel is tried; of fewer rows, more sets:
 # with more it costs much and adds little,
 SETS_PER_COLUMN = 4  # unless there are more than so many for every column, too many for a linear model
