@@ -55,6 +55,7 @@ FEW_CONSTANTS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
     "posteriors.models.EXPECTED_POWER": ((0.3, 0.6, 1.0), (1, 2, 5)),
     "posteriors.models.POWER_ROWS": ((3, 10, 30), (2, 5)),
     "posteriors.folds.EXPECTED_ROWS": ((1, 3, 10), (2, 5)),
+    "posteriors.logistic.EXPECTED_PULL": ((0.4, 0.8, 1.6), (2, 5)),
     "posteriors.ridge.EXPECTED_ROWS": ((1, 3, 10), (2, 5)),
     "posteriors.ridge.EXPECTED_MULTIPLE": ((2.5, 5.0, 10.0), (1, 2, 5)),
     "posteriors.ridge.EXPECTED_LOG": ((0.0, 0.5, 1.0), (1, 2, 5)),
@@ -66,7 +67,8 @@ FEW_CONSTANTS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
     "posteriors.ridge.MOST_SETS": ((16, 128), ()),
 }
 FEW_ROWS = (1, 2, 5)
-FEW_DATASETS = ("cifar10", "imagenet100", "caltech101-cnn")
+FEW_DATASETS = ("cifar10", "cifar10 animals", "imagenet100", "caltech101-cnn")
+ANIMALS = range(2, 8)  # classes of CIFAR-10 that "cifar10 animals" has to tell from the others: two classes
 MANY_CLASSES = ("wordnet", 2)  # and what matters there
 MANY_CONSTANTS = ("eaph.drawing.LEAST_SURE", "posteriors.ridge.MOST_SETS")
 DRAWS = 2
@@ -115,7 +117,7 @@ def choices() -> Iterator[tuple[str, str, str, Callable[[], dict[str, Any]]]]:
             if y.ndim > 1 or name not in SEVERAL_LABELS:
                 yield "labels", dataset, name, partial(measure, name, X, y, usual)
     for dataset, per_class in (*itertools.product(FEW_DATASETS, FEW_ROWS), MANY_CLASSES):
-        measured = partial(few_score, *training_rows(dataset, DATASETS[dataset]), per_class)
+        measured = partial(few_score, *training_rows(dataset, DATASETS[dataset.split()[0]]), per_class)
         usual = cache(measured)
         yield "few rows", f"{dataset}, {per_class}", "random state", partial(by_random_state, measured)
         for name, (values, where) in FEW_CONSTANTS.items():
@@ -132,10 +134,11 @@ def training_rows(dataset: str, n_rows: int) -> tuple[Any, Any]:
     """Some training rows, and their labels."""
     from shorthash.data.datasets import default_protocol, read_dataset
 
-    data = read_dataset(dataset)
-    train = default_protocol(dataset).split(data.y, data.test).train
+    name, _, animals = dataset.partition(" ")
+    data = read_dataset(name)
+    train = default_protocol(name).split(data.y, data.test).train
     rows = np.random.default_rng(0).choice(train, n_rows, replace=False)
-    return data.X[rows], data.y[rows]
+    return data.X[rows], np.isin(data.y[rows], ANIMALS) if animals else data.y[rows]
 
 
 def measure(name: str, X: Any, y: Any, usual: Callable[[], float]) -> dict[str, float]:
