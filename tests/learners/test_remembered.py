@@ -1,5 +1,7 @@
 """Posteriors that remember their rows: what they say of these rows, of others, and out of fold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -228,18 +230,37 @@ def slow_doubt(base, X, y, n_equal):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("sets", np.full(300, 99)), ("counts", np.ones(2, dtype=np.int64)), ("sketches", np.zeros((300, 2)))],
+    ("name", "value", "reason"),
+    [
+        ("sets", np.full(300, 99), "label sets do not exist"),
+        ("sets", np.full(300, -1), "label sets do not exist"),
+        ("counts", np.zeros(300, dtype=np.int64), "label sets do not exist"),
+        ("counts", np.ones(2, dtype=np.int64), "do not fit each other"),
+        ("counts", np.ones(300), "other types"),
+        ("sketches", np.zeros((300, 2)), "do not fit each other"),
+        ("sketches", np.full((300, 4), np.nan), "not in order"),
+        ("sketches", -np.arange(1200.0).reshape(300, 4), "not in order"),
+        ("sketching", Sketching(np.zeros(5), np.ones((6, 4)), 0.1), "do not fit each other"),
+        ("sketching", Sketching(np.zeros(6), np.ones((6, 4)), np.inf), "not finite"),
+    ],
 )
-def test_a_damaged_memory_is_never_read_beyond_its_arrays(fitted, noisy, tmp_path, name, value):
+def test_a_damaged_memory_is_not_loaded(fitted, tmp_path, name, value, reason):
+    broken = replace(fitted.posterior_, memory=replace(fitted.posterior_.memory, **{name: value}))
+    save(with_posterior(fitted, broken), tmp_path / "model")
+    with pytest.raises(DamagedFile, match=reason):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("doubt", [0.0, -1.0, np.nan, np.inf])
+def test_a_damaged_doubt_is_not_loaded(fitted, tmp_path, doubt):
+    save(with_posterior(fitted, replace(fitted.posterior_, doubt=doubt)), tmp_path / "model")
+    with pytest.raises(DamagedFile, match="not positive"):
+        load(tmp_path / "model")
+
+
+def with_posterior(fitted, posterior):
+    """The same hasher with other posteriors."""
     hasher = EAPH().set_params(**fitted.get_params())
     hasher.__dict__.update(fitted.__dict__)
-    broken = fitted.posterior_.memory
-    fields = {"sketching": broken.sketching, "sketches": broken.sketches, "sets": broken.sets, "counts": broken.counts}
-    hasher.posterior_ = Remembering(fitted.posterior_.model, Memory(**{**fields, name: value}), DOUBT)
-    save(hasher, tmp_path / "model")
-    if name == "sketches":
-        with pytest.raises(DamagedFile, match="do not fit 4 projections"):
-            load(tmp_path / "model")
-    else:
-        assert load(tmp_path / "model").transform(noisy[0]).shape == (450, 4)
+    hasher.posterior_ = posterior
+    return hasher

@@ -531,7 +531,10 @@ class Decoder:
         return np.dtype(str(node["name"]))
 
     def _dataclass(self, node: Mapping[str, Any]) -> Any:
-        return import_class(DATACLASSES[node["class"]])(**self._map(node["fields"]))
+        made = import_class(DATACLASSES[node["class"]])(**self._map(node["fields"]))
+        if hasattr(made, "check_decoded"):
+            made.check_decoded()
+        return made
 
     def _estimator(self, node: Mapping[str, Any]) -> Any:
         name = node["class"]

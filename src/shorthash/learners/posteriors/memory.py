@@ -15,7 +15,7 @@ remembered, and rows held out that are like learned ones. So where few rows have
 doubt the labels of all others.
 
 All other rows have the posterior of the model. The tolerance is a thousandth of the distance that rows usually have
-from each other, so rows are recognised after a copy in half precision, and hardly any other row is.
+from each other, or what single precision can change, if that is more; hardly any other row is as near.
 
 Legend: X (n, d), ids (n,) label set of every row, P (m, u) posteriors, C (m, u) remembered rows by label set.
 """
@@ -41,8 +41,9 @@ N_DIRECTIONS = 4  # in three dimensions and more, other rows are within the tole
 TOLERANCE = 1e-3  # of a projection, in median distances of a row to its nearest other row
 SOME_ROWS = 500  # that this median is taken of
 DOUBT, MOST_DOUBT = 1e-3, 1e4  # rows that the model counts as
-HELD_OUT_WEIGHT = 3  # of rows held out, against searched ones: if training rows are searched, a query is held out, and if
-# other rows are, a query and a searched row
+HELD_OUT_WEIGHT = 3  # of rows held out, against searched training rows: of a query and a searched row, one is held out
+# where training rows are searched, and both are where others are
+SINGLE = 2.0**-23  # relative error of a row in single precision, and of one more that is compared with it
 UNKNOWN, KNOWN, UNSURE = 0, 1, 2  # what rounding allows to say of a row
 
 
@@ -68,8 +69,17 @@ class Sketching:
         directions = np.random.RandomState(0).standard_normal((X.shape[1], N_DIRECTIONS))
         if scales is not None:
             directions *= scales[:, None]
-        tolerance = TOLERANCE * nearest_distance(scaled(X, scales))
+        rounding = SINGLE * float((np.abs(X).max(axis=0).astype(np.float64) @ np.abs(directions)).max())
+        tolerance = max(TOLERANCE * nearest_distance(scaled(X, scales)), rounding)
         return cls(X.mean(axis=0, dtype=np.float64), directions, tolerance)
+
+    def check_loaded(self) -> None:
+        """Raise ValueError unless what a file held can be projections."""
+        d, k = self.directions.shape
+        if self.center.shape != (d,) or not k or {self.center.dtype, self.directions.dtype} != {np.dtype(np.float64)}:
+            raise ValueError("its arrays do not fit each other")
+        if not (0 <= self.tolerance < np.inf and np.isfinite(self.directions).all()):
+            raise ValueError("its tolerance or directions are not finite")
 
     def sketches(self, X: Features) -> Floats:
         """Projections of rows, (n, k), added up in the order of the columns, the same on every CPU."""
@@ -83,12 +93,13 @@ class Sketching:
 
 
 def nearest_distance(X: Features) -> float:
-    """Median distance of a row to its nearest other row, of those that are not equal; of some rows."""
+    """Median, over some rows, of the distance to the nearest row that is not equal; 0 if all are."""
     some = np.arange(0, len(X), -(-len(X) // SOME_ROWS))
     D: Floats = cdist(X[some], X)
     D[D == 0] = np.inf
     nearest = D.min(axis=1)
-    return float(np.median(nearest[np.isfinite(nearest)]))
+    known = nearest[np.isfinite(nearest)]
+    return float(np.median(known)) if len(known) else 0.0
 
 
 @dataclass(frozen=True)
@@ -118,20 +129,27 @@ class Memory:
     def recognised(self, sketches: Floats, error: Floats) -> NDArray[np.uint8]:
         """Whether rows are known, (n,); not sure where the error of their sketches, (n,), could change it."""
         state = np.empty(len(sketches), dtype=np.uint8)
-        _recognise(sketches, error, self._entries(sketches), self.sketching.tolerance, state)
+        _recognise(sketches, error, self.sketches, self.sketching.tolerance, state)
         return state
 
     def counted(self, sketches: Floats, n_sets: int) -> Floats:
         """Numbers of remembered rows by label set, (n, n_sets)."""
         C = np.zeros((len(sketches), n_sets))
-        _count(sketches, self._entries(sketches), self.sets, self.counts, self.sketching.tolerance, C)
+        _count(sketches, self.sketches, self.sets, self.counts, self.sketching.tolerance, C)
         return C
 
-    def _entries(self, sketches: Floats) -> Floats:
-        """Sketches to compare with; compiled loops do not check shapes, and a damaged model may have any."""
-        if self.sketches.shape[1:] != sketches.shape[1:] or not sketches.shape[1]:
-            raise ValueError(f"sketches of shape {self.sketches.shape} do not fit {sketches.shape[1]} projections")
-        return self.sketches
+    def check_loaded(self, n_sets: int) -> None:
+        """Raise ValueError unless what a file held can be rows; compiled loops do not check shapes."""
+        self.sketching.check_loaded()
+        m, k = len(self.sets), self.sketching.directions.shape[1]
+        if [self.sketches.shape, self.sets.shape, self.counts.shape] != [(m, k), (m,), (m,)]:
+            raise ValueError("its arrays do not fit each other")
+        if [a.dtype for a in (self.sketches, self.sets, self.counts)] != [np.float64, np.int64, np.int64]:
+            raise ValueError("its arrays are of other types")
+        if not np.isfinite(self.sketches).all() or (np.diff(self.sketches[:, 0]) < 0).any():
+            raise ValueError("its sketches are not in order")
+        if m and not (self.counts.min() >= 1 and self.sets.min() >= 0 and self.sets.max() < n_sets):
+            raise ValueError("its label sets do not exist")
 
 
 @dataclass(frozen=True)
@@ -148,6 +166,12 @@ class Remembering(PosteriorModel):
     model: PosteriorModel
     memory: Memory
     doubt: float
+
+    def check_decoded(self) -> None:
+        """Raise ValueError unless what a file held can be a model with memory."""
+        self.memory.check_loaded(self.n_sets)
+        if not 0 < self.doubt < np.inf:
+            raise ValueError("the number of rows that its model counts as is not positive")
 
     @property
     def n_sets(self) -> int:
@@ -187,9 +211,9 @@ class Remembered:
     memory : all rows
     sketches : (m, k) of the rows that were held out once
     ids : (m,) their label sets
-    judged : which of them say something about a model
-    known : (h,) which of them are like rows that were learned when they were held out
-    counts : (h, u) numbers of these by label set
+    judged : places of those whose label set the model of their fold has seen
+    known : (h,) places of those that are like rows that were learned when they were held out
+    counts : (h, u) numbers of learned rows like each of these, by label set
     """
 
     memory: Memory
@@ -198,6 +222,15 @@ class Remembered:
     judged: NDArray[np.intp]
     known: NDArray[np.intp]
     counts: Floats
+
+    @classmethod
+    def of_training(
+        cls, X: Features, ids: NDArray[np.intp], labelled: NDArray[np.bool_] | None, n_sets: int, folds: Folds
+    ) -> Remembered:
+        """Training rows, all of them or those ``labelled``."""
+        sketching = Sketching.of_rows(X)
+        some = np.ones(len(X), dtype=bool) if labelled is None else labelled
+        return cls.of_rows(sketching, sketching.sketches(X), ids, some, n_sets, folds)
 
     @classmethod
     def of_rows(
@@ -256,13 +289,15 @@ class Remembered:
         if not len(self.known):
             return DOUBT
         labels, rows = self.ids[self.known], np.arange(len(self.known))
-        P, p = oof[self.known], inside[np.arange(len(inside)), self.ids]
-        own, everyone = self._own_counts(inside.shape[1])
+        p, own, everyone = oof[self.known, labels], self.counts[rows, labels], self.counts.sum(axis=1)
+        of_searched = inside[np.arange(len(inside)), self.ids], *self._own_counts(inside.shape[1])
 
         def loss(log_a: float) -> float:
             a = np.exp(log_a)
-            held_out = log(mixed(P, self.counts, a)[rows, labels]).sum(dtype=np.float64)
-            searched = log((own + a * p) / (everyone + a)).sum(dtype=np.float64)
+            held_out, searched = (
+                log((own + a * p) / (everyone + a)).sum(dtype=np.float64)
+                for p, own, everyone in ((p, own, everyone), of_searched)
+            )
             return -float(HELD_OUT_WEIGHT * held_out + searched)
 
         limits = np.log(DOUBT), np.log(MOST_DOUBT)
@@ -293,23 +328,24 @@ def _difference(one: Floats, two: Floats) -> float:
     largest = 0.0
     for k in range(one.shape[0]):
         difference = abs(one[k] - two[k])
-        if not difference <= largest:  # NaN differs from everything
-            largest = difference
+        if not difference <= np.inf:  # NaN differs from everything
+            return np.inf
+        largest = difference if difference > largest else largest
     return largest
 
 
 @njit(cache=True, nogil=True, allocates=False)
 def _recognise(rows: Floats, error: Floats, sketches: Floats, tolerance: float, state: NDArray[np.uint8]) -> None:
-    """State of every row."""
+    """Set the state of every row."""
     for i in range(len(rows)):
-        reach, state[i] = tolerance + error[i], 0
+        reach, state[i] = tolerance + error[i], UNKNOWN
         j = _first_within(sketches, rows[i, 0] - reach)
         while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + reach:
             difference = _difference(rows[i], sketches[j])
-            if difference <= tolerance - error[i] and state[i] == 0:
-                state[i] = 1
+            if difference <= tolerance - error[i] and state[i] == UNKNOWN:
+                state[i] = KNOWN
             elif difference <= reach and not difference <= tolerance - error[i]:
-                state[i] = 2
+                state[i] = UNSURE
             j += 1
 
 
@@ -322,11 +358,10 @@ def _count(
     tolerance: float,
     C: Floats,
 ) -> None:
-    """Add up counts of entries within the tolerance of every row; entries of a damaged model are left out."""
-    n_entries = min(len(sketches), len(sets), len(counts))
+    """Add up counts of entries within the tolerance of every row."""
     for i in range(len(rows)):
         j = _first_within(sketches, rows[i, 0] - tolerance)
-        while j < n_entries and sketches[j, 0] <= rows[i, 0] + tolerance:
-            if 0 <= sets[j] < C.shape[1] and _difference(rows[i], sketches[j]) <= tolerance:
+        while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + tolerance:
+            if _difference(rows[i], sketches[j]) <= tolerance:
                 C[i, sets[j]] += counts[j]
             j += 1
