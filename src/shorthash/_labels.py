@@ -56,9 +56,10 @@ class LabelGroups:
         return bool(np.all(self.rows.sum(axis=1) == 1))
 
     def merged(self, known: NDArray[np.uint8] | None = None) -> LabelGroups:
-        """Groups of the label sets to learn (``frequent_sets``); of several labels, of the ``known`` if these suffice.
+        """Groups of the label sets to learn (``frequent_sets``).
 
-        Samples of any other label set are in the group of the one most like it.
+        Those are the ``known``, if each still has rows and no label is missing in them. Samples of any other label set
+        are in the group of the one most like it.
         """
         if known is not None and len(self.rows) > MOST_SETS and not self.single:
             ids = most_alike(self.rows, known)[self.ids]
@@ -191,8 +192,8 @@ def frequent_sets(rows: NDArray[np.uint8], counts: NDArray[Any]) -> tuple[NDArra
     """The label sets to learn, and for every label set its place among those.
 
     Rows with several labels can have as many label sets as there are rows. The ``MOST_SETS`` most frequent are learned,
-    and more where these lack a label; for any other set stands the one of them that is most like it. Where every row
-    has one label, every set is learned.
+    and more where these lack a label; for any other set stands the one of them that is most like it. Every set is
+    learned where every row has one label, or where there are no more sets than labels.
 
     Parameters
     ----------

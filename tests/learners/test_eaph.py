@@ -17,6 +17,7 @@ from shorthash.codes import sign, unpack
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
 from shorthash.learners.classifier import ClassifierCode
+from shorthash.learners.eaph import choosing
 from shorthash.learners.eaph import codebook as eaph_codebook
 from shorthash.learners.eaph.choosing import row_precisions
 from shorthash.learners.eaph.encoding import Lookup, _by_bounds, likeliest_words
@@ -268,7 +269,7 @@ def test_posteriors_compete_by_the_map_of_their_codes():
 
 @pytest.mark.parametrize(("rows", "codes"), [(2, {"codewords"}), (3, {"codewords", "table"})])
 def test_the_table_needs_some_rows_of_every_class(digits, rows, codes, monkeypatch):
-    monkeypatch.setattr("shorthash.learners.eaph.estimator.fit_rows", lambda *_: None)
+    monkeypatch.setattr("shorthash.learners.eaph.choosing.fit_rows", lambda *_: None)
     kept = np.concatenate([np.flatnonzero(digits[1] == c)[:rows] for c in range(10)])
     hasher = EAPH(6, random_state=0, n_iter=2).fit(digits[0][kept], digits[1][kept])
     assert {line["codes"] for line in hasher.report_} == codes
@@ -335,6 +336,28 @@ def test_a_rows_own_item_is_left_out():
         values.append(expected_average_precision(total, relevant)[0])
     assert np.isnan(values[5])  # no other row is relevant
     np.testing.assert_allclose(row_precisions(queries, items, groups, 2), values)
+
+
+def test_with_more_label_sets_than_are_learned_some_rows_are_queries(monkeypatch):
+    rng = np.random.default_rng(0)
+    Y = rng.integers(2, size=(90, 5))
+    Y[:, 0] |= ~Y.any(axis=1)
+    groups, queries = group_labels(Y, owner="test"), rng.integers(16, size=90).astype(np.uint8)
+    every = row_precisions(queries, queries, groups, 4)
+    monkeypatch.setattr(choosing, "JUDGING_ROWS", 30)
+    assert np.array_equal(row_precisions(queries, queries, groups, 4), every)
+    monkeypatch.setattr(choosing, "MOST_SETS", 12)
+    some = row_precisions(queries, queries, groups, 4)
+    assert np.array_equal(some[::3], every[::3])
+    assert np.isnan(some).sum() == 60
+
+
+def test_more_rows_may_come_one_by_one_but_not_the_first(digits):
+    X, y = digits[0][:60], digits[1][:60]
+    with pytest.raises(ValueError, match="1 sample"):
+        EAPH(4, random_state=0).partial_fit(X[:1], y[:1], classes=range(10))
+    hasher = EAPH(4, posterior="logistic", random_state=0).partial_fit(X[:59], y[:59], classes=range(10))
+    assert hasher.partial_fit(X[59:], y[59:]).kept_rows_.seen == 60
 
 
 @pytest.fixture(params=["product", "bounds", "bounds with axes"])

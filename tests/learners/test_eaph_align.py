@@ -7,6 +7,7 @@ from sklearn.metrics import log_loss
 
 from shorthash import EAPH, RelevantPairs, evaluate, load, make_hasher, save
 from shorthash.errors import InvalidInput
+from shorthash.learners.eaph import retrieving
 from shorthash.learners.posteriors.folds import draw_folds
 from shorthash.learners.posteriors.logistic import LogLinear, cross_entropy, fit_soft, soft_loss
 
@@ -74,6 +75,17 @@ def test_labels_that_are_missing_or_several(two):
     second = hasher.align(Z[:300], partly)
     assert second.n_dropped_ == 2
     assert second.predict_proba(Z[:2]).shape == hasher.predict_proba(X[:2]).shape
+
+
+def test_sets_of_labels_that_are_not_learned_are_learned_as_those_most_like_them(two, monkeypatch):
+    X, Z, y = two
+    both = [{f"c{c}", "big"} if c % 2 else {f"c{c}"} for c in y]
+    hasher = EAPH(4, random_state=0, posterior="logistic", n_iter=2).fit(X[:300], both[:300])
+    rare = [{*labels, "c0"} for labels in both[:300]]
+    assert hasher.align(Z[:300], rare[:20] + both[20:300]).n_dropped_ == sum(c != 0 for c in y[:20])
+    monkeypatch.setattr(retrieving, "MOST_SETS", len(hasher.label_sets_))
+    second = hasher.align(Z[:300], rare)
+    assert second.n_dropped_ == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from shorthash import evaluate, load, save
 from shorthash._labels import LabelGroups
-from shorthash.learners.eaph import choosing, drawing, estimator
+from shorthash.learners.eaph import choosing, drawing
 from shorthash.learners.eaph.choosing import Candidate, Choice, Judged
 from shorthash.learners.eaph.drawing import fit_rows
 from shorthash.learners.eaph.estimator import EAPH
@@ -152,7 +152,7 @@ def test_codes_of_one_row_per_class_are_designed_for_rows_that_were_never_seen(d
     scores = {"drawn": [], "not": []}
     for way, found in scores.items():
         if way == "not":
-            monkeypatch.setattr(estimator, "fit_rows", lambda *_: None)
+            monkeypatch.setattr(choosing, "fit_rows", lambda *_: None)
         for seed in range(3):
             X, y, others, labels = few_digits(digits, 1, seed)
             hasher = EAPH(8, random_state=0).fit(X, y)
@@ -256,7 +256,7 @@ def test_codes_of_few_rows_are_better_with_drawn_rows(digits, monkeypatch):
     scores = {"drawn": [], "not": []}
     for way, found in scores.items():
         if way == "not":
-            monkeypatch.setattr(estimator, "fit_rows", lambda *_: None)
+            monkeypatch.setattr(choosing, "fit_rows", lambda *_: None)
         for seed in range(3):
             X, y, others, labels = few_digits(digits, 4, seed)
             codes = EAPH(10, random_state=0).fit(X, y).transform(others)

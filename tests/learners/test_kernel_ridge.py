@@ -94,7 +94,8 @@ def test_few_rows_that_are_all_right_do_not_make_a_linear_model_certain():
     Yg = np.eye(2, dtype=np.uint8)
     losses = []
     for seed in range(5):
-        found = fit_logistic(X[few + seed], ids[few + seed], Yg, draw_folds(ids[few + seed], np.random.RandomState(seed)))
+        rows = few + seed
+        found = fit_logistic(X[rows], ids[rows], Yg, draw_folds(ids[rows], np.random.RandomState(seed)))
         P = found.model.predict(X)
         losses.append(-np.mean(np.log(np.maximum(P[np.arange(1000), ids], 1e-12))))
     assert max(losses) < 0.4  # without what is expected, 1.2

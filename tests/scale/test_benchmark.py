@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shorthash.learners.eaph import estimator
-from shorthash.learners.posteriors import streamed
+from shorthash.learners.posteriors import sampling
 
 pytest.importorskip("pyarrow", reason="the benchmark writes Parquet")
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -70,8 +70,8 @@ def test_the_gpu_script_on_the_cpu(tmp_path, monkeypatch):
     sizes = ["--rows", "4000", "--block", "1500", "--columns", "8", "--anchors", "20", "--classes", "5", "--bits", "4"]
     sizes += ["--eaph-rows", "2500", "--eaph-classes", "6"]
     monkeypatch.setattr(estimator, "FOLDED_ROWS", 1000)  # so that more rows are learned from as a stream
-    monkeypatch.setattr(streamed, "HELD_OUT", 400)
-    monkeypatch.setattr(streamed, "PATH_ROWS", 600)
+    monkeypatch.setattr(sampling, "HELD_OUT", 400)
+    monkeypatch.setattr(sampling, "PATH_ROWS", 600)
     monkeypatch.setattr(
         sys, "argv", ["gpu.py", "--device", "cpu", *sizes, "--check-rows", "900", "--output", str(place)]
     )

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shorthash import make_hasher
+from shorthash import _labels, make_hasher
+from shorthash.codes.levels import leave_one_out_map
 from shorthash.data import streams
 from shorthash.errors import InvalidInput
 from shorthash.learners.eaph import estimator, refinement
-from shorthash.learners.posteriors import streamed
+from shorthash.learners.posteriors import sampling, streamed
 from shorthash.learners.posteriors.logistic import minimise
 from shorthash.learners.sums import BlockSums, GroupStatistics
 from shorthash.scale import ArrayStream, BatchStream, fit_stream
@@ -23,8 +24,8 @@ def _small():
     """Everything large at a thousand rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimator, "FOLDED_ROWS", 500)
-        patch.setattr(streamed, "HELD_OUT", 200)
-        patch.setattr(streamed, "PATH_ROWS", 300)
+        patch.setattr(sampling, "HELD_OUT", 200)
+        patch.setattr(sampling, "PATH_ROWS", 300)
         patch.setattr(streams, "BLOCK_ROWS", BLOCK)
         yield
 
@@ -106,7 +107,8 @@ def test_tensors(rows, whole):
 def test_labels_go_where_the_rows_are(rows):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     X, y = rows
-    labelling = streamed.Labelling("EAPH", np.unique(y), np.eye(len(np.unique(y)), dtype=np.uint8), {})
+    sets = np.eye(len(np.unique(y)), dtype=np.uint8)
+    labelling = sampling.Labelling("EAPH", np.unique(y), sets, sets, np.arange(len(sets)))
     _, ids, _ = labelling(streams.Block(0, torch.asarray(X.copy()), y))
     assert isinstance(ids, torch.Tensor)
     assert np.array_equal(ids.numpy(), np.unique(y, return_inverse=True)[1])
@@ -132,6 +134,29 @@ def test_a_short_stream_is_read_into_memory(rows):
     X, y = rows
     found = fit_stream(hasher(), BatchStream(batches(X[:400], y[:400])))
     assert np.array_equal(found[-1].table_, hasher().fit(X[:400], y[:400])[-1].table_)
+
+
+def test_a_long_stream_of_few_labels_is_read_into_memory(rows):
+    X, y = rows
+    Y = np.eye(N_CLASSES, dtype=int)[y]
+    Y[::2] = 0
+    Y[::3] = 0
+    found, some = hasher(drop_unlabelled=True).fit(X, Y), Y.any(axis=1)
+    assert some.sum() == 400
+    assert found[-1].n_dropped_ == 800
+    assert np.array_equal(found[-1].table_, hasher().fit(X[some], Y[some])[-1].table_)
+
+
+def test_codes_are_judged_by_labels_as_given(rows, monkeypatch):
+    X, y = rows
+    Y = (np.random.default_rng(0).random((1200, N_CLASSES)) < 0.2).astype(int)
+    Y[np.arange(1200), y] = 1
+    monkeypatch.setattr(_labels, "MOST_SETS", 10)
+    found = hasher(posterior="logistic").fit(X, Y)[-1]
+    held = Y[found.oof_rows_]
+    assert len(found.label_sets_) < 20 < len(np.unique(held, axis=0))
+    assert found.disjoint_map_ == pytest.approx(leave_one_out_map(found.codes_, held), abs=1e-9)
+    assert found.partial_fit(X[:2], Y[:2]).kept_rows_.Y.any(axis=1).all()
 
 
 def test_several_labels_and_rows_without_any(rows):
@@ -169,9 +194,9 @@ def test_rare_classes_are_in_the_sample(rows):
     y[:2] = 9
     stream = ArrayStream(X, y)
     seen = stream.total(BlockSums("test"), GroupStatistics.join)
-    seen, labelling = streamed.Labelling.of("test", seen)
-    sample = streamed.draw_sample(stream, seen, labelling, np.random.RandomState(0))
-    assert np.bincount(sample.ids)[-2:].tolist() >= [streamed.FEWEST, 2]
+    seen, labelling = sampling.Labelling.of("test", seen)
+    sample = sampling.draw_sample(stream, seen, labelling, np.random.RandomState(0))
+    assert np.bincount(sample.ids)[-2:].tolist() >= [sampling.FEWEST, 2]
     assert np.array_equal(sample.X, X[sample.numbers])
     assert np.array_equal(seen.classes[sample.ids], y[sample.numbers])
     assert (np.diff(sample.numbers) > 0).all()
@@ -182,7 +207,7 @@ def test_passes_minimise_the_loss_of_rows_in_memory(rows, scales):
     X, y = rows
     stream = ArrayStream(X, y)
     seen = stream.total(BlockSums("test"), GroupStatistics.join)
-    seen, labelling = streamed.Labelling.of("test", seen)
+    seen, labelling = sampling.Labelling.of("test", seen)
     held = np.arange(0, 1200, 6)
     left = np.setdiff1d(np.arange(1200), held)
     space = streamed._space(seen, seen.rows, scales)

@@ -21,20 +21,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from shorthash._arrays import Floats
-from shorthash._labels import LabelGroups
+from shorthash._labels import MOST_SETS, LabelGroups
 from shorthash._progress import shown
 from shorthash.codes.levels import expected_average_precision, level_blocks
-from shorthash.learners.eaph.drawing import PRIOR_ROWS, RowModel, expected_counts, rows_per_class
+from shorthash.learners.eaph.drawing import PRIOR_ROWS, RowModel, expected_counts, fit_rows, rows_per_class
 from shorthash.learners.eaph.refinement import ROWS_PER_CLASS, Design, best_rows, design_codes
 from shorthash.learners.eaph.table import TABLE_BITS
-from shorthash.learners.posteriors.folds import Fitted, Posteriors
+from shorthash.learners.posteriors import models
+from shorthash.learners.posteriors.folds import Fitted, Folds, Posteriors, in_threads
 from shorthash.learners.posteriors.memory import Remembered
 
 WORTH = 0.005  # mAP on other rows that may be given up for the training rows, where either may be searched; and for the
 # first posteriors, which are expected to be best
 GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that is expected of a table, or of the first posteriors, before rows are seen
+JUDGING_ROWS = 2048  # that are queries, where there are so many label sets that every one is dear
 LEAST_VARIANCE = 0.01  # of differences between average precisions; that of few rows may be less by chance
 
 
@@ -219,6 +222,33 @@ class Choice:
         return codewords if table.is_worse(codewords, database) else table
 
 
+def learned_candidates(
+    kind: str | BaseEstimator, X: NDArray[np.float32], groups: LabelGroups, folds: Folds, seed: int
+) -> list[Candidate]:
+    """Posteriors of a kind (``fit_posteriors``), the one that is expected to be best first.
+
+    Parameters
+    ----------
+    kind : name of a model, a classifier, or a model that was fitted before
+    X, groups : rows and their label sets
+    folds : which rows are held out together
+    seed : of drawn rows
+    """
+    if models.is_prefit(kind):
+        fitted = models.fit_prefit(kind, X, groups, folds)
+        return [Candidate("prefit", fitted, fitted.oof)]
+    ids, judged = groups.ids[folds.rows], folds.judged(groups.ids)
+    source = fit_rows(X, groups.ids, groups.rows, seed)
+
+    def candidate(learned: tuple[str, Fitted]) -> Candidate:
+        name, fitted = learned
+        fitted = fitted if source is None or len(judged) else source.sharpened(fitted)
+        known = models.for_other_rows(fitted, ids, judged, groups.rows)
+        return Candidate(name, known, fitted.model.predict(X[folds.rows]), source=source)
+
+    return in_threads(candidate, models.fit_posteriors(kind, X, groups.ids, groups.rows, folds))
+
+
 def share_weights(ids: NDArray[np.intp]) -> NDArray[np.float32]:
     """Weights of rows that make the shares of the label sets what they are expected to be in other rows."""
     counts = np.bincount(ids)
@@ -233,20 +263,25 @@ def row_precisions(
 ) -> Floats:
     """Tie-aware average precision of packed query codes against packed item codes of the same rows, (m,).
 
-    A row's own item is left out; nan where no other row shares a label. Equal rows are computed once.
+    A row's own item is left out; nan where no other row shares a label. Equal rows are computed once. With more label
+    sets than are learned, some rows are queries, and nan is that of all others.
     """
-    own = np.bitwise_count(queries ^ items)
-    keys = (queries.astype(np.int64) << TABLE_BITS | own) * len(groups.rows) + groups.ids
+    every = 1 if groups.single or len(groups.rows) <= MOST_SETS else -(-len(queries) // JUDGING_ROWS)
+    some = np.arange(0, len(queries), every)
+    own = np.bitwise_count(queries ^ items)[some]
+    keys = (groups.ids[some].astype(np.int64) << TABLE_BITS | queries[some]) << TABLE_BITS | own
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    some = LabelGroups(groups.classes, groups.rows, groups.ids[first])
+    different = LabelGroups(groups.classes, groups.rows, groups.ids[some][first])
     found = np.empty(len(first))
-    for block in level_blocks(queries[first], some, items, groups, n_bits):
+    for block in level_blocks(queries[some][first], different, items, groups, n_bits):
         everyone, relevant = block.total.copy(), block.relevant.copy()
         here = np.arange(len(everyone)), own[first][block.rows]
         everyone[here] -= 1
         relevant[here] -= 1
         found[block.rows] = expected_average_precision(everyone, relevant)
-    return np.asarray(found[place])
+    precisions = np.full(len(queries), np.nan)
+    precisions[some] = found[place]
+    return precisions
 
 
 def _mean(precisions: Floats) -> float:

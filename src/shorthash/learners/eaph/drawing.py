@@ -156,7 +156,7 @@ def sureness(P: Posteriors) -> float:
 
 def rows_per_class(Yg: NDArray[np.uint8], ids: NDArray[np.intp]) -> float:
     """How many rows have a class, on average over the classes that occur."""
-    return float(Yg[ids].sum(dtype=np.int64)) / int(Yg.any(axis=0).sum())
+    return float(np.bincount(ids, minlength=len(Yg)) @ Yg.sum(axis=1, dtype=np.int64)) / int(Yg.any(axis=0).sum())
 
 
 def expected_counts(counts: NDArray[np.intp]) -> Floats:

@@ -29,8 +29,7 @@ from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
 from shorthash.errors import InvalidInput, ShorthashWarning
-from shorthash.learners.eaph.choosing import Candidate, Choice
-from shorthash.learners.eaph.drawing import fit_rows
+from shorthash.learners.eaph.choosing import Candidate, Choice, learned_candidates
 from shorthash.learners.eaph.encoding import extend, extension
 from shorthash.learners.eaph.groups import MOST_ROWS, GroupCodes
 from shorthash.learners.eaph.groups import TABLE_SIZE as CLUSTER_TABLE_SIZE
@@ -41,10 +40,11 @@ from shorthash.learners.eaph.retrieving import TableHasher
 from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.posteriors import models
-from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds, in_threads
-from shorthash.learners.posteriors.memory import MOST_REMEMBERED, Remembered, Sketching
+from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds
+from shorthash.learners.posteriors.memory import MOST_REMEMBERED, Remembered
 from shorthash.learners.posteriors.ridge import LEAST_ROWS, kernel_tried
-from shorthash.learners.posteriors.streamed import Labelling, draw_sample, fit_streamed, remembered_stream
+from shorthash.learners.posteriors.sampling import Labelling, draw_sample, labelled_rows
+from shorthash.learners.posteriors.streamed import fit_streamed, remembered_stream
 from shorthash.learners.samples import KeptRows
 from shorthash.learners.sums import BlockSums, GroupStatistics
 
@@ -223,7 +223,6 @@ class EAPH(TableHasher):
 
     def _fit_labelled(self, values: NDArray[Any], y: ArrayLike, labelled: NDArray[np.bool_] | None = None) -> Self:
         """Learn from rows with labels; those of rows that are not ``labelled``, (n,), are guessed."""
-        Rows(values, "EAPH").check_varied()
         check_finite(values, "EAPH")
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
         if not isinstance(self.posterior, str) and not groups.single:
@@ -233,9 +232,15 @@ class EAPH(TableHasher):
             )
         self._warn_of_collisions(len(groups.classes))
         kept = np.asarray(values if groups.kept is None else values[groups.kept], dtype=np.float32)
-        given, groups = groups, groups.merged()
-        rng = self._begin(groups.classes, groups.rows)
+        self._fit_in_memory(kept, groups, labelled)
         self.n_dropped_ = len(values) - len(kept)
+        return self
+
+    def _fit_in_memory(self, kept: NDArray[np.float32], given: LabelGroups, labelled: NDArray[np.bool_] | None) -> Self:
+        """Learn from rows in memory, by their label sets."""
+        Rows(kept, "EAPH").check_varied()
+        groups = given.merged()
+        rng = self._begin(groups.classes, groups.rows)
         none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
         self._rows: KeptRows = none.add(kept, given.rows[given.ids], np.random.RandomState(self._seed))
         folds = draw_folds(groups.ids, rng)
@@ -276,13 +281,19 @@ class EAPH(TableHasher):
         self._check_sums(seen)
         seen, labelling = Labelling.of("EAPH", seen, self.drop_unlabelled or True)
         self.n_features_in_ = stream.n_columns
+        if seen.n_samples <= FOLDED_ROWS:  # most rows have no label
+            self._fit_in_memory(*labelled_rows(stream, labelling), None)
+            self.n_dropped_ = len(stream) - seen.n_samples
+            return self
         rng = self._begin(seen.classes, seen.rows)
         self.n_dropped_ = len(stream) - seen.n_samples
         report("drawing a sample", 0, len(stream))
         sample = draw_sample(stream, seen, labelling, rng)
         order = np.random.RandomState(self._seed).permutation(len(sample.ids))[:KEPT_ROWS]
         drawn = np.linspace(0, len(order) / seen.n_samples, len(order), endpoint=False)
-        self._rows = KeptRows(sample.X[order], seen.rows[sample.ids[order]], drawn, seen.n_samples, KEPT_ROWS)
+        kept = sample.X[order], labelling.given[sample.given[order]]
+        self._rows = KeptRows(*kept, drawn, seen.n_samples, KEPT_ROWS)
+        self._held = labelling.groups_of(sample.given[sample.held])
         name, fitted = fit_streamed(stream, seen, labelling, sample, report)
         self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
         with threadpool_limits(limits=1):
@@ -367,9 +378,9 @@ class EAPH(TableHasher):
         """Learn the posteriors from more rows; codes given out so far keep their meaning.
 
         Posteriors are learned again from a uniform sample of all rows so far, at most 20 000 (``kept_rows_``); while
-        there are fewer rows, and after ``update_codes``, the outcome is that of ``fit`` on all of them. The table of
-        codes is designed at the first call, and again only by ``update_codes``, or, with a warning, where rows bring a
-        label set that the table does not know.
+        there are fewer rows, and after ``update_codes``, the outcome is that of ``fit`` on all of them, if there are no
+        more label sets than are learned. The table of codes is designed at the first call, and again only by
+        ``update_codes``, or, with a warning, where rows bring a label set that the table does not know.
 
         Parameters
         ----------
@@ -380,7 +391,7 @@ class EAPH(TableHasher):
         self._check_params()
         self._check_further()
         first = not hasattr(self, "table_")
-        values = np.asarray(validated(self, X, reset=first), dtype=np.float32)
+        values = np.asarray(validated(self, X, reset=first, min_samples=2 if first else 1), dtype=np.float32)
         check_finite(values, "EAPH")
         groups = group_labels(
             y,
@@ -429,6 +440,7 @@ class EAPH(TableHasher):
     def _learn_on(self, sample: KeptRows, rng: np.random.RandomState) -> Self:
         """Posteriors from a sample of all rows; codes where there are none or label sets are new."""
         first = not hasattr(self, "table_")
+        Rows(sample.X, "EAPH").check_varied()
         given = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
         known = given.merged(None if first else self.label_sets_)
         folds = draw_folds(known.ids, rng)
@@ -516,24 +528,10 @@ class EAPH(TableHasher):
     ) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""
         kind = self._posterior(len(X), X.shape[1], len(groups.rows))
-        if models.is_prefit(kind):
-            fitted = models.fit_prefit(kind, X, groups, folds)
-            return [Candidate("prefit", fitted, fitted.oof)]
-        ids, judged = groups.ids[folds.rows], folds.judged(groups.ids)
-        source = fit_rows(X, groups.ids, groups.rows, self._seed)
-
-        def candidate(learned: tuple[str, Fitted]) -> Candidate:
-            name, fitted = learned
-            fitted = fitted if source is None or len(judged) else source.sharpened(fitted)
-            known = models.for_other_rows(fitted, ids, judged, groups.rows)
-            return Candidate(name, known, fitted.model.predict(X[folds.rows]), source=source)
-
-        found = in_threads(candidate, models.fit_posteriors(kind, X, groups.ids, groups.rows, folds))
+        found = learned_candidates(kind, X, groups, folds, self._seed)
         if not self._remembers(len(X)):
             return found
-        sketching, everyone = Sketching.of_rows(X), np.ones(len(X), dtype=bool)
-        rows = sketching, sketching.sketches(X), groups.ids, everyone if labelled is None else labelled
-        remembered = Remembered.of_rows(*rows, len(groups.rows), folds)
+        remembered = Remembered.of_training(X, groups.ids, labelled, len(groups.rows), folds)
         return [each.remembering(remembered) for each in found]
 
     def _remembers(self, n_rows: int) -> bool:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import Codes, Floats, Labels, PackedCodes, is_foreign, like, to_numpy
-from shorthash._labels import group_labels, label_rows, shared_label
+from shorthash._labels import MOST_SETS, group_labels, label_rows, most_alike, shared_label
 from shorthash._rounding import BLOCK, Rounded, Scored, best_table_word, best_word, on_grid, softmax, table_gains
 from shorthash._validation import check_count, check_finite, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
@@ -31,7 +31,7 @@ from shorthash.learners.eaph.refinement import Design, best_rows
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, PosteriorModel, Posteriors, draw_folds
 from shorthash.learners.posteriors.logistic import fit_soft
 from shorthash.learners.posteriors.models import POSTERIORS, Classified, Prefit, fit_posteriors
-from shorthash.learners.posteriors.ridge import kernel_tried
+from shorthash.learners.posteriors.ridge import LEAST_ROWS, kernel_tried
 
 SHARED = (  # attributes that hashers of two feature spaces have in common
     *("classes_", "label_sets_", "relevance_", "cells_", "table_", "codewords_", "profiles_", "n_features_out_"),
@@ -260,6 +260,9 @@ def posteriors_of_labels(
 ) -> tuple[Fitted, int]:
     """Posteriors over known label sets, and how many rows were left out because theirs is missing or unknown.
 
+    For a set of known labels stands, where it is not known itself, the one most like it, if there are so many that the
+    first space has learned them so.
+
     Parameters
     ----------
     X, y : rows of the second space, and their labels
@@ -268,8 +271,12 @@ def posteriors_of_labels(
     rng : draws folds
     """
     groups = group_labels(y, owner="EAPH", n_samples=len(X), classes=classes, drop_unlabelled=True)
-    known = {row.tobytes(): number for number, row in enumerate(label_sets)}
-    place = np.array([known.get(row.tobytes(), -1) for row in groups.rows.astype(label_sets.dtype)])
+    given = groups.rows.astype(label_sets.dtype)
+    if len(label_sets) >= MOST_SETS and not (label_sets.sum(axis=1) == 1).all():
+        place = most_alike(given, label_sets)
+    else:
+        known = {row.tobytes(): number for number, row in enumerate(label_sets)}
+        place = np.array([known.get(row.tobytes(), -1) for row in given])
     ids = place[groups.ids]
     used = np.flatnonzero(ids >= 0)
     if len(np.unique(ids[used])) < 2:
@@ -278,7 +285,8 @@ def posteriors_of_labels(
             f"{len(np.unique(ids[used]))}; give more rows, or fit a hasher of its own."
         )
     rows = X if groups.kept is None else X[groups.kept]
-    auto = "combo" if len(X) <= FOLDED_ROWS and kernel_tried(len(X), len(label_sets), X.shape[1]) else "logistic"
+    n, u = len(used), len(label_sets)
+    auto = "combo" if LEAST_ROWS <= n <= FOLDED_ROWS and kernel_tried(n, u, X.shape[1]) else "logistic"
     kind = posterior if isinstance(posterior, str) and posterior in POSTERIORS else auto
     [(_, fitted), *_] = fit_posteriors(kind, rows[used], ids[used], label_sets, draw_folds(ids[used], rng))
     return fitted, len(X) - len(used)

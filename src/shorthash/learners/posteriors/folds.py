@@ -174,7 +174,7 @@ def calibrate(
 
     Only rows whose label set was seen where they were held out say something about either (``judged``; if not given,
     all rows); where there are none the temperature is 1. Before rows are looked at, its logarithm is that of what is
-    ``expected``, give or take 1, and the fewer rows there are, the nearer to that it stays; the loss is that of the rows.
+    ``expected``, give or take 1, and the fewer rows there are, the nearer to that it stays; the loss is of rows alone.
     """
     judged = np.arange(len(ids)) if judged is None else judged
     if not len(judged):

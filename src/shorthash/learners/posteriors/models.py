@@ -39,7 +39,7 @@ from shorthash.learners.posteriors.folds import (
     softmax,
     with_lone_rows,
 )
-from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes, is_one_hot
+from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
 from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, fit_ridge
 
 EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
@@ -205,7 +205,7 @@ def sharpened(model: Any, times: float) -> Any:
 
 def for_other_rows(fitted: Fitted, ids: NDArray[np.intp], judged: NDArray[np.intp], Yg: NDArray[np.uint8]) -> Fitted:
     """A model whose out-of-fold posteriors, of rows with the label sets ``ids``, stand for those of other rows."""
-    if not is_one_hot(Yg):
+    if not (Yg.sum(axis=1) == 1).all():
         fitted = calibrated_by_relevance(fitted, ids, judged, Yg)
     return replace(fitted, oof=with_lone_rows(fitted.oof, ids, judged, Yg))
 

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shorthash._arrays import Floats, Labels, is_foreign, like, namespace, to_numpy
-from shorthash._labels import group_labels
-from shorthash.data.rows import BATCH_ROWS, Rows
+from shorthash._arrays import Floats, is_foreign, like, namespace, to_numpy
+from shorthash.data.rows import BATCH_ROWS
 from shorthash.data.streams import ArrayStream, Block, Stream
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.posteriors.folds import (
@@ -56,12 +55,9 @@ from shorthash.learners.posteriors.ridge import (
     fit_ridge,
     kernel_tried,
 )
+from shorthash.learners.posteriors.sampling import Labelling, Sample
 from shorthash.learners.sums import GroupStatistics
 
-HELD_OUT = 16_384  # rows of the sample that are held out
-PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
-SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
-FEWEST = 4  # rows of every label set in the sample, if it has that many
 MOST_PASSES = 40
 TRIAL_ROWS = 10_000  # rows of the sample that it is tried on
 KNOWN_ROWS = 1 << 26  # rows of which label set and length are kept from the first pass on: 12 bytes each
@@ -72,144 +68,6 @@ Progress = Callable[[str, int, int], None]
 
 def _silent(_what: str, _done: int, _total: int) -> None:
     pass
-
-
-@dataclass(frozen=True)
-class Labelling:
-    """How labels of a block become numbers of label sets.
-
-    Attributes
-    ----------
-    owner : who learns; named in error messages
-    classes : (c,) all classes
-    rows : (u, c) the label sets that are learned
-    places : number of the one that stands for a label row, by the bytes of that
-    drop_unlabelled : True, or the class label of rows without one
-    """
-
-    owner: str
-    classes: Labels
-    rows: NDArray[np.uint8]
-    places: dict[bytes, int]
-    drop_unlabelled: bool | int | str = True
-
-    @classmethod
-    def of(
-        cls, owner: str, seen: GroupStatistics, drop_unlabelled: bool | int | str = True
-    ) -> tuple[GroupStatistics, Labelling]:
-        """The statistics by the label sets to learn, and how labels become those."""
-        known, places = seen.merged()
-        by_row = (
-            {} if is_one_hot(seen.rows) else {row.tobytes(): int(i) for row, i in zip(seen.rows, places, strict=True)}
-        )
-        return known, cls(owner, seen.classes, known.rows, by_row, drop_unlabelled)
-
-    def __call__(self, block: Block) -> tuple[Any, Any, NDArray[np.int64]]:
-        """Rows that have a label, their label sets, and their numbers."""
-        groups = group_labels(
-            block.y,
-            owner=self.owner,
-            n_samples=len(block.X),
-            classes=self.classes,
-            drop_unlabelled=self.drop_unlabelled,
-            keep_device=is_foreign(block.X),
-        )
-        if is_one_hot(self.rows):
-            places = groups.rows.argmax(axis=1)
-        else:
-            places = np.array([self.places[row.tobytes()] for row in groups.rows])
-        ids = like(like(places, groups.ids)[groups.ids], block.X)  # labels may lie elsewhere than the rows
-        numbers = block.first + np.arange(len(block.X))
-        if groups.kept is None:
-            return block.X, ids, numbers
-        return block.X[groups.kept], ids, numbers[groups.kept]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Some rows of a stream, in the order of their numbers.
-
-    Attributes
-    ----------
-    numbers : (m,) of the rows
-    X : (m, d) the rows
-    ids : (m,) their label sets
-    held : (m,) bool, those that are held out
-    """
-
-    numbers: NDArray[np.int64]
-    X: NDArray[np.float32]
-    ids: NDArray[np.intp]
-    held: NDArray[np.bool_]
-
-    @property
-    def judged(self) -> NDArray[np.intp]:
-        """Which of the rows that are held out have a label set that others of the sample have."""
-        return Folds.one(self.held).judged(self.ids)
-
-
-def draw_sample(
-    stream: Stream, statistics: GroupStatistics, labelling: Labelling, rng: np.random.RandomState
-) -> Sample:
-    """A uniform sample, with a few rows more of label sets that would hardly be in it."""
-    n, u = len(stream), len(statistics.counts)
-    wanted = min(n, HELD_OUT + PATH_ROWS + PATH_ROWS_PER_SET * u, SAMPLE_FLOATS // stream.n_columns)
-    numbers = np.sort(rng.choice(n, size=wanted, replace=False)) if n < 1 << 24 else _many(n, wanted, rng)
-    rare = statistics.counts * (wanted / n) < FEWEST
-    found = stream.total(_Picking(labelling, numbers, np.flatnonzero(rare)), _joined)
-    order = np.argsort(found.numbers, kind="stable")
-    chosen = order[_first_of_each(found.ids[order], np.isin(found.numbers[order], numbers))]
-    ids = found.ids[chosen]
-    held = np.zeros(len(ids), dtype=bool)
-    spread = np.lexsort((rng.random_sample(len(ids)), ids))  # label sets side by side, rows in random order
-    n_held = min(HELD_OUT, len(ids) // 4)
-    held[spread[(np.arange(n_held) * len(ids)) // n_held]] = True
-    return Sample(found.numbers[chosen], found.X[chosen], ids, held)
-
-
-def _many(n: int, wanted: int, rng: np.random.RandomState) -> NDArray[np.int64]:
-    """So many different numbers below n, ascending, without a list of all."""
-    drawn = np.unique(rng.randint(n, size=wanted + wanted // 4, dtype=np.int64))
-    return np.sort(rng.permutation(drawn)[:wanted])
-
-
-def _first_of_each(ids: NDArray[np.intp], picked: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Rows that were picked, and the first others of every label set that has fewer than ``FEWEST`` of them."""
-    missing = FEWEST - np.bincount(ids[picked], minlength=ids.max() + 1)
-    others = np.flatnonzero(~picked)
-    more = others[_ranks(ids[others]) < missing[ids[others]]]
-    return np.sort(np.concatenate([np.flatnonzero(picked), more]))
-
-
-def _ranks(ids: NDArray[np.intp]) -> NDArray[np.intp]:
-    """How many equal entries precede each entry."""
-    order, counts = np.argsort(ids, kind="stable"), np.bincount(ids)
-    ranks = np.empty(len(ids), dtype=np.intp)
-    ranks[order] = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return ranks
-
-
-@dataclass(frozen=True)
-class _Picking:
-    """Rows of a block that are in the sample, and some rows of every rare label set."""
-
-    labelling: Labelling
-    numbers: NDArray[np.int64]  # ascending
-    rare: NDArray[np.intp]
-
-    def __call__(self, block: Block) -> Sample:
-        X, ids, numbers = self.labelling(block)
-        ids = to_numpy(ids)
-        picked = np.isin(numbers, self.numbers, assume_unique=True)
-        others = np.flatnonzero(~picked & np.isin(ids, self.rare))
-        candidates = np.concatenate([np.flatnonzero(picked), others[_ranks(ids[others]) < FEWEST]])
-        candidates.sort()
-        rows = to_numpy(Rows(X, self.labelling.owner, first=block.first).take(candidates)).astype(np.float32)
-        return Sample(numbers[candidates], rows, ids[candidates], np.zeros(len(candidates), dtype=bool))
-
-
-def _joined(one: Sample, two: Sample) -> Sample:
-    return Sample(*(np.concatenate([getattr(s, name) for s in (one, two)]) for name in ("numbers", "X", "ids", "held")))
 
 
 def fit_streamed(
