@@ -202,10 +202,11 @@ def test_few_rows_get_the_bandwidth_that_is_expected(n, sigma):
     losses = {0.5: 0.6, 0.7: 0.501, 1.0: 0.5}
     unit = np.sqrt(2 * X.var(axis=0, dtype=np.float64).sum())
 
-    def tried(spaces):
+    def tried(spaces, _):
         return [Tried(losses.get(round(space.sigma / unit, 3), 1.0), space, []) for space in spaces]
 
-    assert _best_space(X, tried).space.sigma == pytest.approx(sigma * unit)
+    folds = draw_folds(np.arange(n) % 2, np.random.RandomState(0))
+    assert _best_space(X, folds, tried).space.sigma == pytest.approx(sigma * unit)
 
 
 def test_of_many_rows_some_decide_about_the_link():
@@ -282,6 +283,34 @@ def test_few_rows_of_fine_structure_get_a_narrow_kernel():
     fitted = fit_ridge(X.astype(np.float32), ids, np.eye(60, dtype=np.uint8), folds)
     assert fitted.model.kernel.bandwidth_ < 0.2 * np.sqrt(2 * X.var(axis=0).sum())
     assert (fitted.oof.argmax(axis=1) == ids).mean() > 0.8  # of 60 classes with three rows each
+
+
+@pytest.mark.parametrize(
+    ("losses", "narrowest", "best"),
+    [
+        ({0.5: 0.5, 0.7: 0.6, 1.0: 0.7, 0.25: 0.502, 0.125: 0.4, 0.0625: 0.401, 0.03125: 0.5}, 0.03125, 0.125),
+        ({0.5: 0.5, 0.7: 0.6, 1.0: 0.7, 0.25: 0.52}, 0.25, 0.5),
+        ({0.5: 0.6, 0.7: 0.5, 1.0: 0.7}, 0.5, 0.7),
+        ({width: width for width in (1.0, 0.7, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625)}, 0.015625, 0.015625),
+    ],
+)
+def test_narrower_bandwidths_are_tried_while_they_are_hardly_worse(losses, narrowest, best):
+    X = np.random.default_rng(0).normal(size=(1200, 2)).astype(np.float32)
+    folds = draw_folds(np.arange(1200) % 2, np.random.RandomState(0))
+    unit, asked = np.sqrt(2 * X.var(axis=0, dtype=np.float64).sum()), []
+
+    def tried(spaces, trial):
+        widths = [round(space.sigma / unit, 9) for space in spaces]
+        asked.extend((width, len(trial.rows)) for width in widths)
+        return [Tried(losses[width], space, []) for width, space in zip(widths, spaces, strict=True)]
+
+    assert _best_space(X, folds, tried).space.sigma == pytest.approx(best * unit)
+    assert min(asked)[0] == narrowest
+    first = len(folds.first().rows)
+    again = [(0.5, 1200)] if best <= 0.5 else []
+    assert asked == [(width, first) for width in (0.5, 0.7, 1.0)] + again + [
+        (width, 1200) for width in losses if width < 0.5
+    ]
 
 
 def test_a_label_set_that_was_not_seen_is_recognised_as_often_as_the_others():

@@ -39,8 +39,8 @@ from shorthash.learners.posteriors.folds import (
     uneven_scales,
 )
 
-WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distances between rows; if less is better,
-NARROWEST = 1 / 64  # the narrowest is halved down to this
+WIDTHS = (0.5, 0.7, 1.0)  # bandwidths of the kernel, in root-mean-square distances between rows; if the first is best,
+NARROWEST = 1 / 64  # it is halved down to this, while that is hardly worse
 RIDGES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 N_ANCHORS = 1000
 LEAST_ROWS = 3
@@ -101,10 +101,7 @@ def kernel_tried(n_rows: int, n_sets: int, n_columns: int) -> bool:
 
 
 def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: Folds) -> Fitted:
-    """Bandwidth, scales, penalty and link by out-of-fold log-loss; then all rows.
-
-    Bandwidth and scales of many rows are chosen on the first fold.
-    """
+    """Bandwidth, scales, penalty and link by out-of-fold log-loss; then all rows."""
     if len(X) < LEAST_ROWS:
         raise InvalidInput(
             f"A kernel model as posterior of EAPH needs at least {LEAST_ROWS} rows, because one is held out and two "
@@ -112,15 +109,14 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
         )
     u, parts = len(Yg), list(folds)
     few = len(X) <= FEW_ROWS
-    trial = folds if few else folds.first()
-    n_trial = len(list(trial))
 
     def scores(job: tuple[Space, int]) -> Scores:
         space, k = job
         seen, held, _ = parts[k]
         return _kernel_system(X[seen], ids[seen], u, space, k).scores(X[held])
 
-    def tried(spaces: list[Space]) -> list[Tried]:
+    def tried(spaces: list[Space], trial: Folds) -> list[Tried]:
+        n_trial = len(list(trial))
         found = in_threads(scores, [(space, k) for space in spaces for k in range(n_trial)])
         of_space = [found[i : i + n_trial] for i in range(0, len(found), n_trial)]
         judged = trial.judged(ids)
@@ -134,8 +130,8 @@ def fit_ridge(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], folds: 
     def rest(k: int) -> Any:
         return scores((chosen.space, k)) if k >= 0 else _kernel_system(X, ids, u, chosen.space, k)
 
-    chosen = _best_space(X, tried)
-    whole, *others = in_threads(rest, [-1, *range(n_trial, len(parts))])
+    chosen = _best_space(X, folds, tried)
+    whole, *others = in_threads(rest, [-1, *range(len(chosen.scores), len(parts))])
     by_ridge = _joined([*chosen.scores, *others], folds)
     link = best_link(by_ridge, ids[folds.rows], folds.judged(ids), few=few)
     scaled_columns = chosen.space.scales is not None
@@ -227,16 +223,22 @@ class Tried(NamedTuple):
     scores: list[Scores]
 
 
-def _best_space(X: Features, tried: Callable[[list[Space]], list[Tried]]) -> Tried:
-    """The space of least log-loss: a bandwidth, then scales with the same, and other bandwidths with those."""
+def _best_space(X: Features, folds: Folds, tried: Callable[[list[Space], Folds], list[Tried]]) -> Tried:
+    """The space of least log-loss: a bandwidth, then scales with the same, and other bandwidths with those.
+
+    All is chosen on the first fold, of few rows on all folds. Where the narrowest bandwidth is best, narrower ones are
+    tried on all folds: they differ little, until anchors are too far apart.
+    """
+    few = len(X) <= FEW_ROWS
+    trial = folds if few else folds.first()
 
     def space(scales: Floats | None, width: float) -> Space:
         variance = X.var(axis=0, dtype=np.float64) * (1.0 if scales is None else scales**2)
         return Space(scales, width * float(np.sqrt(2 * variance.sum())))
 
-    def best_of(scales: Floats | None, widths: Sequence[float]) -> tuple[float, Tried]:
-        found = tried([space(scales, width) for width in widths])
-        weight = CHOICE_ROWS / len(X) if len(X) <= FEW_ROWS else 0.0
+    def best_of(scales: Floats | None, widths: Sequence[float], trial: Folds) -> tuple[float, Tried]:
+        found = tried([space(scales, width) for width in widths], trial)
+        weight = CHOICE_ROWS / len(X) if few else 0.0
 
         def penalised(each: tuple[float, Tried]) -> float:
             return each[1].loss + weight * float(np.log(each[0] / EXPECTED_WIDTH)) ** 2 / 2
@@ -244,15 +246,19 @@ def _best_space(X: Features, tried: Callable[[list[Space]], list[Tried]]) -> Tri
         return min(zip(widths, found, strict=True), key=penalised)
 
     scales, uneven = None, uneven_scales(X)
-    width, best = best_of(None, WIDTHS)
-    if uneven is not None and best_of(uneven, [width])[1].loss < (1 - SCALE_GAIN) * best.loss:
+    width, best = best_of(None, WIDTHS, trial)
+    if uneven is not None and best_of(uneven, [width], trial)[1].loss < (1 - SCALE_GAIN) * best.loss:
         scales = uneven
-        width, best = best_of(scales, WIDTHS)
-    while NARROWEST < width <= WIDTHS[0]:
-        _, other = best_of(scales, [width / 2])
-        if other.loss >= (1 - SCALE_GAIN) * best.loss:
+        width, best = best_of(scales, WIDTHS, trial)
+    if width > WIDTHS[0]:
+        return best
+    best = best if few else best_of(scales, [width], folds)[1]
+    while width > NARROWEST:
+        width /= 2
+        other = best_of(scales, [width], folds)[1]
+        if other.loss >= (1 + SCALE_GAIN) * best.loss:
             break
-        width, best = width / 2, other
+        best = min(best, other, key=lambda found: found.loss)
     return best
 
 
