@@ -61,7 +61,7 @@ class LabelGroups:
         Those are the ``known``, if each still has rows and no label is missing in them. Samples of any other label set
         are in the group of the one most like it.
         """
-        if known is not None and len(self.rows) > MOST_SETS and not self.single:
+        if known is not None and not self.single and len(self.rows) > most_learned(self.rows.shape[1]):
             ids = most_alike(self.rows, known)[self.ids]
             lacking = self.rows.any(axis=0) & ~known.any(axis=0)
             if not lacking.any() and np.bincount(ids, minlength=len(known)).all():
@@ -188,6 +188,11 @@ def label_matrix(y: NDArray[Any], owner: str) -> NDArray[np.uint8]:
     return np.ascontiguousarray(y == 1).view(np.uint8)
 
 
+def most_learned(n_labels: int) -> int:
+    """Up to so many label sets, each is learned."""
+    return max(MOST_SETS, n_labels)
+
+
 def frequent_sets(rows: NDArray[np.uint8], counts: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The label sets to learn, and for every label set its place among those.
 
@@ -201,14 +206,13 @@ def frequent_sets(rows: NDArray[np.uint8], counts: NDArray[Any]) -> tuple[NDArra
     counts : (u,) how often they occur
     """
     u = len(rows)
-    if u <= max(MOST_SETS, rows.shape[1]):
+    if u <= most_learned(rows.shape[1]):
         return np.arange(u), np.arange(u)
     order = np.argsort(-np.asarray(counts), kind="stable")
     missing = rows.any(axis=0) & ~rows[order[:MOST_SETS]].any(axis=0)
     first = rows[order][:, missing].argmax(axis=0)  # the most frequent set with the label
-    kept = order[np.unique(np.concatenate([np.arange(MOST_SETS), first]))]
-    places = np.argsort(np.argsort(kept))  # of the kept sets, by frequency, in canonical order
-    return np.sort(kept), places[most_alike(rows, rows[kept])]
+    kept = np.sort(order[np.unique(np.concatenate([np.arange(MOST_SETS), first]))])
+    return kept, most_alike(rows, rows[kept])
 
 
 def most_alike(rows: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.intp]:

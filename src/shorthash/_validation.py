@@ -70,6 +70,19 @@ def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.
         )
 
 
+def as_single(X: Any, owner: str) -> NDArray[np.float32]:
+    """Features in single precision, which must be finite there."""
+    check_finite(X, owner)
+    values = np.asarray(X)
+    largest, limit = max(float(values.max()), -float(values.min())), float(np.finfo(np.float32).max)
+    if largest > limit:
+        raise InvalidInput(
+            f"Input X of {owner} has values up to {largest:.3g}, but it learns in single precision, which ends at "
+            f"{limit:.3g}; scale the features (for instance by sklearn.preprocessing.StandardScaler)."
+        )
+    return np.asarray(values, dtype=np.float32)
+
+
 def check_same_length(n_rows: int | None, n_labels: int, owner: str) -> None:
     """Raise unless there are as many labels as rows; None if the number of rows does not matter."""
     if n_rows is not None and n_rows != n_labels:

@@ -346,7 +346,7 @@ def test_with_more_label_sets_than_are_learned_some_rows_are_queries(monkeypatch
     every = row_precisions(queries, queries, groups, 4)
     monkeypatch.setattr(choosing, "JUDGING_ROWS", 30)
     assert np.array_equal(row_precisions(queries, queries, groups, 4), every)
-    monkeypatch.setattr(choosing, "MOST_SETS", 12)
+    monkeypatch.setattr("shorthash._labels.MOST_SETS", 12)
     some = row_precisions(queries, queries, groups, 4)
     assert np.array_equal(some[::3], every[::3])
     assert np.isnan(some).sum() == 60
@@ -437,3 +437,13 @@ def test_bounds_are_prepared_for_many_rows_only():
     many = likeliest_words(Scored(P, 1e-12), lookup, words)
     assert "bounds" in vars(lookup)
     assert np.array_equal(few.values, many.values)
+
+
+def test_values_beyond_single_precision_are_an_error(digits):
+    X, y = digits[0][:60].astype(float), digits[1][:60]
+    fitted, new = (EAPH(4, posterior="logistic", random_state=0) for _ in range(2))
+    fitted.fit(X, y)
+    some = np.where(np.arange(60) < 40, y.astype(float), np.nan)
+    for learn, labels in ((new.fit, y), (new.fit, some), (new.fit, None), (new.partial_fit, y), (fitted.align, y)):
+        with pytest.raises(InvalidInput, match=r"single precision.*scale the features"):
+            learn(X * 1e39, labels)

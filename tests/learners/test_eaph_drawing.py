@@ -339,7 +339,8 @@ def test_the_first_posteriors_are_taken_unless_rows_speak_against_them(n, second
 @pytest.mark.parametrize("remembers", [False, True])
 def test_rows_that_can_be_remembered_do_not_count_as_searched(database, remembers, monkeypatch):
     """Posteriors are then chosen for rows not seen, whatever is searched."""
-    candidates = [Candidate(name, None, None, remembers=remembers) for name in ("first", "second")]
+    plain = Candidate("plain", None, None) if remembers else None
+    candidates = [Candidate(name, None, None, plain=plain) for name in ("first", "second")]
     searched = {"first": np.full(5000, 0.5), "second": np.full(5000, 0.9)}
     found = {each.name: Judged(each, None, np.full(5000, 0.5), searched[each.name]) for each in candidates}
     monkeypatch.setattr(Choice, "judged", lambda _, candidate, refine: [found[candidate.name]])

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
 
 from shorthash import EAPH, evaluate, load, save
 from shorthash._rounding import Rounded
@@ -34,8 +36,7 @@ def with_memory(kind, X, y, u, labelled=None):
     """A model, and the same with memory, with posteriors of the rows held out."""
     folds, sketching = draw_folds(y, np.random.RandomState(0)), Sketching.of_rows(X)
     [(_, base)] = fit_posteriors(kind, X, y, np.eye(u, dtype=np.uint8), folds)
-    labelled = np.ones(len(X), dtype=bool) if labelled is None else labelled
-    remembered = Remembered.of_rows(sketching, sketching.sketches(X), y, labelled, u, folds)
+    remembered = Remembered.of_rows(sketching, sketching.sketches(X), y, u, folds, labelled)
     return folds, base, *remembered.added(base, base.model.predict(X[folds.rows]))
 
 
@@ -94,12 +95,40 @@ def test_labels_that_were_spread_are_not_remembered():
     hasher = EAPH(3, random_state=0, n_iter=2).fit(X, few)
     assert hasher.n_unlabelled_ > 0
     assert len(hasher.posterior_.memory.sets) == 2
+    assert (few[hasher.oof_rows_[hasher.label_set_ids_ == 0]] != "1").all()
+    assert not isinstance(hasher.partial_fit(X[:1], few[:1]).posterior_, Remembering)
+    assert not isinstance(EAPH(3, random_state=0, n_iter=2).fit(X, few.copy()).merge(hasher).posterior_, Remembering)
+
+
+def test_where_nothing_is_to_be_remembered_nothing_is(fitted, noisy, tmp_path):
+    X, y = noisy
+    save(fitted, tmp_path / "model")
+    for hasher in (clone(fitted).fit(X[:300], y[:300]), load(tmp_path / "model")):
+        assert isinstance(hasher.posterior_, Remembering)
+        forgetful = hasher.set_params(database="disjoint").update_codes()
+        assert not isinstance(forgetful.posterior_, Remembering)
+    alone = clone(fitted).set_params(database="disjoint").fit(X[:300], y[:300])
+    again = clone(fitted).fit(X[:300], y[:300]).set_params(database="disjoint").update_codes()
+    assert np.array_equal(again.table_, alone.table_)
+
+
+@pytest.mark.parametrize("offset", [1e5, 3e6])
+def test_rows_far_from_the_origin_are_not_taken_for_each_other(offset):
+    X = (np.random.default_rng(0).normal(size=(600, 16)) + offset).astype(np.float32)
+    sketching = Sketching.of_rows(X)
+    known = Memory.of_rows(sketching, sketching.sketches(X[:300]), np.zeros(300, dtype=np.intp))
+    assert known.recognised(sketching.sketches(X[:300]), np.zeros(300)).all()
+    assert not known.recognised(sketching.sketches(X[300:]), np.zeros(300)).any()
 
 
 def test_the_nearest_distance_is_that_to_another_row():
     X = np.array([[0.0], [0.0], [1.0], [3.0]])
-    assert nearest_distance(X) == 1.0  # 1, 1, 1 and 2
-    assert nearest_distance(np.repeat(X, 700, axis=0)) == 1.0
+    assert nearest_distance(X) == pytest.approx(1.0)  # 1, 1, 1 and 2
+    assert nearest_distance(np.repeat(X, 700, axis=0)) == pytest.approx(1.0)
+    far = np.random.default_rng(0).normal(size=(700, 5)) + 1e4
+    distances = cdist(far[::2], far)
+    distances[distances == 0] = np.inf
+    assert nearest_distance(far) == pytest.approx(np.median(distances.min(axis=1)), rel=1e-6)
 
 
 def test_rows_are_recognised_in_half_precision_and_not_among_their_neighbours():
@@ -176,7 +205,7 @@ def test_rows_of_a_stream_that_are_held_out_do_not_remember_themselves(noisy):
     X, y = noisy
     folds = Folds.one(np.arange(300) >= 200)
     sketching = Sketching.of_rows(X[:300])
-    rows = sketching, sketching.sketches(X[:300]), y[:300], np.ones(300, dtype=bool)
+    rows = sketching, sketching.sketches(X[:300]), y[:300]
     remembered = Remembered.of_rows(*rows, 4, folds)
     assert len(remembered.known) == 0
     assert len(remembered.memory.sets) == 300

@@ -144,7 +144,18 @@ def test_a_long_stream_of_few_labels_is_read_into_memory(rows):
     found, some = hasher(drop_unlabelled=True).fit(X, Y), Y.any(axis=1)
     assert some.sum() == 400
     assert found[-1].n_dropped_ == 800
-    assert np.array_equal(found[-1].table_, hasher().fit(X[some], Y[some])[-1].table_)
+    alone = hasher().fit(X[some], Y[some])[-1]
+    assert np.array_equal(found[-1].table_, alone.table_)
+    assert np.array_equal(found[-1].oof_rows_, np.flatnonzero(some)[alone.oof_rows_])
+    assert hasher(drop_unlabelled=True, posterior="combo").fit(X, Y)[-1].n_dropped_ == 800
+
+
+def test_what_is_remembered_are_rows_with_labels(rows, monkeypatch):
+    X, y = rows
+    monkeypatch.setattr(estimator, "MOST_REMEMBERED", 1000)
+    Y = np.eye(N_CLASSES, dtype=int)[y]
+    Y[::3] = 0
+    assert len(hasher(drop_unlabelled=True).fit(X, Y)[-1].posterior_.memory.sets) == 800
 
 
 def test_codes_are_judged_by_labels_as_given(rows, monkeypatch):
@@ -234,8 +245,8 @@ def test_columns_of_other_units(rows, whole):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"posterior": "ridge"}, "needs all rows in memory; use posterior='auto'"),
-        ({"expect_new_classes": True}, "needs all rows in memory"),
+        ({"posterior": "ridge"}, "posterior='ridge' of EAPH needs all labelled rows in memory, at most 500"),
+        ({"expect_new_classes": True}, "expect_new_classes=True of EAPH needs all labelled rows in memory"),
     ],
 )
 def test_posteriors_that_need_all_rows(rows, change, message):

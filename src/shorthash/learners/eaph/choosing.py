@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from shorthash._arrays import Floats
-from shorthash._labels import MOST_SETS, LabelGroups
+from shorthash._labels import LabelGroups, most_learned
 from shorthash._progress import shown
 from shorthash.codes.levels import expected_average_precision, level_blocks
 from shorthash.learners.eaph.drawing import PRIOR_ROWS, RowModel, expected_counts, fit_rows, rows_per_class
@@ -50,15 +50,20 @@ class Candidate:
     name : what the report calls them
     fitted : the model and its out-of-fold posteriors
     inside : (m, u) its posteriors of the same rows, which it has learned from
-    remembers : whether training rows are coded by their labels
     source : where rows are drawn from to design codes with, or their posteriors; None where there are rows enough
+    plain : the same where training rows are not remembered; None if they are not
     """
 
     name: str
     fitted: Fitted
     inside: Posteriors
-    remembers: bool = False
     source: RowModel | Posteriors | None = None
+    plain: Candidate | None = None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether training rows are coded by their labels."""
+        return self.plain is not None
 
     @cached_property
     def drawn(self) -> Posteriors | None:
@@ -68,7 +73,7 @@ class Candidate:
     def remembering(self, remembered: Remembered) -> Candidate:
         """The same posteriors, but for training rows."""
         fitted, inside = remembered.added(self.fitted, self.inside)
-        return replace(self, name=f"{self.name}, rows remembered", fitted=fitted, inside=inside, remembers=True)
+        return replace(self, name=f"{self.name}, rows remembered", fitted=fitted, inside=inside, plain=self)
 
 
 @dataclass(frozen=True)
@@ -266,7 +271,8 @@ def row_precisions(
     A row's own item is left out; nan where no other row shares a label. Equal rows are computed once. With more label
     sets than are learned, some rows are queries, and nan is that of all others.
     """
-    every = 1 if groups.single or len(groups.rows) <= MOST_SETS else -(-len(queries) // JUDGING_ROWS)
+    learned = groups.single or len(groups.rows) <= most_learned(len(groups.classes))
+    every = 1 if learned else -(-len(queries) // JUDGING_ROWS)
     some = np.arange(0, len(queries), every)
     own = np.bitwise_count(queries ^ items)[some]
     keys = (groups.ids[some].astype(np.int64) << TABLE_BITS | queries[some]) << TABLE_BITS | own

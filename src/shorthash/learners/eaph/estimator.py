@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from shorthash._arrays import Codes, Labels, is_foreign, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
-from shorthash._validation import check_choice, check_finite, check_same_length
+from shorthash._validation import as_single, check_same_length
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
@@ -41,8 +41,7 @@ from shorthash.learners.eaph.table import TABLE_BITS
 from shorthash.learners.eaph.unlabelled import missing_in, spread_labels
 from shorthash.learners.posteriors import models
 from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, Folds, draw_folds
-from shorthash.learners.posteriors.memory import MOST_REMEMBERED, Remembered
-from shorthash.learners.posteriors.ridge import LEAST_ROWS, kernel_tried
+from shorthash.learners.posteriors.memory import MOST_REMEMBERED, Remembered, Remembering, Sketching
 from shorthash.learners.posteriors.sampling import Labelling, draw_sample, labelled_rows
 from shorthash.learners.posteriors.streamed import fit_streamed, remembered_stream
 from shorthash.learners.samples import KeptRows
@@ -110,9 +109,9 @@ class EAPH(TableHasher):
         What will be searched. "disjoint": other rows than the training rows; codes are chosen by the mAP of out-of-fold
         codes. "training": exactly the training rows; by the mAP of out-of-fold queries against in-sample codes.
         "auto": either. With "training" and "auto" up to 100 000 training rows are remembered by sketches: each is coded
-        by its own label, which changes the code of no other row. So posteriors are chosen for other rows, and with
-        "auto" codes, too. Rows whose labels were spread, more rows, prototypes and classifiers are not remembered; then
-        "training" also chooses posteriors for training rows, and "auto" codes by the mean of both estimates.
+        by its own label, and so is a row equal to it. So posteriors are chosen for other rows, and with "auto" codes,
+        too. Labels that were spread are not remembered. Nor are more rows, prototypes and classifiers; then "training"
+        also chooses posteriors for training rows, and "auto" codes by the mean of both estimates.
     n_starts : int, default=2
         Random starts of every annealing; one where there are more than 256 label sets.
     n_iter : int, default=16
@@ -223,7 +222,7 @@ class EAPH(TableHasher):
 
     def _fit_labelled(self, values: NDArray[Any], y: ArrayLike, labelled: NDArray[np.bool_] | None = None) -> Self:
         """Learn from rows with labels; those of rows that are not ``labelled``, (n,), are guessed."""
-        check_finite(values, "EAPH")
+        values = as_single(values, "EAPH")
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
         if not isinstance(self.posterior, str) and not groups.single:
             raise InvalidInput(
@@ -231,13 +230,19 @@ class EAPH(TableHasher):
                 "posterior='combo', 'logistic' or 'ridge'."
             )
         self._warn_of_collisions(len(groups.classes))
-        kept = np.asarray(values if groups.kept is None else values[groups.kept], dtype=np.float32)
-        self._fit_in_memory(kept, groups, labelled)
-        self.n_dropped_ = len(values) - len(kept)
-        return self
+        kept = np.arange(len(values)) if groups.kept is None else np.flatnonzero(groups.kept)
+        rows = values if groups.kept is None else values[kept]
+        return self._fit_in_memory(rows, groups, labelled, kept, len(values))
 
-    def _fit_in_memory(self, kept: NDArray[np.float32], given: LabelGroups, labelled: NDArray[np.bool_] | None) -> Self:
-        """Learn from rows in memory, by their label sets."""
+    def _fit_in_memory(
+        self,
+        kept: NDArray[np.float32],
+        given: LabelGroups,
+        labelled: NDArray[np.bool_] | None,
+        numbers: NDArray[np.integer],
+        n_rows: int,
+    ) -> Self:
+        """Learn from rows in memory, by their label sets; ``numbers`` are their places among the rows of the caller."""
         Rows(kept, "EAPH").check_varied()
         groups = given.merged()
         rng = self._begin(groups.classes, groups.rows)
@@ -245,7 +250,8 @@ class EAPH(TableHasher):
         self._rows: KeptRows = none.add(kept, given.rows[given.ids], np.random.RandomState(self._seed))
         folds = draw_folds(groups.ids, rng)
         self._held: LabelGroups = replace(given, ids=given.ids[folds.rows])
-        self.oof_rows_, self.label_set_ids_ = folds.rows, groups.ids[folds.rows]
+        self.oof_rows_, self.label_set_ids_ = numbers[folds.rows], groups.ids[folds.rows]
+        self.n_dropped_ = n_rows - len(kept)
         self._path: list[Candidate] = self._candidates(kept, groups, folds, labelled)
         return self.update_codes()
 
@@ -270,11 +276,6 @@ class EAPH(TableHasher):
             blocks = [(to_numpy(block.X), None if block.y is None else to_numpy(block.y)) for block in stream.blocks()]
             X, y = zip(*blocks, strict=True)
             return self.fit(np.concatenate(X), None if y[0] is None else np.concatenate(y))
-        if not self._streams():
-            raise InvalidInput(
-                f"posterior={self.posterior!r} of EAPH needs all rows in memory; use posterior='auto' or 'logistic', "
-                "with expect_new_classes=False, for a stream."
-            )
         report = progress or (lambda _what, _done, _total: None)
         report("adding up rows", 0, len(stream))
         seen = stream.total(BlockSums("EAPH", None, self.drop_unlabelled), GroupStatistics.join)
@@ -282,9 +283,14 @@ class EAPH(TableHasher):
         seen, labelling = Labelling.of("EAPH", seen, self.drop_unlabelled or True)
         self.n_features_in_ = stream.n_columns
         if seen.n_samples <= FOLDED_ROWS:  # most rows have no label
-            self._fit_in_memory(*labelled_rows(stream, labelling), None)
-            self.n_dropped_ = len(stream) - seen.n_samples
-            return self
+            numbers, X, groups = labelled_rows(stream, labelling)
+            return self._fit_in_memory(X, groups, None, numbers, len(stream))
+        if not self._streams():
+            what = "expect_new_classes=True" if self.expect_new_classes else f"posterior={self.posterior!r}"
+            raise InvalidInput(
+                f"{what} of EAPH needs all labelled rows in memory, at most {FOLDED_ROWS}. Got {seen.n_samples} "
+                "instead; use posterior='auto' or 'logistic', with expect_new_classes=False."
+            )
         rng = self._begin(seen.classes, seen.rows)
         self.n_dropped_ = len(stream) - seen.n_samples
         report("drawing a sample", 0, len(stream))
@@ -299,7 +305,7 @@ class EAPH(TableHasher):
         with threadpool_limits(limits=1):
             known = models.for_other_rows(fitted, self.label_set_ids_, sample.judged, seen.rows)
         candidate = Candidate(name, known, fitted.model.predict(sample.X[sample.held]))
-        if self._remembers(len(stream)):
+        if self._remembers(seen.n_samples):
             candidate = candidate.remembering(remembered_stream(stream, labelling, sample))
         self._path = [candidate]
         report("designing codes", 0, 0)
@@ -322,10 +328,11 @@ class EAPH(TableHasher):
     def _fit_few(self, X: NDArray[Any], y: ArrayLike, missing: NDArray[np.bool_]) -> Self:
         """Learn from labelled rows and, where that helps, from unlabelled ones."""
         check_same_length(len(X), len(missing), "EAPH")
-        check_finite(X, "EAPH")
+        X = as_single(X, "EAPH")
         rng = np.random.RandomState(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        rows, labels, spread = spread_labels(np.asarray(X, dtype=np.float32), y, missing, self.metric, rng)
+        rows, labels, spread = spread_labels(X, y, missing, self.metric, rng)
         self._fit_labelled(X[rows], labels, ~missing[rows])
+        self.oof_rows_ = rows[self.oof_rows_]
         self.n_unlabelled_ = int(missing[rows].sum()) if spread else 0
         self.n_dropped_ = len(X) - len(rows)
         return self
@@ -349,11 +356,11 @@ class EAPH(TableHasher):
     def _fit_groups(self, X: NDArray[Any], learn: Callable[[NDArray[np.float32], dict[str, Any]], GroupCodes]) -> Self:
         """Learn with clusters instead of classes."""
         Rows(X, "EAPH").check_varied()
-        check_finite(X, "EAPH")
+        X = as_single(X, "EAPH")
         options: dict[str, Any] = {"metric": self.metric, "n_neighbors": self.n_neighbors, "n_iter": self.n_iter}
         options["table_bits"] = partial(self._table_bits, size=CLUSTER_TABLE_SIZE)
         with threadpool_limits(limits=1):
-            found = learn(np.asarray(X, dtype=np.float32), options)
+            found = learn(X, options)
         for name in (*OF_LABELS, *OF_GROUPS, "aligned_"):
             self.__dict__.pop(name, None)
         self.posterior_, self.relevance_, self.report_ = found.model, found.relevance, found.report
@@ -380,7 +387,8 @@ class EAPH(TableHasher):
         Posteriors are learned again from a uniform sample of all rows so far, at most 20 000 (``kept_rows_``); while
         there are fewer rows, and after ``update_codes``, the outcome is that of ``fit`` on all of them, if there are no
         more label sets than are learned. The table of codes is designed at the first call, and again only by
-        ``update_codes``, or, with a warning, where rows bring a label set that the table does not know.
+        ``update_codes``, or, with a warning, where rows bring a label set that the table does not know. Of the rows so
+        far only those of the sample are remembered, and none after a fit that has spread labels.
 
         Parameters
         ----------
@@ -391,8 +399,7 @@ class EAPH(TableHasher):
         self._check_params()
         self._check_further()
         first = not hasattr(self, "table_")
-        values = np.asarray(validated(self, X, reset=first, min_samples=2 if first else 1), dtype=np.float32)
-        check_finite(values, "EAPH")
+        values = as_single(validated(self, X, reset=first, min_samples=2 if first else 1), "EAPH")
         groups = group_labels(
             y,
             owner="EAPH",
@@ -431,6 +438,9 @@ class EAPH(TableHasher):
             )
         rng = check_random_state(self.random_state)
         rng.randint(np.iinfo(np.int32).max)  # as partial_fit
+        spread = sum(getattr(one, "n_unlabelled_", 0) for one in (self, other))
+        if spread:
+            self.n_unlabelled_ = spread
         return self._learn_on(self._sample().join(other._sample()), rng)
 
     def _sample(self) -> KeptRows:
@@ -507,10 +517,15 @@ class EAPH(TableHasher):
                 "saved; call fit."
             )
         database = self.database
+        forgets = self.database == "disjoint"
         if candidates is None:  # a saved model has one candidate: its posteriors
-            fitted = Fitted(self.posterior_, self.oof_posteriors_, self.posterior_loss_)
+            model = self.posterior_
+            model = model.model if forgets and isinstance(model, Remembering) else model
+            fitted = Fitted(model, self.oof_posteriors_, self.posterior_loss_)
             saved = Candidate("saved", fitted, fitted.oof, source=getattr(self, "drawn_posteriors_", None))
             candidates, database = [saved], "disjoint"
+        if forgets:  # also those that were remembered when the database was another
+            candidates = [each.plain or each for each in candidates]
         choice = replace(self._choice(candidates), database=database, beside=beside)
         with threadpool_limits(limits=1):
             taken, self.report_ = choice.codes(candidates)
@@ -527,11 +542,16 @@ class EAPH(TableHasher):
         self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds, labelled: NDArray[np.bool_] | None = None
     ) -> list[Candidate]:
         """Posteriors to choose from, the same for every code length."""
-        kind = self._posterior(len(X), X.shape[1], len(groups.rows))
+        kind = self.posterior
+        if isinstance(kind, str) and kind == "auto":
+            new = self.expect_new_classes
+            kind = "prototypes" if new else models.auto_kind(len(X), X.shape[1], len(groups.rows), "auto")
         found = learned_candidates(kind, X, groups, folds, self._seed)
-        if not self._remembers(len(X)):
+        if not self._remembers(len(X)) or (labelled is None and hasattr(self, "n_unlabelled_")):
             return found
-        remembered = Remembered.of_training(X, groups.ids, labelled, len(groups.rows), folds)
+        sketching = Sketching.of_rows(X)
+        rows = sketching, sketching.sketches(X), groups.ids
+        remembered = Remembered.of_rows(*rows, len(groups.rows), folds, labelled)
         return [each.remembering(remembered) for each in found]
 
     def _remembers(self, n_rows: int) -> bool:
@@ -558,15 +578,6 @@ class EAPH(TableHasher):
         own = {name: getattr(self, name) for name in ("codebook", "refine", "n_starts", "n_iter")}
         return {**own, "rows_per_class": rows_per_class, "new_classes": self.expect_new_classes}
 
-    def _posterior(self, n_rows: int, n_columns: int, n_sets: int) -> str | BaseEstimator:
-        """The model that "auto" stands for."""
-        if not isinstance(self.posterior, str) or self.posterior != "auto":
-            return self.posterior
-        if self.expect_new_classes:
-            return "prototypes"
-        several = LEAST_ROWS <= n_rows <= FOLDED_ROWS  # of a kernel model
-        return "auto" if several and kernel_tried(n_rows, n_sets, n_columns) else "logistic"
-
     def _table_bits(self, n_rows: int, u: int, size: int) -> int:
         affordable = max(int(np.ceil(np.log2(u))), int(np.log2(size / u)))
         return min(self.n_bits, TABLE_BITS, int(np.ceil(np.log2(4 * n_rows))), affordable)
@@ -579,15 +590,7 @@ class EAPH(TableHasher):
             self.drawn_posteriors_ = candidate.drawn
 
     def _check_params(self) -> None:
-        if models.is_prefit(self.posterior):
-            pass
-        elif isinstance(self.posterior, str):
-            check_choice(self.posterior, "posterior", "EAPH", ["auto", *models.POSTERIORS, models.PRECOMPUTED])
-        elif not hasattr(self.posterior, "predict_proba"):
-            raise InvalidInput(
-                f"The 'posterior' parameter of EAPH must be one of 'auto', {str(models.POSTERIORS)[1:-1]} or a "
-                f"classifier with predict_proba. Got {self.posterior!r} instead."
-            )
+        models.check_kind(self.posterior)
         super()._check_params()
 
     def __sklearn_tags__(self) -> Any:

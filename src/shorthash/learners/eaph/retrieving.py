@@ -18,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import Codes, Floats, Labels, PackedCodes, is_foreign, like, to_numpy
-from shorthash._labels import MOST_SETS, group_labels, label_rows, most_alike, shared_label
+from shorthash._labels import group_labels, label_rows, most_alike, most_learned, shared_label
 from shorthash._rounding import BLOCK, Rounded, Scored, best_table_word, best_word, on_grid, softmax, table_gains
-from shorthash._validation import check_count, check_finite, check_same_length
+from shorthash._validation import as_single, check_count, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
 from shorthash.errors import InvalidInput, phrase
@@ -28,10 +28,9 @@ from shorthash.learners.base import SupervisedHasher
 from shorthash.learners.eaph.encoding import CellCenters, extend, likeliest_words, lookup_of, profiles, wide_lookup_of
 from shorthash.learners.eaph.groups import Memberships
 from shorthash.learners.eaph.refinement import Design, best_rows
-from shorthash.learners.posteriors.folds import FOLDED_ROWS, Fitted, PosteriorModel, Posteriors, draw_folds
+from shorthash.learners.posteriors.folds import Fitted, PosteriorModel, Posteriors, draw_folds
 from shorthash.learners.posteriors.logistic import fit_soft
-from shorthash.learners.posteriors.models import POSTERIORS, Classified, Prefit, fit_posteriors
-from shorthash.learners.posteriors.ridge import LEAST_ROWS, kernel_tried
+from shorthash.learners.posteriors.models import POSTERIORS, Classified, Prefit, auto_kind, fit_posteriors
 
 SHARED = (  # attributes that hashers of two feature spaces have in common
     *("classes_", "label_sets_", "relevance_", "cells_", "table_", "codewords_", "profiles_", "n_features_out_"),
@@ -225,9 +224,8 @@ class TableHasher(SupervisedHasher):
                 f"align needs {phrase('rows=...')}, rows of the first space: this EAPH was fitted without labels."
             )
         other: Self = clone(self)
-        values = np.asarray(validated(other, X, reset=True, min_samples=2), dtype=np.float32)
+        values = as_single(validated(other, X, reset=True, min_samples=2), "EAPH")
         Rows(values, "EAPH").check_varied()
-        check_finite(values, "EAPH")
         targets = None if rows is None else self.predict_proba(rows).astype(np.float32)
         check_same_length(len(values), len(label_rows(y) if targets is None else targets), "EAPH")
         rng: np.random.RandomState = check_random_state(self.random_state)
@@ -272,7 +270,7 @@ def posteriors_of_labels(
     """
     groups = group_labels(y, owner="EAPH", n_samples=len(X), classes=classes, drop_unlabelled=True)
     given = groups.rows.astype(label_sets.dtype)
-    if len(label_sets) >= MOST_SETS and not (label_sets.sum(axis=1) == 1).all():
+    if len(label_sets) >= most_learned(len(classes)) and not (label_sets.sum(axis=1) == 1).all():
         place = most_alike(given, label_sets)
     else:
         known = {row.tobytes(): number for number, row in enumerate(label_sets)}
@@ -285,8 +283,7 @@ def posteriors_of_labels(
             f"{len(np.unique(ids[used]))}; give more rows, or fit a hasher of its own."
         )
     rows = X if groups.kept is None else X[groups.kept]
-    n, u = len(used), len(label_sets)
-    auto = "combo" if LEAST_ROWS <= n <= FOLDED_ROWS and kernel_tried(n, u, X.shape[1]) else "logistic"
+    auto = auto_kind(len(used), X.shape[1], len(label_sets), "combo")
     kind = posterior if isinstance(posterior, str) and posterior in POSTERIORS else auto
     [(_, fitted), *_] = fit_posteriors(kind, rows[used], ids[used], label_sets, draw_folds(ids[used], rng))
     return fitted, len(X) - len(used)

@@ -15,7 +15,8 @@ remembered, and rows held out that are like learned ones. So where few rows have
 doubt the labels of all others.
 
 All other rows have the posterior of the model. The tolerance is a thousandth of the distance that rows usually have
-from each other, or what single precision can change, if that is more; hardly any other row is as near.
+from each other, or what single precision can change, if that is more, up to three hundredths; hardly any other row is
+as near.
 
 Legend: X (n, d), ids (n,) label set of every row, P (m, u) posteriors, C (m, u) remembered rows by label set.
 """
@@ -23,12 +24,10 @@ Legend: X (n, d), ids (n,) label set of every row, P (m, u) posteriors, C (m, u)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from shorthash._arrays import Features, Floats, is_foreign, like, namespace, njit, to_numpy
@@ -38,8 +37,9 @@ from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, P
 
 MOST_REMEMBERED = 100_000  # rows; a model grows by 48 bytes for each
 N_DIRECTIONS = 4  # in three dimensions and more, other rows are within the tolerance with a chance of about 1e-9
-TOLERANCE = 1e-3  # of a projection, in median distances of a row to its nearest other row
+TOLERANCE, MOST_TOLERANCE = 1e-3, 0.03  # of a projection, in median distances of a row to its nearest other row
 SOME_ROWS = 500  # that this median is taken of
+EQUAL = 1e-12  # a square of a distance below this share of the squares of both rows may be rounding
 DOUBT, MOST_DOUBT = 1e-3, 1e4  # rows that the model counts as
 HELD_OUT_WEIGHT = 3  # of rows held out, against searched training rows: of a query and a searched row, one is held out
 # where training rows are searched, and both are where others are
@@ -70,7 +70,8 @@ class Sketching:
         if scales is not None:
             directions *= scales[:, None]
         rounding = SINGLE * float((np.abs(X).max(axis=0).astype(np.float64) @ np.abs(directions)).max())
-        tolerance = max(TOLERANCE * nearest_distance(scaled(X, scales)), rounding)
+        nearest = nearest_distance(scaled(X, scales))
+        tolerance = max(TOLERANCE * nearest, min(rounding, MOST_TOLERANCE * nearest))
         return cls(X.mean(axis=0, dtype=np.float64), directions, tolerance)
 
     def check_loaded(self) -> None:
@@ -95,11 +96,17 @@ class Sketching:
 def nearest_distance(X: Features) -> float:
     """Median, over some rows, of the distance to the nearest row that is not equal; 0 if all are."""
     some = np.arange(0, len(X), -(-len(X) // SOME_ROWS))
-    D: Floats = cdist(X[some], X)
-    D[D == 0] = np.inf
-    nearest = D.min(axis=1)
+    center = X.mean(axis=0, dtype=np.float64)
+    A, nearest = X[some] - center, np.full(len(some), np.inf)
+    lengths = np.einsum("ij,ij->i", A, A)[:, None]
+    for start in range(0, len(X), BATCH_ROWS):
+        B = X[start : start + BATCH_ROWS] - center
+        size = lengths + np.einsum("ij,ij->i", B, B)
+        squares = size - 2 * A @ B.T
+        squares[squares <= EQUAL * size] = np.inf
+        nearest = np.minimum(nearest, squares.min(axis=1))
     known = nearest[np.isfinite(nearest)]
-    return float(np.median(known)) if len(known) else 0.0
+    return float(np.median(np.sqrt(known))) if len(known) else 0.0
 
 
 @dataclass(frozen=True)
@@ -224,17 +231,14 @@ class Remembered:
     counts: Floats
 
     @classmethod
-    def of_training(
-        cls, X: Features, ids: NDArray[np.intp], labelled: NDArray[np.bool_] | None, n_sets: int, folds: Folds
-    ) -> Remembered:
-        """Training rows, all of them or those ``labelled``."""
-        sketching = Sketching.of_rows(X)
-        some = np.ones(len(X), dtype=bool) if labelled is None else labelled
-        return cls.of_rows(sketching, sketching.sketches(X), ids, some, n_sets, folds)
-
-    @classmethod
     def of_rows(
-        cls, sketching: Sketching, sketches: Floats, ids: NDArray[np.intp], labelled: Any, n_sets: int, folds: Folds
+        cls,
+        sketching: Sketching,
+        sketches: Floats,
+        ids: NDArray[np.intp],
+        n_sets: int,
+        folds: Folds,
+        labelled: NDArray[np.bool_] | None = None,
     ) -> Remembered:
         """Rows by their sketches.
 
@@ -242,18 +246,19 @@ class Remembered:
         ----------
         sketching, sketches : how rows are projected; (n, k) their projections
         ids : (n,) label sets
-        labelled : (n,) bool, rows to remember: labels of others are guessed
         n_sets : number of label sets
         folds : which rows are held out together
+        labelled : (n,) rows to remember, if not all: labels of others are guessed
         """
+        some = np.ones(len(ids), dtype=bool) if labelled is None else labelled
         known, counts = [], []
         for seen, held, places in folds:
-            some = seen[labelled[seen]]
-            others = Memory.of_rows(sketching, sketches[some], ids[some])
+            learned = seen[some[seen]]
+            others = Memory.of_rows(sketching, sketches[learned], ids[learned])
             alike = others.recognised(sketches[held], np.zeros(len(held))) == KNOWN
             known.append(places[alike])
             counts.append(others.counted(sketches[held[alike]], n_sets))
-        memory, rows = Memory.of_rows(sketching, sketches[labelled], ids[labelled]), folds.rows
+        memory, rows = Memory.of_rows(sketching, sketches[some], ids[some]), folds.rows
         parts = np.concatenate(known), np.concatenate(counts)
         return cls(memory, sketches[rows], ids[rows], folds.judged(ids), *parts)
 

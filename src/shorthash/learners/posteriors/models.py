@@ -25,10 +25,11 @@ from shorthash._arrays import Features, Floats, to_numpy
 from shorthash._labels import LabelGroups, shared_label
 from shorthash._progress import shown
 from shorthash._rounding import FEW, UNIT, Rounded, Scored, by_itself, norms
-from shorthash._validation import require_extra
+from shorthash._validation import check_choice, require_extra
 from shorthash.errors import InvalidInput
 from shorthash.learners.posteriors.folds import (
     EXPECTED_ROWS,
+    FOLDED_ROWS,
     SMALLEST,
     Fitted,
     Folds,
@@ -40,7 +41,7 @@ from shorthash.learners.posteriors.folds import (
     with_lone_rows,
 )
 from shorthash.learners.posteriors.logistic import LogLinear, fit_logistic, fit_prototypes
-from shorthash.learners.posteriors.ridge import N_ANCHORS, KernelRidge, fit_ridge
+from shorthash.learners.posteriors.ridge import LEAST_ROWS, N_ANCHORS, KernelRidge, fit_ridge, kernel_tried
 
 EXPECTED_POWER, POWER_ROWS = 0.6, 10  # of either model in a product, before rows are looked at; rows it counts as
 NO_POWER = 0.01  # a model with less adds nothing to a product but the time to encode
@@ -136,6 +137,25 @@ POSTERIORS = ["logistic", "ridge", "combo", "prototypes"]
 """Models by name."""
 
 
+def auto_kind(n_rows: int, n_columns: int, n_sets: int, with_kernel: str) -> str:
+    """``with_kernel``, or "logistic" where a kernel is not tried."""
+    several = LEAST_ROWS <= n_rows <= FOLDED_ROWS
+    return with_kernel if several and kernel_tried(n_rows, n_sets, n_columns) else "logistic"
+
+
+def check_kind(posterior: object) -> None:
+    """Raise unless posteriors can be learned by a parameter of EAPH."""
+    if is_prefit(posterior):
+        return
+    if isinstance(posterior, str):
+        check_choice(posterior, "posterior", "EAPH", ["auto", *POSTERIORS, PRECOMPUTED])
+    elif not hasattr(posterior, "predict_proba"):
+        raise InvalidInput(
+            f"The 'posterior' parameter of EAPH must be one of 'auto', {str(POSTERIORS)[1:-1]} or a "
+            f"classifier with predict_proba. Got {posterior!r} instead."
+        )
+
+
 def combined(
     one: Fitted,
     two: Fitted,
@@ -218,7 +238,7 @@ def calibrated_by_relevance(
     Where rows have several labels, many have a set that no other row has. They are harder than the others and do not
     count in the log-loss, which leaves a model too sure; but what they share with other rows can be predicted.
     """
-    some = np.arange(0, len(ids), max(1, len(ids) // (2 * RELEVANCE_ROWS)))
+    some = np.random.RandomState(0).permutation(len(ids))[: 2 * RELEVANCE_ROWS]
     rows, (others, counts) = some[::2], np.unique(ids[some[1::2]], return_counts=True)
     logs, shares = log(fitted.oof[rows]), counts / counts.sum()
     shared, alike = (shared_label(sets, Yg[others]) for sets in (Yg, Yg[ids[rows]]))

@@ -136,11 +136,11 @@ def draw_sample(
     return Sample(found.numbers[chosen], found.X[chosen], ids, found.given[chosen], held)
 
 
-def labelled_rows(stream: Stream, labelling: Labelling) -> tuple[NDArray[np.float32], LabelGroups]:
-    """All rows that have a label, few enough to be held, and their label sets."""
-    found = stream.total(_Picking(labelling, None, np.empty(0, dtype=np.intp)), _joined)
-    order = np.argsort(found.numbers, kind="stable")
-    return found.X[order], labelling.groups_of(found.given[order])
+def labelled_rows(stream: Stream, labelling: Labelling) -> tuple[NDArray[np.int64], NDArray[np.float32], LabelGroups]:
+    """All rows that have a label, few enough to be held: their numbers, the rows, and their label sets."""
+    numbers, X, given = stream.total(_Labelled(labelling), stacked)
+    order = np.argsort(numbers)
+    return numbers[order], X[order], labelling.groups_of(given[order])
 
 
 def _many(n: int, wanted: int, rng: np.random.RandomState) -> NDArray[np.int64]:
@@ -166,19 +166,34 @@ def _ranks(ids: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 @dataclass(frozen=True)
+class _Labelled:
+    """Numbers of the rows of a block that have a label, the rows, and their label sets as given."""
+
+    labelling: Labelling
+
+    def __call__(self, block: Block) -> tuple[NDArray[Any], ...]:
+        X, given, numbers = self.labelling.as_given(block)
+        return numbers, np.asarray(to_numpy(X), dtype=np.float32), to_numpy(given)
+
+
+def stacked(one: tuple[NDArray[Any], ...], two: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
+    """What was found in two blocks, one below the other."""
+    return tuple(map(np.concatenate, zip(one, two, strict=True)))
+
+
+@dataclass(frozen=True)
 class _Picking:
     """Rows of a block that are in the sample, and some rows of every rare label set."""
 
     labelling: Labelling
-    numbers: NDArray[np.int64] | None  # ascending; None for all rows
+    numbers: NDArray[np.int64]  # ascending
     rare: NDArray[np.intp]
 
     def __call__(self, block: Block) -> Sample:
         X, given, numbers = self.labelling.as_given(block)
         given = to_numpy(given)
         ids = self.labelling.places[given]
-        everyone = np.ones(len(numbers), dtype=bool)
-        picked = everyone if self.numbers is None else np.isin(numbers, self.numbers, assume_unique=True)
+        picked = np.isin(numbers, self.numbers, assume_unique=True)
         others = np.flatnonzero(~picked & np.isin(ids, self.rare))
         candidates = np.concatenate([np.flatnonzero(picked), others[_ranks(ids[others]) < FEWEST]])
         candidates.sort()

@@ -55,7 +55,7 @@ from shorthash.learners.posteriors.ridge import (
     fit_ridge,
     kernel_tried,
 )
-from shorthash.learners.posteriors.sampling import Labelling, Sample
+from shorthash.learners.posteriors.sampling import Labelling, Sample, stacked
 from shorthash.learners.sums import GroupStatistics
 
 MOST_PASSES = 40
@@ -114,11 +114,10 @@ def fit_streamed(
 def remembered_stream(stream: Stream, labelling: Labelling, sample: Sample) -> Remembered:
     """All rows of a stream, remembered; those of the sample that are held out, by the others."""
     sketching = Sketching.of_rows(sample.X)
-    numbers, sketches, ids = stream.total(_Sketches(labelling, sketching), _stacked)
+    numbers, sketches, ids = stream.total(_Sketches(labelling, sketching), stacked)
     order = np.argsort(numbers)
     folds = Folds.one(np.isin(numbers[order], sample.numbers[sample.held]))
-    everyone = np.ones(len(ids), dtype=bool)
-    return Remembered.of_rows(sketching, sketches[order], ids[order], everyone, len(labelling.rows), folds)
+    return Remembered.of_rows(sketching, sketches[order], ids[order], len(labelling.rows), folds)
 
 
 @dataclass(frozen=True)
@@ -131,10 +130,6 @@ class _Sketches:
     def __call__(self, block: Block) -> tuple[NDArray[Any], ...]:
         X, ids, numbers = self.labelling(block)
         return numbers, self.sketching.sketches(to_numpy(X)), to_numpy(ids)
-
-
-def _stacked(one: tuple[NDArray[Any], ...], two: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
-    return tuple(map(np.concatenate, zip(one, two, strict=True)))
 
 
 def _calibrated(model: LogLinear, Z: NDArray[np.float32], ids: NDArray[np.intp], judged: NDArray[np.intp]) -> Fitted:
