@@ -24,6 +24,7 @@ Legend: X (n, d), ids (n,) label set of every row, P (m, u) posteriors, C (m, u)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -280,11 +281,12 @@ class Remembered:
         """The rows in blocks."""
         return [slice(start, start + BATCH_ROWS) for start in range(0, len(self.sketches), BATCH_ROWS)]
 
-    def _own_counts(self, n_sets: int) -> tuple[Floats, Floats]:
+    @cached_property
+    def _own_counts(self) -> tuple[Floats, Floats]:
         """Of the rows like every row, itself included, how many have its label set, and how many there are."""
         own, everyone = [], []
         for part in self._parts():
-            C = self.memory.counted(self.sketches[part], n_sets)
+            C = self.memory.counted(self.sketches[part], self.counts.shape[1])
             own.append(np.take_along_axis(C, self.ids[part, None], axis=1)[:, 0])
             everyone.append(C.sum(axis=1))
         return np.concatenate(own), np.concatenate(everyone)
@@ -295,7 +297,7 @@ class Remembered:
             return DOUBT
         labels, rows = self.ids[self.known], np.arange(len(self.known))
         p, own, everyone = oof[self.known, labels], self.counts[rows, labels], self.counts.sum(axis=1)
-        of_searched = inside[np.arange(len(inside)), self.ids], *self._own_counts(inside.shape[1])
+        of_searched = inside[np.arange(len(inside)), self.ids], *self._own_counts
 
         def loss(log_a: float) -> float:
             a = np.exp(log_a)
