@@ -252,6 +252,10 @@ def test_the_report_says_what_was_tried(digits):
     assert taken["disjoint_map"] == hasher.disjoint_map_ == pytest.approx(leave_one_out_map(hasher.codes_, y))
     assert taken["training_map"] == hasher.searched_map_ >= hasher.disjoint_map_
     finalists = [line for line in hasher.report_ if line["posteriors"] == taken["posteriors"]]
+    assert all(line["why"].startswith("posteriors: ") for line in hasher.report_)
+    assert taken["why"].endswith("codes: expected to be best")
+    lost = finalists[1]["disjoint_map"] - finalists[0]["disjoint_map"]
+    assert f"codes: disjoint_map {lost:.4f} below those expected to be best" in finalists[0]["why"]
     assert sum(taken[key] for key in ("disjoint_map", "training_map")) == max(
         line["disjoint_map"] + line["training_map"] for line in finalists
     )

@@ -330,17 +330,17 @@ def test_a_table_of_few_rows_is_not_refined(per_class, lengths):
 
 
 @pytest.mark.parametrize(
-    ("per_class", "database", "training", "taken"),
+    ("per_class", "database", "training", "taken", "why"),
     [
-        (4, "auto", 0.697, "table"),  # lost on training rows: less than 0.005
-        (4, "auto", 0.69, "codewords"),
-        (4, "disjoint", 0.69, "table"),
-        (4, "training", 0.697, "codewords"),
-        (5, "auto", 0.69, "table"),  # the mean decides
-        (5, "auto", 0.6, "codewords"),
+        (4, "auto", 0.697, "table", "disjoint_map 0.0200 below those expected to be best"),  # 0.003 on training rows
+        (4, "auto", 0.69, "codewords", "training_map 0.0100 above those expected to be best, 0.0050 needed"),
+        (4, "disjoint", 0.69, "table", "disjoint_map 0.0200 below those expected to be best"),
+        (4, "training", 0.697, "codewords", "training_map 0.0030 above those expected to be best, 0.0000 needed"),
+        (5, "auto", 0.69, "table", "mean of both mAPs 0.0050 below those expected to be best"),
+        (5, "auto", 0.6, "codewords", "mean of both mAPs 0.0400 above those expected to be best, 0.0000 needed"),
     ],
 )
-def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, training, taken):
+def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, training, taken, why):
     y = np.repeat(np.arange(3), per_class)
     candidate = Candidate("any", None, None)
     codewords, table = (refinement.Design(kind, 2, None, None, None) for kind in ("codewords", "table"))
@@ -348,7 +348,9 @@ def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, t
     finalists = [Judged(candidate, codewords, *found[:2]), Judged(candidate, table, *found[2:])]
     groups = group_labels(y, owner="test")
     choice = Choice(groups, groups, None, 2, 0, database, {"rows_per_class": per_class})
-    assert choice._taken(finalists).design.kind == taken
+    judged, reasons = choice._taken(finalists)
+    assert judged.design.kind == taken
+    assert reasons == [why, "expected to be best"]
 
 
 def test_more_classes_than_codes_use_all_codes():

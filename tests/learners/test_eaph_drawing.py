@@ -330,9 +330,15 @@ def test_the_first_posteriors_are_taken_unless_rows_speak_against_them(n, second
     first, other, third = (Judged(None, None, 0.5 + gain + chance * gain, np.zeros(n)) for gain in (0.0, 0.05, 0.02))
     choice = Choice(None, None, None, 2, 0, "auto", {})
     tried = [first, other, third]
-    assert choice._best(tried, "disjoint") is (other if second else first)
+    best, why = choice._best(tried, "disjoint")
+    assert best is (other if second else first)
+    assert why[0] == "expected to be best"
+    found, needed = (float(word) for word in why[1].split() if word[0] == "0")
+    assert why[1] == f"disjoint_map {found:.4f} above those expected to be best, {needed:.4f} needed"
+    assert found == pytest.approx(0.05, abs=1e-4)
+    assert (found > needed) is second
     little = Judged(None, None, 0.504 + 0 * chance, np.zeros(n))  # less than is worth a change
-    assert choice._best([first, little], "disjoint") is first
+    assert choice._best([first, little], "disjoint")[0] is first
 
 
 @pytest.mark.parametrize("database", ["auto", "training"])

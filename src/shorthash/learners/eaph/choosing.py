@@ -39,6 +39,7 @@ WORTH = 0.005  # mAP on other rows that may be given up for the training rows, w
 GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that is expected of a table, or of the first posteriors, before rows are seen
 JUDGING_ROWS = 2048  # that are queries, where there are so many label sets that every one is dear
 LEAST_VARIANCE = 0.01  # of differences between average precisions; that of few rows may be less by chance
+EXPECTED = "expected to be best"  # in the report
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,12 @@ class Judged:
         """The mAP where training rows are searched."""
         return _mean(self.among_training)
 
-    def is_worse(self, other: Judged, database: str, allowed: float = 0.0) -> bool:
-        """Whether these, which are expected to be better than the other, find less by more than is allowed.
+    def behind(self, other: Judged, database: str) -> float:
+        """How much more the other finds; nan where no row has a relevant one."""
+        return _mean(other.precisions(database) - self.precisions(database))
+
+    def needed(self, other: Judged, database: str, allowed: float = 0.0) -> float:
+        """How much more the other has to find, since these are expected to be better.
 
         Before rows are looked at, they are expected to gain ``GAIN``, give or take ``GAIN_ERROR``, where the mAP of the
         other is 0.5, and less where there is little to find or to gain; the fewer rows, the less they count.
@@ -121,12 +126,25 @@ class Judged:
         difference = self.precisions(database) - other.precisions(database)
         difference = difference[~np.isnan(difference)]
         if not len(difference):
-            return False
+            return allowed
         variance = max(float(difference.var()), LEAST_VARIANCE) / len(difference)
         before = 4 * other.score(database) * (1 - other.score(database)) * GAIN
-        return float(difference.mean()) < -allowed - variance * before / GAIN_ERROR**2
+        return allowed + variance * before / GAIN_ERROR**2
 
-    def line(self, *, taken: bool) -> dict[str, Any]:
+    def is_worse(self, other: Judged, database: str, allowed: float = 0.0) -> bool:
+        """Whether these, which are expected to be better than the other, find less by more than is allowed."""
+        return self.behind(other, database) > self.needed(other, database, allowed)
+
+    def why_not(self, other: Judged, database: str, allowed: float = 0.0) -> str:
+        """How the other compares with these, which are expected to be better, for the report."""
+        more = self.behind(other, database)
+        measure = {"disjoint": "disjoint_map", "training": "training_map"}.get(database, "mean of both mAPs")
+        if more > 0:
+            needed = self.needed(other, database, allowed)
+            return f"{measure} {more:.4f} above those expected to be best, {needed:.4f} needed"
+        return f"{measure} {-more:.4f} below those expected to be best" if more <= 0 else "no row has a relevant one"
+
+    def line(self, why: str, *, taken: bool) -> dict[str, Any]:
         """A line of the report."""
         return {
             "posteriors": self.candidate.name,
@@ -134,6 +152,7 @@ class Judged:
             "disjoint_map": self.disjoint,
             "training_map": self.training,
             "taken": taken,
+            "why": why,
         }
 
 
@@ -180,51 +199,62 @@ class Choice:
             found.append(Judged(candidate, design, *precisions))
         return found
 
-    def posteriors(self, candidates: list[Candidate]) -> tuple[Candidate, list[Judged]]:
-        """The best candidate, and all of them as judged with codewords, which are quick to make.
+    def posteriors(self, candidates: list[Candidate]) -> tuple[Candidate, list[tuple[Judged, str]]]:
+        """The best candidate, and how all were judged with codewords, which are quick to make, with what that says.
 
         Where rows are remembered, posteriors are chosen for other rows, whatever is searched.
         """
         if len(candidates) == 1:
             return candidates[0], []
         tried = [self.judged(candidate, refine=False)[0] for candidate in candidates]
-        best = self._best(tried, "disjoint" if candidates[0].remembers else self.database)
-        return best.candidate, tried
+        best, why = self._best(tried, "disjoint" if candidates[0].remembers else self.database)
+        return best.candidate, list(zip(tried, why, strict=True))
 
-    def _best(self, tried: list[Judged], database: str) -> Judged:
-        """The best; where it is not known what is searched, for training rows of those that lose little on others.
+    def _best(self, tried: list[Judged], database: str) -> tuple[Judged, list[str]]:
+        """The best, and why any of them is or is not.
 
+        Where it is not known what is searched, it is the best for training rows of those that lose little on others.
         For other rows the first are expected to be best, and may lose ``WORTH``.
         """
+        first = tried[0]
         if database == "disjoint":
-            better = [found for found in tried if tried[0].is_worse(found, database, allowed=WORTH)]
-            return max(better or tried[:1], key=lambda found: found.score(database))
-        if database == "training":
-            return max(tried, key=lambda found: found.score(database))
+            better = [found for found in tried if first.is_worse(found, database, allowed=WORTH)]
+            best = max(better or [first], key=lambda found: found.score(database))
+            return best, [EXPECTED, *(first.why_not(found, database, allowed=WORTH) for found in tried[1:])]
         most = max(found.score("disjoint") for found in tried)
-        close = [found for found in tried if found.score("disjoint") >= most - WORTH]
-        return max(close, key=lambda found: found.score("training"))
+        close = [found for found in tried if database == "training" or found.score("disjoint") >= most - WORTH]
+        best, top = max(close, key=lambda found: found.score("training")), "largest training_map"
+        if database != "training":
+            top += f" of those with a disjoint_map at most {WORTH} below the largest"
+        return best, [top if found is best else f"not the {top}" for found in tried]
 
     @shown("designing codes")
     def codes(self, candidates: list[Candidate]) -> tuple[Judged, list[dict[str, Any]]]:
         """The best posteriors with the best codes for them, and a report of what was tried."""
         best, tried = self.posteriors(candidates)
         finalists = self.judged(best, refine=self.options["refine"])
-        taken = self._taken(finalists)
-        others = [found for found in tried if found.candidate is not best]
-        return taken, [found.line(taken=found is taken) for found in (*others, *finalists)]
+        taken, why = self._taken(finalists)
+        others = [line for line in tried if line[0].candidate is not best]
+        own = "".join(f"posteriors: {reason}; " for found, reason in tried if found.candidate is best)
+        report = [found.line(f"posteriors: {reason}", taken=False) for found, reason in others]
+        for found, reason in zip(finalists, why, strict=True):
+            report.append(found.line(f"{own}codes: {reason}", taken=found is taken))
+        return taken, report
 
-    def _taken(self, finalists: list[Judged]) -> Judged:
-        """The codes to take: the first are codewords, the last a table."""
+    def _taken(self, finalists: list[Judged]) -> tuple[Judged, list[str]]:
+        """The codes to take, and why they or others are not; the first are codewords, the last a table."""
         codewords, table, database = finalists[0], finalists[-1], self.database
+        if len(finalists) == 1:
+            return codewords, ["no others were made"]
         if database == "auto" and codewords.candidate.remembers:
             database = "disjoint"  # training rows that are remembered are found with any codes
         elif database == "auto" and self.options["rows_per_class"] < ROWS_PER_CLASS:
             # scores of few rows are not to be weighed against each other: a table must serve both
             if table.is_worse(codewords, "training", allowed=WORTH):
-                return codewords
+                return codewords, [table.why_not(codewords, "training", allowed=WORTH), EXPECTED]
             database = "disjoint"
-        return codewords if table.is_worse(codewords, database) else table
+        taken = codewords if table.is_worse(codewords, database) else table
+        return taken, [table.why_not(codewords, database), EXPECTED]
 
 
 def learned_candidates(

@@ -149,8 +149,8 @@ class EAPH(TableHasher):
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
     disjoint_map_, searched_map_ : float, the mAP to expect where other rows, or the training rows, are searched
-    report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, and whether it was taken;
-        without labels: start, softness, iterations or weight, near_map, wide_map, far_map, probed_map or lift, and
+    report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, whether it was taken, and
+        why; without labels: start, softness, iterations or weight, near_map, wide_map, far_map, probed_map or lift, and
         whether it was taken
     relevance_ : (k, k) without labels: the chance that a row of one cluster is among the nearest of a row of another;
         from pairs, how many times likelier than by chance a row of one is a partner of a row of another
