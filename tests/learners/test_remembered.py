@@ -10,7 +10,7 @@ from sklearn.base import clone
 from shorthash import EAPH, evaluate, load, save
 from shorthash._rounding import Rounded
 from shorthash.data.streams import ArrayStream
-from shorthash.errors import DamagedFile
+from shorthash.errors import DamagedFile, InvalidInput
 from shorthash.learners.eaph import estimator
 from shorthash.learners.posteriors import memory
 from shorthash.learners.posteriors.folds import Folds, draw_folds, log
@@ -87,6 +87,19 @@ def test_rows_with_guessed_labels_are_not_remembered(noisy):
     assert len(made.model.memory.sets) == 100
 
 
+def test_rows_are_remembered_after_a_fit_that_has_dropped_unlabelled_rows():
+    rng = np.random.default_rng(3)
+    means = 0.6 * rng.normal(size=(4, 6))
+    y = rng.integers(4, size=600)
+    X = (means[y] + 0.3 * rng.normal(size=(600, 6))).astype(np.float32)  # where rows say enough, labels are not spread
+    some = np.array([str(label) if i % 3 else None for i, label in enumerate(y)], dtype=object)
+    hasher = EAPH(4, random_state=0, n_iter=1).fit(X, some)
+    assert hasher.n_unlabelled_ == 0
+    hasher.partial_fit(X[1:2], some[1:2])
+    known = np.flatnonzero(np.arange(600) % 3)
+    assert (hasher.predict_proba(X[known]).argmax(axis=1) == y[known]).all()
+
+
 def test_labels_that_were_spread_are_not_remembered():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 60)
@@ -110,6 +123,17 @@ def test_where_nothing_is_to_be_remembered_nothing_is(fitted, noisy, tmp_path):
     alone = clone(fitted).set_params(database="disjoint").fit(X[:300], y[:300])
     again = clone(fitted).fit(X[:300], y[:300]).set_params(database="disjoint").update_codes()
     assert np.array_equal(again.table_, alone.table_)
+
+
+def test_rows_that_occur_twice_cannot_be_forgotten_by_a_model_that_was_loaded(noisy, tmp_path):
+    X, y = np.concatenate([noisy[0][:300], noisy[0][:100]]), np.concatenate([noisy[1][:300], noisy[1][:100]])
+    fitted = EAPH(5, posterior="logistic", random_state=0, n_iter=2).fit(X, y)
+    save(fitted, tmp_path / "model")
+    loaded = load(tmp_path / "model").set_params(database="disjoint")
+    with pytest.raises(InvalidInput, match=r"occur more than once.*call fit with database='disjoint'"):
+        loaded.update_codes()
+    alone = clone(fitted).set_params(database="disjoint").fit(X, y)
+    assert fitted.set_params(database="disjoint").update_codes().disjoint_map_ == alone.disjoint_map_
 
 
 @pytest.mark.parametrize("offset", [1e5, 3e6])

@@ -279,7 +279,7 @@ def learned_candidates(
         name, fitted = learned
         fitted = fitted if source is None or len(judged) else source.sharpened(fitted)
         known = models.for_other_rows(fitted, ids, judged, groups.rows)
-        return Candidate(name, known, fitted.model.predict(X[folds.rows]), source=source)
+        return Candidate(name, known, known.model.predict(X[folds.rows]), source=source)
 
     return in_threads(candidate, models.fit_posteriors(kind, X, groups.ids, groups.rows, folds))
 

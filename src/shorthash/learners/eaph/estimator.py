@@ -304,7 +304,7 @@ class EAPH(TableHasher):
         self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
         with threadpool_limits(limits=1):
             known = models.for_other_rows(fitted, self.label_set_ids_, sample.judged, seen.rows)
-        candidate = Candidate(name, known, fitted.model.predict(sample.X[sample.held]))
+        candidate = Candidate(name, known, known.model.predict(sample.X[sample.held]))
         if self._remembers(seen.n_samples):
             candidate = candidate.remembering(remembered_stream(stream, labelling, sample))
         self._path = [candidate]
@@ -501,7 +501,8 @@ class EAPH(TableHasher):
     def update_codes(self) -> Self:
         """Design the codes again from the posteriors as they are, for instance after ``set_params(n_bits=10)``.
 
-        The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again.
+        The outcome is that of ``fit`` with the same ``random_state``, without learning the posteriors again; but where
+        rows have more than 512 sets of labels, a model that was loaded judges codes by those that it has learned.
         """
         return self._design_codes()
 
@@ -520,7 +521,13 @@ class EAPH(TableHasher):
         forgets = self.database == "disjoint"
         if candidates is None:  # a saved model has one candidate: its posteriors
             model = self.posterior_
-            model = model.model if forgets and isinstance(model, Remembering) else model
+            if forgets and isinstance(model, Remembering):
+                if model.memory.repeats:
+                    raise InvalidInput(
+                        "update_codes of EAPH cannot forget training rows that occur more than once: what the model "
+                        "says of them without memory is not saved; call fit with database='disjoint'."
+                    )
+                model = model.model
             fitted = Fitted(model, self.oof_posteriors_, self.posterior_loss_)
             saved = Candidate("saved", fitted, fitted.oof, source=getattr(self, "drawn_posteriors_", None))
             candidates, database = [saved], "disjoint"
@@ -547,7 +554,7 @@ class EAPH(TableHasher):
             new = self.expect_new_classes
             kind = "prototypes" if new else models.auto_kind(len(X), X.shape[1], len(groups.rows), "auto")
         found = learned_candidates(kind, X, groups, folds, self._seed)
-        if not self._remembers(len(X)) or (labelled is None and hasattr(self, "n_unlabelled_")):
+        if not self._remembers(len(X)) or (labelled is None and getattr(self, "n_unlabelled_", 0) > 0):
             return found
         sketching = Sketching.of_rows(X)
         rows = sketching, sketching.sketches(X), groups.ids

@@ -140,6 +140,12 @@ class Memory:
         _recognise(sketches, error, self.sketches, self.sketching.tolerance, state)
         return state
 
+    @property
+    def repeats(self) -> bool:
+        """Whether some of the rows are like others."""
+        one_set = replace(self, sets=np.zeros_like(self.sets))
+        return bool((one_set.counted(self.sketches, 1) > 1).any())
+
     def counted(self, sketches: Floats, n_sets: int) -> Floats:
         """Numbers of remembered rows by label set, (n, n_sets)."""
         C = np.zeros((len(sketches), n_sets))
