@@ -5,10 +5,18 @@ import pytest
 
 from shorthash import evaluate, load, save
 from shorthash._rounding import Rounded
+from shorthash.learners.eaph.drawing import fit_rows
 from shorthash.learners.eaph.estimator import EAPH
-from shorthash.learners.posteriors import folds
+from shorthash.learners.posteriors import folds, logistic
 from shorthash.learners.posteriors.folds import calibrate, draw_folds, scaled, softmax, uneven_scales
-from shorthash.learners.posteriors.logistic import column_scales, fit_logistic
+from shorthash.learners.posteriors.logistic import (
+    Spread,
+    column_scales,
+    fit_logistic,
+    fit_prototypes,
+    shrunk,
+    whitening,
+)
 from shorthash.learners.posteriors.ridge import FLOOR, fit_ridge, kernel_tried
 
 UNITS = np.array([1e-3, 1.0, 1e4, 1e4])  # the first two say the class, the others nothing
@@ -178,3 +186,49 @@ def test_a_temperature_beyond_the_range_is_found():
     assert temperature == pytest.approx(1000 * expected[0], rel=0.05)
     assert loss == pytest.approx(expected[1], rel=1e-3)
     assert softmax(temperature * S / 1000).max() > 0.9
+
+
+@pytest.fixture
+def wide():
+    """30 rows of three classes in 40 columns; three rows are there twice."""
+    rng = np.random.default_rng(0)
+    ids = np.arange(30) % 3
+    X = rng.normal(size=(3, 40))[ids] + rng.normal(size=(30, 40))
+    X[27:] = X[:3]
+    return X.astype(np.float32), ids
+
+
+def test_the_spread_of_few_rows_with_many_columns_is_that_of_their_covariance(wide, monkeypatch):
+    R = wide[0] - wide[0].mean(axis=0, dtype=np.float64)
+    covariance = shrunk(R.T @ R / len(R))
+    monkeypatch.setattr(logistic, "WIDE", 1)
+    spread = Spread.of_rows(R)
+    assert len(spread.values) == 26
+    np.testing.assert_allclose(spread.power(1.0), covariance, atol=1e-12)
+    np.testing.assert_allclose(spread.times(3.0).power(0.5) @ spread.times(3.0).power(0.5), 3 * covariance, atol=1e-12)
+    np.testing.assert_allclose(spread.power(-0.5), whitening(covariance), atol=1e-10)
+    A = np.random.default_rng(1).normal(size=(5, 40))
+    np.testing.assert_allclose(spread.distances(A), [a @ np.linalg.solve(covariance, a) for a in A], rtol=1e-9)
+    none = Spread.of_rows(np.zeros((3, 40)))
+    np.testing.assert_array_equal(none.power(1.0), shrunk(np.zeros((40, 40))))
+
+
+@pytest.mark.parametrize("fit", [fit_logistic, fit_prototypes])
+def test_models_of_few_rows_with_many_columns_are_as_with_their_covariance(wide, fit, monkeypatch):
+    X, ids = wide
+    folds = draw_folds(ids, np.random.RandomState(0))
+    found = fit(X, ids, np.eye(3, dtype=np.uint8), folds)
+    monkeypatch.setattr(logistic, "WIDE", 1)
+    quick = fit(X, ids, np.eye(3, dtype=np.uint8), folds)
+    np.testing.assert_allclose(quick.oof, found.oof, atol=1e-4)
+    np.testing.assert_allclose(quick.model.predict(-X), found.model.predict(-X), atol=1e-4)
+
+
+def test_rows_drawn_of_few_with_many_columns_are_as_with_their_covariance(wide, monkeypatch):
+    X, ids = wide
+    found = fit_rows(X, ids, np.eye(3, dtype=np.uint8), 0)
+    monkeypatch.setattr(logistic, "WIDE", 1)
+    quick = fit_rows(X, ids, np.eye(3, dtype=np.uint8), 0)
+    np.testing.assert_allclose(quick.root, found.root, atol=1e-10)
+    np.testing.assert_allclose(quick.spread, found.spread, rtol=1e-9)
+    np.testing.assert_allclose(quick.means, found.means, atol=1e-10)

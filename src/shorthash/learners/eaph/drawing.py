@@ -39,7 +39,7 @@ from shorthash.learners.posteriors.folds import (
     softmax,
     uneven_scales,
 )
-from shorthash.learners.posteriors.logistic import class_means, within_covariance
+from shorthash.learners.posteriors.logistic import class_means, within_spread
 from shorthash.learners.posteriors.models import sharpened
 
 PRIOR_ROWS = 10  # rows per class that drawn ones count as
@@ -133,12 +133,11 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
     alone = n == u
     with thread_pools().limit(limits=1):
         if alone:
-            covariance = ALONE_SHARE * within_covariance(Z, np.zeros_like(ids), center[None]) * n / (n - 1)
+            spread = within_spread(Z, np.zeros_like(ids), center[None]).times(ALONE_SHARE * n / (n - 1))
         else:
-            covariance = within_covariance(Z, ids, means) * n / (n - u)
-        values, vectors = np.linalg.eigh(covariance)
-        root = (vectors * np.sqrt(values)) @ vectors.T
-        squares = float((((means - center) @ vectors) ** 2 / values).sum()) / ((u - 1) * X.shape[1])
+            spread = within_spread(Z, ids, means).times(n / (n - u))
+        root = spread.power(0.5)
+        squares = float(spread.distances(means - center).sum()) / ((u - 1) * X.shape[1])
     between = 1 / ALONE_SHARE - 1 if alone else max(squares - float(np.mean(1 / counts)), LEAST_VARIANCE)
     expected = (between / (between + 1 / counts))[:, None] * (means - center)
     share = max(LEAST_DRAWN, DRAWN_PER_SET * u) / n

@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from shorthash._arrays import Features, Floats, namespace
@@ -62,6 +61,7 @@ MOST_ITERATIONS = 60  # of L-BFGS
 TOLERANCE, PATH_TOLERANCE = 1e-5, 1e-4  # relative gain below which it stops, and where penalties are compared
 BLOCK_ROWS = 4096  # rows whose logits are held at once
 TRIAL_ROWS, TRIAL_HELD_OUT, TRIAL_PENALTY = 4000, 1000, 0.03  # with which scales of columns are tried
+WIDE, FLAT = 1024, 1e-9  # columns from which on few rows are treated apart; eigenvalues below this share are rounding
 LARGE = 5e8  # rows times features times label sets from which on one fold chooses the penalty
 
 
@@ -243,7 +243,7 @@ def _in_space(
     """The weights and biases that a penalty draws towards, and the rows in their space."""
     means, counts = class_means(X, ids, len(Yg))
     center = means[counts > 0].mean(axis=0)
-    V = whitening(within_covariance(X, ids, means, scales))
+    V = within_spread(X, ids, means, scales).power(-0.5)
     if scales is not None:
         V *= scales[:, None]
     d, c = X.shape[1], Yg.shape[1]
@@ -265,18 +265,65 @@ def class_means(X: Features, ids: NDArray[np.intp], u: int) -> tuple[Floats, NDA
     return Mu, counts
 
 
-def within_covariance(X: Features, ids: NDArray[np.intp], means: Floats, scales: Floats | None = None) -> Floats:
-    """Covariance within label sets, shrunk, (d, d); that of scaled columns where there are ``scales``."""
+@dataclass(frozen=True)
+class Spread:
+    """A shrunk covariance by its eigenvalues.
+
+    Attributes
+    ----------
+    values, vectors : (r,) eigenvalues and (d, r) eigenvectors
+    rest : eigenvalue of all directions beside these
+    """
+
+    values: Floats
+    vectors: Floats
+    rest: float = 0.0
+
+    @classmethod
+    def of_rows(cls, R: Features) -> Spread:
+        """That of rows with mean 0; of few rows with many columns by their products, which takes less time."""
+        n, d = R.shape
+        if d < WIDE or n >= d:
+            return cls(*np.linalg.eigh(shrunk(R.T @ R / n)))
+        values, vectors = np.linalg.eigh(R @ R.T / n)
+        rest = SHRINKAGE * max(float(values.sum()) / d, SMALLEST)
+        some = values > FLAT * values[-1]
+        vectors = R.T @ (vectors[:, some] / np.sqrt(n * values[some]))
+        return cls((1 - SHRINKAGE) * values[some] + rest, vectors, rest)
+
+    def times(self, factor: float) -> Spread:
+        """The covariance multiplied by a number."""
+        return Spread(factor * self.values, self.vectors, factor * self.rest)
+
+    def power(self, exponent: float) -> Floats:
+        """A power of the covariance, (d, d)."""
+        if not self.rest:
+            return np.asarray((self.vectors * self.values**exponent) @ self.vectors.T)
+        beside = self.rest**exponent
+        return np.asarray(
+            (self.vectors * (self.values**exponent - beside)) @ self.vectors.T + beside * np.eye(len(self.vectors))
+        )
+
+    def distances(self, A: Floats) -> Floats:
+        """Squared lengths of rows in units of the covariance, (n,)."""
+        along = (A @ self.vectors) ** 2
+        found = (along / self.values).sum(axis=1)
+        if self.rest:
+            found += np.maximum(np.einsum("ij,ij->i", A, A) - along.sum(axis=1), 0.0) / self.rest
+        return np.asarray(found)
+
+
+def within_spread(X: Features, ids: NDArray[np.intp], means: Floats, scales: Floats | None = None) -> Spread:
+    """Covariance within label sets, shrunk; that of scaled columns where there are ``scales``."""
     R = X - means[ids]
     if scales is not None:
         R *= scales
-    return shrunk(R.T @ R / len(X))
+    return Spread.of_rows(R)
 
 
 def whitening(covariance: Floats) -> Floats:
     """The symmetric V with V V' the inverse of a covariance, (d, d)."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+    return Spread(*np.linalg.eigh(covariance)).power(-0.5)
 
 
 def shrunk(within: Floats) -> Floats:
@@ -414,8 +461,7 @@ def cross_entropy(P: Posteriors, T: Posteriors) -> float:
 def _prepared(X: Features, T: Posteriors) -> tuple[LogLinear, NDArray[np.float32]]:
     """A model without weights whose biases are the mean targets, and rows in its space."""
     center = X.mean(axis=0, dtype=np.float64)
-    moved = X - center
-    V = whitening(shrunk(moved.T @ moved / len(X)))
+    V = Spread.of_rows(X - center).power(-0.5)
     d, u = X.shape[1], T.shape[1]
     bias = log(T.mean(axis=0, dtype=np.float64)).astype(np.float64)
     model = LogLinear(center, 1.0, np.zeros((d, u)), bias, np.eye(u, dtype=np.uint8), 1.0, 0.0, V)
@@ -481,12 +527,11 @@ def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], fo
 def _prototypes(X: Features, ids: NDArray[np.intp], u: int) -> Prototypes:
     """Means, and the directions in which they differ, scaled by the spread within label sets."""
     Mu, counts = class_means(X, ids, u)
-    L = cholesky(within_covariance(X, ids, Mu), lower=True)
+    V = within_spread(X, ids, Mu).power(-0.5)
     center = Mu[counts > 0].mean(axis=0)
     Mu[counts == 0] = center  # a label set that no row has: as far from everything
-    A = solve_triangular(L, (Mu - center).T, lower=True)  # (d, u), whitened means
+    A = V @ (Mu - center).T  # (d, u), whitened means
     basis, values, _ = np.linalg.svd(A, full_matrices=False)
     basis = basis[:, values > SMALLEST * max(float(values[0]), SMALLEST)]
-    directions = solve_triangular(L, basis, lower=True, trans="T")
     means = (basis.T @ A) / np.maximum(np.linalg.norm(A, axis=0), SMALLEST)
-    return Prototypes(center, directions, means, 1.0)
+    return Prototypes(center, V @ basis, means, 1.0)
