@@ -121,6 +121,70 @@ def test_rows_far_from_the_origin_are_not_taken_for_each_other(offset):
     assert not known.recognised(sketching.sketches(X[300:]), np.zeros(300)).any()
 
 
+def sentinel_rows(X, rng):
+    X[rng.random(len(X)) < 0.05] = -99_999_999
+
+
+def sentinel_cells(X, rng):
+    X[rng.random(X.shape) < 0.05] = -99_999_999
+
+
+def mostly_sentinel_rows(X, rng):
+    X[rng.random(len(X)) < 0.6] = -99_999_999
+
+
+def sentinel_column(X, rng):
+    X[rng.random(len(X)) < 0.05, 0] = -99_999_999
+
+
+def one_row_far_off(X, _rng):
+    X[3] = 1e20
+
+
+@pytest.mark.parametrize(
+    "spoilt", [sentinel_rows, sentinel_cells, mostly_sentinel_rows, sentinel_column, one_row_far_off]
+)
+def test_rows_far_off_do_not_make_others_the_same(spoilt):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 16))
+    spoilt(X, rng)
+    single = X.astype(np.float32)
+    usual = np.abs(X[:600]).max(axis=1) < 100
+    sketching, ids = Sketching.of_rows(single), rng.integers(4, size=600)
+    known = Memory.of_rows(sketching, sketching.sketches(single[:600]), ids)
+    assert sketching.tolerance < 0.03 * 6
+    for rows in (single[:600], X[:600][usual]):
+        assert known.recognised(sketching.sketches(rows), np.zeros(len(rows))).all()
+    new = single[600:][np.abs(single[600:]).max(axis=1) < 100]
+    assert not known.recognised(sketching.sketches(new), np.zeros(len(new))).any()
+
+
+def test_rows_that_are_nearly_equal_are_one_entry_of_their_label_set():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 8))
+    X[:1800] = X[0] + 1e-6 * rng.normal(size=(1800, 8))
+    single, ids = X.astype(np.float32), rng.integers(3, size=4000)
+    sketching = Sketching.of_rows(single)
+    sketches = sketching.sketches(single)
+    known = Memory.of_rows(sketching, sketches, ids)
+    assert len(known.sets) <= 2200 + 3 * 2 ** sketches.shape[1]
+    np.testing.assert_array_equal(np.bincount(known.sets, known.counts), np.bincount(ids))
+    for rows in (single, X):
+        assert known.recognised(sketching.sketches(rows), np.zeros(4000)).all()
+    np.testing.assert_array_equal(known.counted(sketches[:1], 3)[0], np.bincount(ids[:1800]))
+    other = rng.permutation(4000)
+    again = Memory.of_rows(sketching, sketches[other], ids[other])
+    for name in ("sketches", "sets", "counts"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(known, name))
+
+
+def test_no_rows_are_no_entries():
+    sketching = Sketching(np.zeros(1), np.ones((1, 1)), 0.5)
+    known = Memory.of_rows(sketching, np.empty((0, 1)), np.empty(0, dtype=np.intp))
+    assert known.recognised(np.zeros((2, 1)), np.zeros(2)).tolist() == [0, 0]
+    assert known.counted(np.zeros((2, 1)), 3).sum() == 0
+
+
 def test_the_nearest_distance_is_that_to_another_row():
     X = np.array([[0.0], [0.0], [1.0], [3.0]])
     assert nearest_distance(X) == pytest.approx(1.0)  # 1, 1, 1 and 2

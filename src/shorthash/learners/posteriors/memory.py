@@ -39,8 +39,10 @@ from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, P
 MOST_REMEMBERED = 100_000  # rows; a model grows by 48 bytes for each
 N_DIRECTIONS = 4  # in three dimensions and more, other rows are within the tolerance with a chance of about 1e-9
 TOLERANCE, MOST_TOLERANCE = 1e-3, 0.03  # of a projection, in median distances of a row to its nearest other row
-SOME_ROWS = 500  # that this median is taken of
+SOME_ROWS, LOOKED_AT = 500, 2000  # different rows that this median is taken of, and rows among which these are
+FAR = 20  # usual deviations from the median of its column, beyond which a value is moved there for that distance
 EQUAL = 1e-12  # a square of a distance below this share of the squares of both rows may be rounding
+MERGED = 0.5  # of the tolerance: rows of one label set so near are one; single precision changes no more than the rest
 DOUBT, MOST_DOUBT = 1e-3, 1e4  # rows that the model counts as
 HELD_OUT_WEIGHT = 3  # of rows held out, against searched training rows: of a query and a searched row, one is held out
 # where training rows are searched, and both are where others are
@@ -66,14 +68,15 @@ class Sketching:
     @classmethod
     def of_rows(cls, X: Features) -> Sketching:
         """Random projections; columns in units of their own spread, where those differ much."""
-        scales = uneven_scales(X)
+        usual = _Usual.of_rows(X)
+        scales = uneven_scales(usual.rows)
         directions = np.random.RandomState(0).standard_normal((X.shape[1], N_DIRECTIONS))
         if scales is not None:
             directions *= scales[:, None]
         rounding = SINGLE * float((np.abs(X).max(axis=0).astype(np.float64) @ np.abs(directions)).max())
         nearest = nearest_distance(scaled(X, scales))
         tolerance = max(TOLERANCE * nearest, min(rounding, MOST_TOLERANCE * nearest))
-        return cls(X.mean(axis=0, dtype=np.float64), directions, tolerance)
+        return cls(usual.center, directions, tolerance)
 
     def check_loaded(self) -> None:
         """Raise ValueError unless what a file held can be projections."""
@@ -94,14 +97,48 @@ class Sketching:
         return found
 
 
+@dataclass(frozen=True)
+class _Usual:
+    """Where most values of every column are, whatever a minority of rows holds in the place of missing values.
+
+    Attributes
+    ----------
+    rows : (m, d) different rows, values far off moved to the limits
+    center : (d,) medians of the columns
+    reach : (d,) how far from those the limits are
+    """
+
+    rows: Floats
+    center: Floats
+    reach: Floats
+
+    @classmethod
+    def of_rows(cls, X: Features) -> _Usual:
+        """Limits in multiples of the median deviation that is not 0; none where a column does not vary."""
+        some = X[:: -(-len(X) // LOOKED_AT)] + 0.0  # turns -0.0 into 0.0
+        first = {row.tobytes(): place for place, row in reversed(list(enumerate(some)))}
+        places = np.sort(list(first.values()))
+        rows = some[places[:: -(-len(places) // SOME_ROWS)]].astype(np.float64)
+        center = np.median(rows, axis=0)
+        away = np.sort(np.abs(rows - center), axis=0)
+        zeros = (away == 0).sum(axis=0)
+        middle = np.minimum((zeros + len(rows)) // 2, len(rows) - 1)
+        spread = np.take_along_axis(away, middle[None], axis=0)[0]
+        reach = np.where(spread > 0, FAR * spread, np.inf)
+        return cls(np.clip(rows, center - reach, center + reach), center, reach)
+
+    def moved(self, X: Features) -> Floats:
+        """Rows from the center, none of their values farther off than the limits."""
+        return np.clip(X - self.center, -self.reach, self.reach)
+
+
 def nearest_distance(X: Features) -> float:
     """Median, over some rows, of the distance to the nearest row that is not equal; 0 if all are."""
-    some = np.arange(0, len(X), -(-len(X) // SOME_ROWS))
-    center = X.mean(axis=0, dtype=np.float64)
-    A, nearest = X[some] - center, np.full(len(some), np.inf)
-    lengths = np.einsum("ij,ij->i", A, A)[:, None]
+    usual = _Usual.of_rows(X)
+    A = usual.moved(usual.rows)
+    nearest, lengths = np.full(len(A), np.inf), np.einsum("ij,ij->i", A, A)[:, None]
     for start in range(0, len(X), BATCH_ROWS):
-        B = X[start : start + BATCH_ROWS] - center
+        B = usual.moved(X[start : start + BATCH_ROWS])
         size = lengths + np.einsum("ij,ij->i", B, B)
         squares = size - 2 * A @ B.T
         squares[squares <= EQUAL * size] = np.inf
@@ -129,10 +166,16 @@ class Memory:
 
     @classmethod
     def of_rows(cls, sketching: Sketching, sketches: Floats, ids: NDArray[np.intp]) -> Memory:
-        """Rows by their sketches; equal ones are kept once."""
-        keys = np.column_stack([sketches, ids])
-        found, counts = np.unique(keys, axis=0, return_counts=True)
-        return cls(sketching, np.ascontiguousarray(found[:, :-1]), found[:, -1].astype(np.int64), counts)
+        """Rows by their sketches; of one label set those in the same cell of a grid are kept once."""
+        width = MERGED * sketching.tolerance
+        cells = np.floor(sketches / width) if width else sketches
+        order = np.lexsort((*sketches.T[::-1], ids, *cells.T))
+        keys, new = np.column_stack([cells, ids])[order], np.ones(len(ids), dtype=bool)
+        new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+        kept, counts = order[new], np.diff(np.append(np.flatnonzero(new), len(ids)))
+        ascending = np.lexsort((ids[kept], *sketches[kept].T[::-1]))
+        kept = kept[ascending]
+        return cls(sketching, sketches[kept], ids[kept].astype(np.int64), counts[ascending].astype(np.int64))
 
     def recognised(self, sketches: Floats, error: Floats) -> NDArray[np.uint8]:
         """Whether rows are known, (n,); not sure where the error of their sketches, (n,), could change it."""
@@ -330,12 +373,12 @@ def _first_within(sketches: Floats, low: float) -> int:
 
 
 @njit(cache=True, nogil=True, allocates=False)
-def _difference(one: Floats, two: Floats) -> float:
-    """The largest difference of projections."""
+def _difference(one: Floats, two: Floats, limit: float) -> float:
+    """The largest difference of projections; infinite if one is beyond the limit."""
     largest = 0.0
     for k in range(one.shape[0]):
         difference = abs(one[k] - two[k])
-        if not difference <= np.inf:  # NaN differs from everything
+        if not difference <= limit:  # NaN differs from everything
             return np.inf
         largest = difference if difference > largest else largest
     return largest
@@ -347,11 +390,11 @@ def _recognise(rows: Floats, error: Floats, sketches: Floats, tolerance: float, 
     for i in range(len(rows)):
         reach, state[i] = tolerance + error[i], UNKNOWN
         j = _first_within(sketches, rows[i, 0] - reach)
-        while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + reach:
-            difference = _difference(rows[i], sketches[j])
-            if difference <= tolerance - error[i] and state[i] == UNKNOWN:
+        while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + reach and state[i] != UNSURE:
+            difference = _difference(rows[i], sketches[j], reach)
+            if difference <= tolerance - error[i]:
                 state[i] = KNOWN
-            elif difference <= reach and not difference <= tolerance - error[i]:
+            elif difference <= reach:
                 state[i] = UNSURE
             j += 1
 
@@ -369,6 +412,6 @@ def _count(
     for i in range(len(rows)):
         j = _first_within(sketches, rows[i, 0] - tolerance)
         while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + tolerance:
-            if _difference(rows[i], sketches[j]) <= tolerance:
+            if _difference(rows[i], sketches[j], tolerance) <= tolerance:
                 C[i, sets[j]] += counts[j]
             j += 1
