@@ -121,6 +121,13 @@ def test_rows_far_from_the_origin_are_not_taken_for_each_other(offset):
     assert not known.recognised(sketching.sketches(X[300:]), np.zeros(300)).any()
 
 
+def test_hardly_any_new_row_is_taken_for_one_far_from_the_origin():
+    X = (np.random.default_rng(0).normal(size=(40_000, 64)) + 1e5).astype(np.float32)
+    sketching = Sketching.of_rows(X[:20_000])
+    known = Memory.of_rows(sketching, sketching.sketches(X[:20_000]), np.zeros(20_000, dtype=np.intp))
+    assert known.recognised(sketching.sketches(X[20_000:]), np.zeros(20_000)).mean() < 1e-4
+
+
 def sentinel_rows(X, rng):
     X[rng.random(len(X)) < 0.05] = -99_999_999
 
@@ -248,6 +255,14 @@ def test_training_rows_are_found_and_others_as_before(noisy, fitted, tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "model").transform(X), alone)
 
 
+def test_a_save_with_fewer_projections_is_loaded(noisy, fitted, tmp_path):
+    known = fitted.posterior_.memory
+    few = replace(known.sketching, directions=known.sketching.directions[:, :4].copy())
+    before = replace(known, sketching=few, sketches=known.sketches[:, :4].copy())
+    save(with_posterior(fitted, replace(fitted.posterior_, memory=before)), tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").transform(noisy[0]), fitted.transform(noisy[0]))
+
+
 @pytest.mark.parametrize("kind", ["logistic", "ridge", "combo"])
 def test_every_model_that_is_learned_remembers(noisy, kind):
     X, y = noisy
@@ -331,8 +346,8 @@ def slow_doubt(base, X, y, n_equal):
         ("counts", np.ones(2, dtype=np.int64), "do not fit each other"),
         ("counts", np.ones(300), "other types"),
         ("sketches", np.zeros((300, 2)), "do not fit each other"),
-        ("sketches", np.full((300, 4), np.nan), "not in order"),
-        ("sketches", -np.arange(1200.0).reshape(300, 4), "not in order"),
+        ("sketches", np.full((300, 6), np.nan), "not in order"),
+        ("sketches", -np.arange(1800.0).reshape(300, 6), "not in order"),
         ("sketching", Sketching(np.zeros(5), np.ones((6, 4)), 0.1), "do not fit each other"),
         ("sketching", Sketching(np.zeros(6), np.ones((6, 4)), np.inf), "not finite"),
     ],

@@ -15,8 +15,8 @@ remembered, and rows held out that are like learned ones. So where few rows have
 doubt the labels of all others.
 
 All other rows have the posterior of the model. The tolerance is a thousandth of the distance that rows usually have
-from each other, or what single precision can change, if that is more, up to three hundredths; hardly any other row is
-as near.
+from each other, or what single precision can change, if that is more, up to three hundredths. In three dimensions and
+more, fewer than one other row in ten thousand is as near, wherever the origin is.
 
 Legend: X (n, d), ids (n,) label set of every row, P (m, u) posteriors, C (m, u) remembered rows by label set.
 """
@@ -36,8 +36,8 @@ from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, shifted_produc
 from shorthash.data.rows import BATCH_ROWS
 from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, Posteriors, log, scaled, uneven_scales
 
-MOST_REMEMBERED = 100_000  # rows; a model grows by 48 bytes for each
-N_DIRECTIONS = 4  # in three dimensions and more, other rows are within the tolerance with a chance of about 1e-9
+MOST_REMEMBERED = 100_000  # rows; a model grows by 64 bytes for each
+N_DIRECTIONS = 6  # saves have as many as were drawn when they were made
 TOLERANCE, MOST_TOLERANCE = 1e-3, 0.03  # of a projection, in median distances of a row to its nearest other row
 SOME_ROWS, LOOKED_AT = 500, 2000  # different rows that this median is taken of, and rows among which these are
 FAR = 20  # usual deviations from the median of its column, beyond which a value is moved there for that distance
