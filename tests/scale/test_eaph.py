@@ -213,6 +213,27 @@ def test_rare_classes_are_in_the_sample(rows):
     assert (np.diff(sample.numbers) > 0).all()
 
 
+@pytest.mark.parametrize(("n_labelled", "expected"), [(600, 600), (1200, 620)])
+def test_a_sample_has_as_many_rows_with_labels_where_most_have_none(monkeypatch, n_labelled, expected):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12_000, 3)).astype(np.float32)
+    y = np.full(12_000, -1)
+    y[rng.permutation(12_000)[:n_labelled]] = np.arange(n_labelled) % N_CLASSES
+    drawn = []
+    for size in (BLOCK, 777):
+        monkeypatch.setattr(streams, "BLOCK_ROWS", size)
+        stream = ArrayStream(X, y)
+        seen = stream.total(BlockSums("test", None, -1), GroupStatistics.join)
+        seen, labelling = sampling.Labelling.of("test", seen, -1)
+        drawn.append(sampling.draw_sample(stream, seen, labelling, np.random.RandomState(0)))
+    sample = drawn[0]
+    assert len(sample.numbers) == expected
+    assert np.array_equal(seen.classes[sample.ids], y[sample.numbers])
+    assert sample.numbers.mean() == pytest.approx(6000, abs=6 * 12_000 / np.sqrt(12 * expected))
+    for name in ("numbers", "X", "ids", "held"):
+        np.testing.assert_array_equal(getattr(drawn[1], name), getattr(sample, name))
+
+
 @pytest.mark.parametrize("scales", [None, 2.0 ** np.arange(-4, 4)], ids=["plain", "scaled"])
 def test_passes_minimise_the_loss_of_rows_in_memory(rows, scales):
     X, y = rows
