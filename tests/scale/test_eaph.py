@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
 from shorthash import _labels, make_hasher
 from shorthash.codes.levels import leave_one_out_map
@@ -183,6 +184,14 @@ def test_several_labels_and_rows_without_any(rows):
     assert found.score(X[some], Y[some]) > alone.score(X[some], Y[some]) - 0.05
     with pytest.raises(InvalidInput, match="all-zero rows"):
         hasher().fit(X, Y)
+
+
+def test_a_classifier_does_not_learn_several_labels_of_few_rows_of_a_stream(rows):
+    X, y = rows
+    Y = np.eye(N_CLASSES, dtype=int)[y]
+    Y[:300, 0], Y[np.arange(1200) % 3 > 0] = 1, 0
+    with pytest.raises(InvalidInput, match="A classifier as posterior of EAPH needs one label per row"):
+        hasher(posterior=GaussianNB(), drop_unlabelled=True)[-1].fit_stream(ArrayStream(X, Y))
 
 
 def test_a_kernel_is_added_where_it_helps():

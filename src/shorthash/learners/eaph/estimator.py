@@ -224,11 +224,6 @@ class EAPH(TableHasher):
         """Learn from rows with labels; those of rows that are not ``labelled``, (n,), are guessed."""
         values = as_single(values, "EAPH")
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
-        if not isinstance(self.posterior, str) and not groups.single:
-            raise InvalidInput(
-                "A classifier as posterior of EAPH needs one label per row, but y has rows with several; use "
-                "posterior='combo', 'logistic' or 'ridge'."
-            )
         self._warn_of_collisions(len(groups.classes))
         kept = np.arange(len(values)) if groups.kept is None else np.flatnonzero(groups.kept)
         rows = values if groups.kept is None else values[kept]
@@ -243,6 +238,7 @@ class EAPH(TableHasher):
         n_rows: int,
     ) -> Self:
         """Learn from rows in memory, by their label sets; ``numbers`` are their places among the rows of the caller."""
+        models.check_labels(self.posterior, given)
         Rows(kept, "EAPH").check_varied()
         groups = given.merged()
         rng = self._begin(groups.classes, groups.rows)
@@ -452,6 +448,7 @@ class EAPH(TableHasher):
         first = not hasattr(self, "table_")
         Rows(sample.X, "EAPH").check_varied()
         given = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
+        models.check_labels(self.posterior, given)
         known = given.merged(None if first else self.label_sets_)
         folds = draw_folds(known.ids, rng)
         candidates = self._candidates(sample.X, known, folds)
