@@ -194,6 +194,17 @@ def test_a_classifier_does_not_learn_several_labels_of_few_rows_of_a_stream(rows
         hasher(posterior=GaussianNB(), drop_unlabelled=True)[-1].fit_stream(ArrayStream(X, Y))
 
 
+@pytest.mark.parametrize("place", [(5, 2), (1199, 7)])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_values_beyond_single_precision_are_an_error_in_any_block(rows, place, kind):
+    as_rows = np.asarray if kind == "numpy" else pytest.importorskip("torch").from_numpy
+    X, y = rows[0].astype(np.float64), rows[1]
+    X[place] = -1e39
+    for learn in (hasher().fit, lambda X, y: hasher()[-1].fit_stream(ArrayStream(X, y))):
+        with pytest.raises(InvalidInput, match=r"values up to 1e\+39.*single precision.*scale the features"):
+            learn(as_rows(X), y)
+
+
 def test_a_kernel_is_added_where_it_helps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 4)).astype(np.float32)

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from shorthash._arrays import Codes, Labels, is_foreign, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
-from shorthash._validation import as_single, check_same_length
+from shorthash._validation import as_single, check_same_length, within_single
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
@@ -274,7 +274,8 @@ class EAPH(TableHasher):
             return self.fit(np.concatenate(X), None if y[0] is None else np.concatenate(y))
         report = progress or (lambda _what, _done, _total: None)
         report("adding up rows", 0, len(stream))
-        seen = stream.total(BlockSums("EAPH", None, self.drop_unlabelled), GroupStatistics.join)
+        sums = BlockSums("EAPH", partial(within_single, owner="EAPH"), self.drop_unlabelled)
+        seen = stream.total(sums, GroupStatistics.join)
         self._check_sums(seen)
         seen, labelling = Labelling.of("EAPH", seen, self.drop_unlabelled or True)
         self.n_features_in_ = stream.n_columns
