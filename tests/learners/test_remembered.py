@@ -342,14 +342,19 @@ def slow_doubt(base, X, y, n_equal):
     [
         ("sets", np.full(300, 99), "label sets do not exist"),
         ("sets", np.full(300, -1), "label sets do not exist"),
-        ("counts", np.zeros(300, dtype=np.int64), "label sets do not exist"),
+        ("counts", np.zeros(300, dtype=np.int64), "numbers of rows are not positive"),
+        ("counts", np.full(300, -1), "numbers of rows are not positive"),
         ("counts", np.ones(2, dtype=np.int64), "do not fit each other"),
         ("counts", np.ones(300), "other types"),
         ("sketches", np.zeros((300, 2)), "do not fit each other"),
         ("sketches", np.full((300, 6), np.nan), "not in order"),
         ("sketches", -np.arange(1800.0).reshape(300, 6), "not in order"),
         ("sketching", Sketching(np.zeros(5), np.ones((6, 4)), 0.1), "do not fit each other"),
-        ("sketching", Sketching(np.zeros(6), np.ones((6, 4)), np.inf), "not finite"),
+        ("sketching", Sketching(np.zeros(6), np.ones((6, 6)), np.inf), "not a finite number"),
+        ("sketching", Sketching(np.zeros(6), np.ones((6, 6)), 10**400), "not a finite number"),
+        ("sketching", Sketching(np.full(6, np.nan), np.ones((6, 6)), 0.1), "not finite"),
+        ("sketching", Sketching(np.full(6, np.inf), np.ones((6, 6)), 0.1), "not finite"),
+        ("sketching", Sketching(np.zeros(6), np.full((6, 6), np.inf), 0.1), "not finite"),
     ],
 )
 def test_a_damaged_memory_is_not_loaded(fitted, tmp_path, name, value, reason):
@@ -359,7 +364,7 @@ def test_a_damaged_memory_is_not_loaded(fitted, tmp_path, name, value, reason):
         load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("doubt", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("doubt", [0.0, -1.0, np.nan, np.inf, 10**400])
 def test_a_damaged_doubt_is_not_loaded(fitted, tmp_path, doubt):
     save(with_posterior(fitted, replace(fitted.posterior_, doubt=doubt)), tmp_path / "model")
     with pytest.raises(DamagedFile, match="not positive"):

@@ -83,8 +83,10 @@ class Sketching:
         d, k = self.directions.shape
         if self.center.shape != (d,) or not k or {self.center.dtype, self.directions.dtype} != {np.dtype(np.float64)}:
             raise ValueError("its arrays do not fit each other")
-        if not (0 <= self.tolerance < np.inf and np.isfinite(self.directions).all()):
-            raise ValueError("its tolerance or directions are not finite")
+        if not (np.isfinite(self.center).all() and np.isfinite(self.directions).all()):
+            raise ValueError("its center or directions are not finite")
+        if not (isinstance(self.tolerance, float) and 0 <= self.tolerance < np.inf):
+            raise ValueError("its tolerance is not a finite number")
 
     def sketches(self, X: Features) -> Floats:
         """Projections of rows, (n, k), added up in the order of the columns, the same on every CPU."""
@@ -199,8 +201,10 @@ class Memory:
             raise ValueError("its arrays are of other types")
         if not np.isfinite(self.sketches).all() or (np.diff(self.sketches[:, 0]) < 0).any():
             raise ValueError("its sketches are not in order")
-        if m and not (self.counts.min() >= 1 and self.sets.min() >= 0 and self.sets.max() < n_sets):
+        if m and not (self.sets.min() >= 0 and self.sets.max() < n_sets):
             raise ValueError("its label sets do not exist")
+        if m and not self.counts.min() >= 1:
+            raise ValueError("its numbers of rows are not positive")
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,7 @@ class Remembering(PosteriorModel):
     def check_decoded(self) -> None:
         """Raise ValueError unless what a file held can be a model with memory."""
         self.memory.check_loaded(self.n_sets)
-        if not 0 < self.doubt < np.inf:
+        if not (isinstance(self.doubt, float) and 0 < self.doubt < np.inf):
             raise ValueError("the number of rows that its model counts as is not positive")
 
     @property
