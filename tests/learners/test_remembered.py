@@ -178,7 +178,7 @@ def test_rows_that_are_nearly_equal_are_one_entry_of_their_label_set():
     np.testing.assert_array_equal(np.bincount(known.sets, known.counts), np.bincount(ids))
     for rows in (single, X):
         assert known.recognised(sketching.sketches(rows), np.zeros(4000)).all()
-    np.testing.assert_array_equal(known.counted(sketches[:1], 3)[0], np.bincount(ids[:1800]))
+    np.testing.assert_array_equal(known.counted(sketches[:1], 3).toarray()[0], np.bincount(ids[:1800]))
     other = rng.permutation(4000)
     again = Memory.of_rows(sketching, sketches[other], ids[other])
     for name in ("sketches", "sets", "counts"):
@@ -221,13 +221,28 @@ def test_a_column_of_another_unit_does_not_hide_the_others():
     assert known.recognised(sketching.sketches(X), np.zeros(400)).tolist() == [1] * 200 + [0] * 200
 
 
+def test_counts_are_added_up_by_label_set():
+    rng = np.random.default_rng(0)
+    sketching = Sketching(np.zeros(2), np.eye(2), 0.5)
+    sketches, ids = 3 * rng.random((200, 2)), rng.integers(5, size=200)
+    known, rows = Memory.of_rows(sketching, sketches, ids), 3 * rng.random((50, 2))
+    near = cdist(rows, known.sketches, "chebyshev") <= 0.5
+    expected = near @ (np.eye(5)[known.sets] * known.counts[:, None])
+    found = known.counted(rows, 5)
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert found.nnz == (expected > 0).sum()
+    P = rng.dirichlet(np.ones(5), size=50).astype(np.float32)
+    dense = (expected + 0.3 * P) / (expected.sum(axis=1, keepdims=True) + 0.3)
+    np.testing.assert_array_equal(memory.mixed(P, found, 0.3), dense.astype(np.float32))
+
+
 def test_what_rounding_could_change_is_not_sure_and_decided_by_the_row_alone():
     sketching = Sketching(np.zeros(1), np.ones((1, 1)), 0.5)
     known = Memory.of_rows(sketching, np.array([[0.0], [0.0], [10.0]]), np.array([1, 1, 0]))
     rows, error = np.array([[0.0], [0.49], [0.51], [5.0], [10.5], [np.nan]]), np.full(6, 0.02)
     assert known.recognised(rows, error).tolist() == [1, 2, 2, 0, 2, 0]
     assert known.recognised(rows, np.zeros(6)).tolist() == [1, 1, 0, 0, 1, 0]
-    np.testing.assert_array_equal(known.counted(rows, 2)[:4], [[0, 2], [0, 2], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(known.counted(rows, 2).toarray()[:4], [[0, 2], [0, 2], [0, 0], [0, 0]])
 
 
 def test_logits_of_a_row_are_within_their_bounds_however_they_are_computed(noisy):
@@ -238,6 +253,15 @@ def test_logits_of_a_row_are_within_their_bounds_however_they_are_computed(noisy
     for i in (0, 7, 299, 300, 449):
         alone = made.model.logits(Rounded(X[i : i + 1].astype(np.float64)), exact=True)
         assert (abs(alone.values[0] - together.values[i]) <= together.bound[i]).all()
+
+
+def test_logits_of_label_sets_that_no_row_like_it_has_stay_those_of_the_model(noisy):
+    X, y = noisy[0][:300], noisy[1][:300]
+    _, base, made, _ = with_memory("logistic", X, y, 4)
+    model, both = (fitted.model.logits(Rounded(X), exact=False).values for fitted in (base, made))
+    own = np.eye(4, dtype=bool)[y]
+    np.testing.assert_array_equal(both[~own], model[~own])
+    assert (both[own] > model[own]).all()
 
 
 def test_training_rows_are_found_and_others_as_before(noisy, fitted, tmp_path):

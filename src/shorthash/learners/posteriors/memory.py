@@ -28,8 +28,8 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from shorthash._arrays import Features, Floats, is_foreign, like, namespace, njit, to_numpy
 from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, shifted_product
@@ -185,11 +185,14 @@ class Memory:
         _recognise(sketches, error, self.sketches, self.sketching.tolerance, state)
         return state
 
-    def counted(self, sketches: Floats, n_sets: int) -> Floats:
+    def counted(self, sketches: Floats, n_sets: int) -> sparse.csr_array:
         """Numbers of remembered rows by label set, (n, n_sets)."""
-        C = np.zeros((len(sketches), n_sets))
-        _count(sketches, self.sketches, self.sets, self.counts, self.sketching.tolerance, C)
-        return C
+        starts = np.zeros(len(sketches) + 1, dtype=np.int64)
+        entries = self.sketches, self.sets, self.counts, self.sketching.tolerance
+        for _ in range(2):  # how many there are, and which
+            found, numbers = np.empty(starts[-1], dtype=np.int64), np.zeros(starts[-1])
+            _count(sketches, *entries, np.full(n_sets, -1, dtype=np.int64), starts[1:], found, numbers)
+        return sparse.csr_array((numbers, found, starts), shape=(len(sketches), n_sets))
 
     def check_loaded(self, n_sets: int) -> None:
         """Raise ValueError unless what a file held can be rows; compiled loops do not check shapes."""
@@ -234,7 +237,7 @@ class Remembering(PosteriorModel):
         return self.model.n_sets
 
     def logits(self, X: Rounded, *, exact: bool) -> Scored:
-        """Logarithms of the posteriors of rows that are known, logits of the model of all others."""
+        """Logits of the model; of rows that are known, those of their label sets are raised."""
         S, sketching = self.model.logits(X, exact=exact), self.memory.sketching
         projected = shifted_product(X, sketching.center, sketching.directions, exact=exact)
         sketches = np.ascontiguousarray(to_numpy(projected.values))
@@ -244,15 +247,17 @@ class Remembering(PosteriorModel):
             return S
         known, unsure = np.flatnonzero(state == KNOWN), np.flatnonzero(state == UNSURE)
         values, xp = S.values, namespace(S.values)
-        bound = xp.zeros_like(values) + S.bound
+        bound = xp.max(xp.broadcast_to(S.bound, values.shape), axis=1, keepdims=True)
         places = like(known, values) if is_foreign(values) else known
-        own = np.asarray(to_numpy(values[places]), dtype=np.float64)
-        worst = np.asarray(to_numpy(bound[places])).max(axis=1, keepdims=True)
-        logs = own - logsumexp(own, axis=1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            found = np.logaddexp(np.log(self.memory.counted(sketches[known], self.n_sets)), np.log(self.doubt) + logs)
-        values[places] = like(found, values)
-        bound[places] = like(2 * worst + FEW * UNIT * (1 + np.abs(logs)), values)
+        own, worst = np.asarray(to_numpy(values[places]), dtype=np.float64), np.asarray(to_numpy(bound[places]))
+        top, C = own.max(axis=1), self.memory.counted(sketches[known], self.n_sets)
+        total = top + np.log(np.exp(own - top[:, None]).sum(axis=1))
+        rows, size = rows_of(C), 1 + np.abs(total)
+        found = np.logaddexp(own[rows, C.indices], np.log(C.data) - np.log(self.doubt) + total[rows])
+        own[rows, C.indices] = found
+        np.maximum.at(size, rows, np.abs(found))
+        values[places] = like(own, values)
+        bound[places] = like(2 * worst + 2 * FEW * UNIT * size[:, None], values)
         bound[like(unsure, values) if is_foreign(values) else unsure] = np.inf
         return Scored(values, bound)
 
@@ -268,7 +273,7 @@ class Remembered:
     ids : (m,) their label sets
     judged : places of those whose label set the model of their fold has seen
     known : (h,) places of those that are like rows that were learned when they were held out
-    counts : (h, u) numbers of learned rows like each of these, by label set
+    counts : (h, u) numbers of learned rows like each of these, by label set; sparse
     """
 
     memory: Memory
@@ -276,7 +281,7 @@ class Remembered:
     ids: NDArray[np.intp]
     judged: NDArray[np.intp]
     known: NDArray[np.intp]
-    counts: Floats
+    counts: sparse.csr_array
 
     @classmethod
     def of_rows(
@@ -307,7 +312,7 @@ class Remembered:
             known.append(places[alike])
             counts.append(others.counted(sketches[held[alike]], n_sets))
         memory, rows = Memory.of_rows(sketching, sketches[some], ids[some]), folds.rows
-        parts = np.concatenate(known), np.concatenate(counts)
+        parts = np.concatenate(known), sparse.vstack(counts, format="csr")
         return cls(memory, sketches[rows], ids[rows], folds.judged(ids), *parts)
 
     def added(self, fitted: Fitted, inside: Posteriors) -> tuple[Fitted, Posteriors]:
@@ -334,7 +339,7 @@ class Remembered:
         own, everyone = [], []
         for part in self._parts():
             C = self.memory.counted(self.sketches[part], self.counts.shape[1])
-            own.append(np.take_along_axis(C, self.ids[part, None], axis=1)[:, 0])
+            own.append(C[np.arange(C.shape[0]), self.ids[part]])
             everyone.append(C.sum(axis=1))
         return np.concatenate(own), np.concatenate(everyone)
 
@@ -358,9 +363,18 @@ class Remembered:
         return float(np.exp(minimize_scalar(loss, bounds=limits, method="bounded").x))
 
 
-def mixed(P: Posteriors, C: Floats, doubt: float) -> Posteriors:
+def mixed(P: Posteriors, C: sparse.csr_array, doubt: float) -> Posteriors:
     """Posteriors of rows that are like remembered ones, and of rows that are not."""
-    return np.asarray((C + doubt * P) / (C.sum(axis=1, keepdims=True) + doubt), dtype=np.float32)
+    Q, total, rows = doubt * P, C.sum(axis=1) + doubt, rows_of(C)
+    counted = (C.data + Q[rows, C.indices]) / total[rows]
+    Q /= total[:, None]
+    Q[rows, C.indices] = counted
+    return Q
+
+
+def rows_of(C: sparse.csr_array) -> NDArray[np.intp]:
+    """The row of every number of a sparse matrix."""
+    return np.repeat(np.arange(C.shape[0]), np.diff(C.indptr))
 
 
 @njit(cache=True, nogil=True, allocates=False)
@@ -410,12 +424,27 @@ def _count(
     sets: NDArray[np.int64],
     counts: NDArray[np.int64],
     tolerance: float,
-    C: Floats,
+    last: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    found: NDArray[np.int64],
+    numbers: Floats,
 ) -> None:
-    """Add up counts of entries within the tolerance of every row."""
+    """Add up counts of entries within the tolerance of every row, in one place for every label set among them.
+
+    ``last`` is the last place of every label set, ``stops`` is set to where the places of every row end; ``found``, if
+    not empty, to the label sets, and ``numbers`` to the sums.
+    """
+    place = np.int64(0)
     for i in range(len(rows)):
+        start = place
         j = _first_within(sketches, rows[i, 0] - tolerance)
         while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + tolerance:
             if _difference(rows[i], sketches[j], tolerance) <= tolerance:
-                C[i, sets[j]] += counts[j]
+                if last[sets[j]] < start:
+                    last[sets[j]] = place
+                    place += 1
+                if len(found) > 0:
+                    found[last[sets[j]]] = sets[j]
+                    numbers[last[sets[j]]] += counts[j]
             j += 1
+        stops[i] = place
