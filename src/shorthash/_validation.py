@@ -73,14 +73,21 @@ def check_finite(X: Any, owner: str, *, row_numbers: Sequence[int] | NDArray[np.
 def as_single(X: Any, owner: str) -> NDArray[np.float32]:
     """Features in single precision, which must be finite there."""
     check_finite(X, owner)
-    values = np.asarray(X)
-    largest, limit = max(float(values.max()), -float(values.min())), float(np.finfo(np.float32).max)
+    return np.asarray(within_single(np.asarray(X), owner), dtype=np.float32)
+
+
+def within_single(X: Any, owner: str) -> Any:
+    """Features, which are finite and must be so in single precision."""
+    xp, limit = namespace(X), float(np.finfo(np.float32).max)
+    if not len(X) or not xp.isdtype(X.dtype, "real floating") or xp.finfo(X.dtype).max <= limit:
+        return X
+    largest = max(float(xp.max(X)), -float(xp.min(X)))
     if largest > limit:
         raise InvalidInput(
             f"Input X of {owner} has values up to {largest:.3g}, but it learns in single precision, which ends at "
             f"{limit:.3g}; scale the features (for instance by sklearn.preprocessing.StandardScaler)."
         )
-    return np.asarray(values, dtype=np.float32)
+    return X
 
 
 def check_same_length(n_rows: int | None, n_labels: int, owner: str) -> None:

@@ -230,6 +230,8 @@ def test_bad_input(blobs, tagged):
         EAPH(posterior=RidgeClassifier()).fit(X, y)
     with pytest.raises(InvalidInput, match="needs one label per row"):
         EAPH(posterior=LogisticRegression()).fit(*tagged)
+    with pytest.raises(InvalidInput, match="needs one label per row"):
+        EAPH(posterior=LogisticRegression()).partial_fit(*tagged)
     with pytest.raises(InvalidInput, match="'codebook' parameter of EAPH"):
         EAPH(codebook="polar").fit(X, y)
     with pytest.raises(InvalidInput, match="'n_iter'"):

@@ -145,6 +145,77 @@ def test_rows_far_from_the_origin_are_not_taken_for_each_other(offset):
     assert not known.recognised(sketching.sketches(X[300:]), np.zeros(300)).any()
 
 
+def test_hardly_any_new_row_is_taken_for_one_far_from_the_origin():
+    X = (np.random.default_rng(0).normal(size=(40_000, 64)) + 1e5).astype(np.float32)
+    sketching = Sketching.of_rows(X[:20_000])
+    known = Memory.of_rows(sketching, sketching.sketches(X[:20_000]), np.zeros(20_000, dtype=np.intp))
+    assert known.recognised(sketching.sketches(X[20_000:]), np.zeros(20_000)).mean() < 1e-4
+
+
+def sentinel_rows(X, rng):
+    X[rng.random(len(X)) < 0.05] = -99_999_999
+
+
+def sentinel_cells(X, rng):
+    X[rng.random(X.shape) < 0.05] = -99_999_999
+
+
+def mostly_sentinel_rows(X, rng):
+    X[rng.random(len(X)) < 0.6] = -99_999_999
+
+
+def sentinel_column(X, rng):
+    X[rng.random(len(X)) < 0.05, 0] = -99_999_999
+
+
+def one_row_far_off(X, _rng):
+    X[3] = 1e20
+
+
+@pytest.mark.parametrize(
+    "spoilt", [sentinel_rows, sentinel_cells, mostly_sentinel_rows, sentinel_column, one_row_far_off]
+)
+def test_rows_far_off_do_not_make_others_the_same(spoilt):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 16))
+    spoilt(X, rng)
+    single = X.astype(np.float32)
+    usual = np.abs(X[:600]).max(axis=1) < 100
+    sketching, ids = Sketching.of_rows(single), rng.integers(4, size=600)
+    known = Memory.of_rows(sketching, sketching.sketches(single[:600]), ids)
+    assert sketching.tolerance < 0.03 * 6
+    for rows in (single[:600], X[:600][usual]):
+        assert known.recognised(sketching.sketches(rows), np.zeros(len(rows))).all()
+    new = single[600:][np.abs(single[600:]).max(axis=1) < 100]
+    assert not known.recognised(sketching.sketches(new), np.zeros(len(new))).any()
+
+
+def test_rows_that_are_nearly_equal_are_one_entry_of_their_label_set():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 8))
+    X[:1800] = X[0] + 1e-6 * rng.normal(size=(1800, 8))
+    single, ids = X.astype(np.float32), rng.integers(3, size=4000)
+    sketching = Sketching.of_rows(single)
+    sketches = sketching.sketches(single)
+    known = Memory.of_rows(sketching, sketches, ids)
+    assert len(known.sets) <= 2200 + 3 * 2 ** sketches.shape[1]
+    np.testing.assert_array_equal(np.bincount(known.sets, known.counts), np.bincount(ids))
+    for rows in (single, X):
+        assert known.recognised(sketching.sketches(rows), np.zeros(4000)).all()
+    np.testing.assert_array_equal(known.counted(sketches[:1], 3).toarray()[0], np.bincount(ids[:1800]))
+    other = rng.permutation(4000)
+    again = Memory.of_rows(sketching, sketches[other], ids[other])
+    for name in ("sketches", "sets", "counts"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(known, name))
+
+
+def test_no_rows_are_no_entries():
+    sketching = Sketching(np.zeros(1), np.ones((1, 1)), 0.5)
+    known = Memory.of_rows(sketching, np.empty((0, 1)), np.empty(0, dtype=np.intp))
+    assert known.recognised(np.zeros((2, 1)), np.zeros(2)).tolist() == [0, 0]
+    assert known.counted(np.zeros((2, 1)), 3).sum() == 0
+
+
 def test_the_nearest_distance_is_that_to_another_row():
     X = np.array([[0.0], [0.0], [1.0], [3.0]])
     assert nearest_distance(X) == pytest.approx(1.0)  # 1, 1, 1 and 2
@@ -174,13 +245,28 @@ def test_a_column_of_another_unit_does_not_hide_the_others():
     assert known.recognised(sketching.sketches(X), np.zeros(400)).tolist() == [1] * 200 + [0] * 200
 
 
+def test_counts_are_added_up_by_label_set():
+    rng = np.random.default_rng(0)
+    sketching = Sketching(np.zeros(2), np.eye(2), 0.5)
+    sketches, ids = 3 * rng.random((200, 2)), rng.integers(5, size=200)
+    known, rows = Memory.of_rows(sketching, sketches, ids), 3 * rng.random((50, 2))
+    near = cdist(rows, known.sketches, "chebyshev") <= 0.5
+    expected = near @ (np.eye(5)[known.sets] * known.counts[:, None])
+    found = known.counted(rows, 5)
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert found.nnz == (expected > 0).sum()
+    P = rng.dirichlet(np.ones(5), size=50).astype(np.float32)
+    dense = (expected + 0.3 * P) / (expected.sum(axis=1, keepdims=True) + 0.3)
+    np.testing.assert_array_equal(memory.mixed(P, found, 0.3), dense.astype(np.float32))
+
+
 def test_what_rounding_could_change_is_not_sure_and_decided_by_the_row_alone():
     sketching = Sketching(np.zeros(1), np.ones((1, 1)), 0.5)
     known = Memory.of_rows(sketching, np.array([[0.0], [0.0], [10.0]]), np.array([1, 1, 0]))
     rows, error = np.array([[0.0], [0.49], [0.51], [5.0], [10.5], [np.nan]]), np.full(6, 0.02)
     assert known.recognised(rows, error).tolist() == [1, 2, 2, 0, 2, 0]
     assert known.recognised(rows, np.zeros(6)).tolist() == [1, 1, 0, 0, 1, 0]
-    np.testing.assert_array_equal(known.counted(rows, 2)[:4], [[0, 2], [0, 2], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(known.counted(rows, 2).toarray()[:4], [[0, 2], [0, 2], [0, 0], [0, 0]])
 
 
 def test_logits_of_a_row_are_within_their_bounds_however_they_are_computed(noisy):
@@ -191,6 +277,15 @@ def test_logits_of_a_row_are_within_their_bounds_however_they_are_computed(noisy
     for i in (0, 7, 299, 300, 449):
         alone = made.model.logits(Rounded(X[i : i + 1].astype(np.float64)), exact=True)
         assert (abs(alone.values[0] - together.values[i]) <= together.bound[i]).all()
+
+
+def test_logits_of_label_sets_that_no_row_like_it_has_stay_those_of_the_model(noisy):
+    X, y = noisy[0][:300], noisy[1][:300]
+    _, base, made, _ = with_memory("logistic", X, y, 4)
+    model, both = (fitted.model.logits(Rounded(X), exact=False).values for fitted in (base, made))
+    own = np.eye(4, dtype=bool)[y]
+    np.testing.assert_array_equal(both[~own], model[~own])
+    assert (both[own] > model[own]).all()
 
 
 def test_training_rows_are_found_and_others_as_before(noisy, fitted, tmp_path):
@@ -206,6 +301,14 @@ def test_training_rows_are_found_and_others_as_before(noisy, fitted, tmp_path):
     np.testing.assert_array_equal(alone, fitted.transform(X))
     save(fitted, tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").transform(X), alone)
+
+
+def test_a_save_with_fewer_projections_is_loaded(noisy, fitted, tmp_path):
+    known = fitted.posterior_.memory
+    few = replace(known.sketching, directions=known.sketching.directions[:, :4].copy())
+    before = replace(known, sketching=few, sketches=known.sketches[:, :4].copy())
+    save(with_posterior(fitted, replace(fitted.posterior_, memory=before)), tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").transform(noisy[0]), fitted.transform(noisy[0]))
 
 
 @pytest.mark.parametrize("kind", ["logistic", "ridge", "combo"])
@@ -287,14 +390,19 @@ def slow_doubt(base, X, y, n_equal):
     [
         ("sets", np.full(300, 99), "label sets do not exist"),
         ("sets", np.full(300, -1), "label sets do not exist"),
-        ("counts", np.zeros(300, dtype=np.int64), "label sets do not exist"),
+        ("counts", np.zeros(300, dtype=np.int64), "numbers of rows are not positive"),
+        ("counts", np.full(300, -1), "numbers of rows are not positive"),
         ("counts", np.ones(2, dtype=np.int64), "do not fit each other"),
         ("counts", np.ones(300), "other types"),
         ("sketches", np.zeros((300, 2)), "do not fit each other"),
-        ("sketches", np.full((300, 4), np.nan), "not in order"),
-        ("sketches", -np.arange(1200.0).reshape(300, 4), "not in order"),
+        ("sketches", np.full((300, 6), np.nan), "not in order"),
+        ("sketches", -np.arange(1800.0).reshape(300, 6), "not in order"),
         ("sketching", Sketching(np.zeros(5), np.ones((6, 4)), 0.1), "do not fit each other"),
-        ("sketching", Sketching(np.zeros(6), np.ones((6, 4)), np.inf), "not finite"),
+        ("sketching", Sketching(np.zeros(6), np.ones((6, 6)), np.inf), "not a finite number"),
+        ("sketching", Sketching(np.zeros(6), np.ones((6, 6)), 10**400), "not a finite number"),
+        ("sketching", Sketching(np.full(6, np.nan), np.ones((6, 6)), 0.1), "not finite"),
+        ("sketching", Sketching(np.full(6, np.inf), np.ones((6, 6)), 0.1), "not finite"),
+        ("sketching", Sketching(np.zeros(6), np.full((6, 6), np.inf), 0.1), "not finite"),
     ],
 )
 def test_a_damaged_memory_is_not_loaded(fitted, tmp_path, name, value, reason):
@@ -304,7 +412,7 @@ def test_a_damaged_memory_is_not_loaded(fitted, tmp_path, name, value, reason):
         load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("doubt", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("doubt", [0.0, -1.0, np.nan, np.inf, 10**400])
 def test_a_damaged_doubt_is_not_loaded(fitted, tmp_path, doubt):
     save(with_posterior(fitted, replace(fitted.posterior_, doubt=doubt)), tmp_path / "model")
     with pytest.raises(DamagedFile, match="not positive"):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
 from shorthash import _labels, make_hasher
 from shorthash.codes.levels import leave_one_out_map
@@ -185,6 +186,25 @@ def test_several_labels_and_rows_without_any(rows):
         hasher().fit(X, Y)
 
 
+def test_a_classifier_does_not_learn_several_labels_of_few_rows_of_a_stream(rows):
+    X, y = rows
+    Y = np.eye(N_CLASSES, dtype=int)[y]
+    Y[:300, 0], Y[np.arange(1200) % 3 > 0] = 1, 0
+    with pytest.raises(InvalidInput, match="A classifier as posterior of EAPH needs one label per row"):
+        hasher(posterior=GaussianNB(), drop_unlabelled=True)[-1].fit_stream(ArrayStream(X, Y))
+
+
+@pytest.mark.parametrize("place", [(5, 2), (1199, 7)])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_values_beyond_single_precision_are_an_error_in_any_block(rows, place, kind):
+    as_rows = np.asarray if kind == "numpy" else pytest.importorskip("torch").from_numpy
+    X, y = rows[0].astype(np.float64), rows[1]
+    X[place] = -1e39
+    for learn in (hasher().fit, lambda X, y: hasher()[-1].fit_stream(ArrayStream(X, y))):
+        with pytest.raises(InvalidInput, match=r"values up to 1e\+39.*single precision.*scale the features"):
+            learn(as_rows(X), y)
+
+
 def test_a_kernel_is_added_where_it_helps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 4)).astype(np.float32)
@@ -211,6 +231,27 @@ def test_rare_classes_are_in_the_sample(rows):
     assert np.array_equal(sample.X, X[sample.numbers])
     assert np.array_equal(seen.classes[sample.ids], y[sample.numbers])
     assert (np.diff(sample.numbers) > 0).all()
+
+
+@pytest.mark.parametrize(("n_labelled", "expected"), [(600, 600), (1200, 620)])
+def test_a_sample_has_as_many_rows_with_labels_where_most_have_none(monkeypatch, n_labelled, expected):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12_000, 3)).astype(np.float32)
+    y = np.full(12_000, -1)
+    y[rng.permutation(12_000)[:n_labelled]] = np.arange(n_labelled) % N_CLASSES
+    drawn = []
+    for size in (BLOCK, 777):
+        monkeypatch.setattr(streams, "BLOCK_ROWS", size)
+        stream = ArrayStream(X, y)
+        seen = stream.total(BlockSums("test", None, -1), GroupStatistics.join)
+        seen, labelling = sampling.Labelling.of("test", seen, -1)
+        drawn.append(sampling.draw_sample(stream, seen, labelling, np.random.RandomState(0)))
+    sample = drawn[0]
+    assert len(sample.numbers) == expected
+    assert np.array_equal(seen.classes[sample.ids], y[sample.numbers])
+    assert sample.numbers.mean() == pytest.approx(6000, abs=6 * 12_000 / np.sqrt(12 * expected))
+    for name in ("numbers", "X", "ids", "held"):
+        np.testing.assert_array_equal(getattr(drawn[1], name), getattr(sample, name))
 
 
 @pytest.mark.parametrize("scales", [None, 2.0 ** np.arange(-4, 4)], ids=["plain", "scaled"])

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from shorthash._arrays import Codes, Labels, is_foreign, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
-from shorthash._validation import as_single, check_same_length
+from shorthash._validation import as_single, check_same_length, within_single
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import Rows, validated
 from shorthash.data.streams import ArrayStream, Stream, known_stream
@@ -224,11 +224,6 @@ class EAPH(TableHasher):
         """Learn from rows with labels; those of rows that are not ``labelled``, (n,), are guessed."""
         values = as_single(values, "EAPH")
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
-        if not isinstance(self.posterior, str) and not groups.single:
-            raise InvalidInput(
-                "A classifier as posterior of EAPH needs one label per row, but y has rows with several; use "
-                "posterior='combo', 'logistic' or 'ridge'."
-            )
         self._warn_of_collisions(len(groups.classes))
         kept = np.arange(len(values)) if groups.kept is None else np.flatnonzero(groups.kept)
         rows = values if groups.kept is None else values[kept]
@@ -243,6 +238,7 @@ class EAPH(TableHasher):
         n_rows: int,
     ) -> Self:
         """Learn from rows in memory, by their label sets; ``numbers`` are their places among the rows of the caller."""
+        models.check_labels(self.posterior, given)
         Rows(kept, "EAPH").check_varied()
         groups = given.merged()
         rng = self._begin(groups.classes, groups.rows)
@@ -278,7 +274,8 @@ class EAPH(TableHasher):
             return self.fit(np.concatenate(X), None if y[0] is None else np.concatenate(y))
         report = progress or (lambda _what, _done, _total: None)
         report("adding up rows", 0, len(stream))
-        seen = stream.total(BlockSums("EAPH", None, self.drop_unlabelled), GroupStatistics.join)
+        sums = BlockSums("EAPH", partial(within_single, owner="EAPH"), self.drop_unlabelled)
+        seen = stream.total(sums, GroupStatistics.join)
         self._check_sums(seen)
         seen, labelling = Labelling.of("EAPH", seen, self.drop_unlabelled or True)
         self.n_features_in_ = stream.n_columns
@@ -452,6 +449,7 @@ class EAPH(TableHasher):
         first = not hasattr(self, "table_")
         Rows(sample.X, "EAPH").check_varied()
         given = group_labels(sample.Y, owner="EAPH", n_samples=len(sample.Y))
+        models.check_labels(self.posterior, given)
         known = given.merged(None if first else self.label_sets_)
         folds = draw_folds(known.ids, rng)
         candidates = self._candidates(sample.X, known, folds)
@@ -521,13 +519,7 @@ class EAPH(TableHasher):
         forgets = self.database == "disjoint"
         if candidates is None:  # a saved model has one candidate: its posteriors
             model = self.posterior_
-            if forgets and isinstance(model, Remembering):
-                if model.memory.repeats:
-                    raise InvalidInput(
-                        "update_codes of EAPH cannot forget training rows that occur more than once: what the model "
-                        "says of them without memory is not saved; call fit with database='disjoint'."
-                    )
-                model = model.model
+            model = model.forgotten() if forgets and isinstance(model, Remembering) else model
             fitted = Fitted(model, self.oof_posteriors_, self.posterior_loss_)
             saved = Candidate("saved", fitted, fitted.oof, source=getattr(self, "drawn_posteriors_", None))
             candidates, database = [saved], "disjoint"

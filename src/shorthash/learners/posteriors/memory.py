@@ -15,8 +15,8 @@ remembered, and rows held out that are like learned ones. So where few rows have
 doubt the labels of all others.
 
 All other rows have the posterior of the model. The tolerance is a thousandth of the distance that rows usually have
-from each other, or what single precision can change, if that is more, up to three hundredths; hardly any other row is
-as near.
+from each other, or what single precision can change, if that is more, up to three hundredths. In three dimensions and
+more, fewer than one other row in ten thousand is as near, wherever the origin is.
 
 Legend: X (n, d), ids (n,) label set of every row, P (m, u) posteriors, C (m, u) remembered rows by label set.
 """
@@ -28,19 +28,22 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from shorthash._arrays import Features, Floats, is_foreign, like, namespace, njit, to_numpy
 from shorthash._rounding import FEW, SURE, UNIT, Rounded, Scored, shifted_product
 from shorthash.data.rows import BATCH_ROWS
+from shorthash.errors import InvalidInput
 from shorthash.learners.posteriors.folds import Fitted, Folds, PosteriorModel, Posteriors, log, scaled, uneven_scales
 
-MOST_REMEMBERED = 100_000  # rows; a model grows by 48 bytes for each
-N_DIRECTIONS = 4  # in three dimensions and more, other rows are within the tolerance with a chance of about 1e-9
+MOST_REMEMBERED = 100_000  # rows; a model grows by 64 bytes for each
+N_DIRECTIONS = 6  # saves have as many as were drawn when they were made
 TOLERANCE, MOST_TOLERANCE = 1e-3, 0.03  # of a projection, in median distances of a row to its nearest other row
-SOME_ROWS = 500  # that this median is taken of
+SOME_ROWS, LOOKED_AT = 500, 2000  # different rows that this median is taken of, and rows among which these are
+FAR = 20  # usual deviations from the median of its column, beyond which a value is moved there for that distance
 EQUAL = 1e-12  # a square of a distance below this share of the squares of both rows may be rounding
+MERGED = 0.5  # of the tolerance: rows of one label set so near are one; single precision changes no more than the rest
 DOUBT, MOST_DOUBT = 1e-3, 1e4  # rows that the model counts as
 HELD_OUT_WEIGHT = 3  # of rows held out, against searched training rows: of a query and a searched row, one is held out
 # where training rows are searched, and both are where others are
@@ -66,22 +69,25 @@ class Sketching:
     @classmethod
     def of_rows(cls, X: Features) -> Sketching:
         """Random projections; columns in units of their own spread, where those differ much."""
-        scales = uneven_scales(X)
+        usual = _Usual.of_rows(X)
+        scales = uneven_scales(usual.rows)
         directions = np.random.RandomState(0).standard_normal((X.shape[1], N_DIRECTIONS))
         if scales is not None:
             directions *= scales[:, None]
         rounding = SINGLE * float((np.abs(X).max(axis=0).astype(np.float64) @ np.abs(directions)).max())
         nearest = nearest_distance(scaled(X, scales))
         tolerance = max(TOLERANCE * nearest, min(rounding, MOST_TOLERANCE * nearest))
-        return cls(X.mean(axis=0, dtype=np.float64), directions, tolerance)
+        return cls(usual.center, directions, tolerance)
 
     def check_loaded(self) -> None:
         """Raise ValueError unless what a file held can be projections."""
         d, k = self.directions.shape
         if self.center.shape != (d,) or not k or {self.center.dtype, self.directions.dtype} != {np.dtype(np.float64)}:
             raise ValueError("its arrays do not fit each other")
-        if not (0 <= self.tolerance < np.inf and np.isfinite(self.directions).all()):
-            raise ValueError("its tolerance or directions are not finite")
+        if not (np.isfinite(self.center).all() and np.isfinite(self.directions).all()):
+            raise ValueError("its center or directions are not finite")
+        if not (isinstance(self.tolerance, float) and 0 <= self.tolerance < np.inf):
+            raise ValueError("its tolerance is not a finite number")
 
     def sketches(self, X: Features) -> Floats:
         """Projections of rows, (n, k), added up in the order of the columns, the same on every CPU."""
@@ -94,14 +100,48 @@ class Sketching:
         return found
 
 
+@dataclass(frozen=True)
+class _Usual:
+    """Where most values of every column are, whatever a minority of rows holds in the place of missing values.
+
+    Attributes
+    ----------
+    rows : (m, d) different rows, values far off moved to the limits
+    center : (d,) medians of the columns
+    reach : (d,) how far from those the limits are
+    """
+
+    rows: Floats
+    center: Floats
+    reach: Floats
+
+    @classmethod
+    def of_rows(cls, X: Features) -> _Usual:
+        """Limits in multiples of the median deviation that is not 0; none where a column does not vary."""
+        some = X[:: -(-len(X) // LOOKED_AT)] + 0.0  # turns -0.0 into 0.0
+        first = {row.tobytes(): place for place, row in reversed(list(enumerate(some)))}
+        places = np.sort(list(first.values()))
+        rows = some[places[:: -(-len(places) // SOME_ROWS)]].astype(np.float64)
+        center = np.median(rows, axis=0)
+        away = np.sort(np.abs(rows - center), axis=0)
+        zeros = (away == 0).sum(axis=0)
+        middle = np.minimum((zeros + len(rows)) // 2, len(rows) - 1)
+        spread = np.take_along_axis(away, middle[None], axis=0)[0]
+        reach = np.where(spread > 0, FAR * spread, np.inf)
+        return cls(np.clip(rows, center - reach, center + reach), center, reach)
+
+    def moved(self, X: Features) -> Floats:
+        """Rows from the center, none of their values farther off than the limits."""
+        return np.clip(X - self.center, -self.reach, self.reach)
+
+
 def nearest_distance(X: Features) -> float:
     """Median, over some rows, of the distance to the nearest row that is not equal; 0 if all are."""
-    some = np.arange(0, len(X), -(-len(X) // SOME_ROWS))
-    center = X.mean(axis=0, dtype=np.float64)
-    A, nearest = X[some] - center, np.full(len(some), np.inf)
-    lengths = np.einsum("ij,ij->i", A, A)[:, None]
+    usual = _Usual.of_rows(X)
+    A = usual.moved(usual.rows)
+    nearest, lengths = np.full(len(A), np.inf), np.einsum("ij,ij->i", A, A)[:, None]
     for start in range(0, len(X), BATCH_ROWS):
-        B = X[start : start + BATCH_ROWS] - center
+        B = usual.moved(X[start : start + BATCH_ROWS])
         size = lengths + np.einsum("ij,ij->i", B, B)
         squares = size - 2 * A @ B.T
         squares[squares <= EQUAL * size] = np.inf
@@ -129,10 +169,16 @@ class Memory:
 
     @classmethod
     def of_rows(cls, sketching: Sketching, sketches: Floats, ids: NDArray[np.intp]) -> Memory:
-        """Rows by their sketches; equal ones are kept once."""
-        keys = np.column_stack([sketches, ids])
-        found, counts = np.unique(keys, axis=0, return_counts=True)
-        return cls(sketching, np.ascontiguousarray(found[:, :-1]), found[:, -1].astype(np.int64), counts)
+        """Rows by their sketches; of one label set those in the same cell of a grid are kept once."""
+        width = MERGED * sketching.tolerance
+        cells = np.floor(sketches / width) if width else sketches
+        order = np.lexsort((*sketches.T[::-1], ids, *cells.T))
+        keys, new = np.column_stack([cells, ids])[order], np.ones(len(ids), dtype=bool)
+        new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+        kept, counts = order[new], np.diff(np.append(np.flatnonzero(new), len(ids)))
+        ascending = np.lexsort((ids[kept], *sketches[kept].T[::-1]))
+        kept = kept[ascending]
+        return cls(sketching, sketches[kept], ids[kept].astype(np.int64), counts[ascending].astype(np.int64))
 
     def recognised(self, sketches: Floats, error: Floats) -> NDArray[np.uint8]:
         """Whether rows are known, (n,); not sure where the error of their sketches, (n,), could change it."""
@@ -144,13 +190,16 @@ class Memory:
     def repeats(self) -> bool:
         """Whether some of the rows are like others."""
         one_set = replace(self, sets=np.zeros_like(self.sets))
-        return bool((one_set.counted(self.sketches, 1) > 1).any())
+        return bool((one_set.counted(self.sketches, 1).data > 1).any())
 
-    def counted(self, sketches: Floats, n_sets: int) -> Floats:
+    def counted(self, sketches: Floats, n_sets: int) -> sparse.csr_array:
         """Numbers of remembered rows by label set, (n, n_sets)."""
-        C = np.zeros((len(sketches), n_sets))
-        _count(sketches, self.sketches, self.sets, self.counts, self.sketching.tolerance, C)
-        return C
+        starts = np.zeros(len(sketches) + 1, dtype=np.int64)
+        entries = self.sketches, self.sets, self.counts, self.sketching.tolerance
+        for _ in range(2):  # how many there are, and which
+            found, numbers = np.empty(starts[-1], dtype=np.int64), np.zeros(starts[-1])
+            _count(sketches, *entries, np.full(n_sets, -1, dtype=np.int64), starts[1:], found, numbers)
+        return sparse.csr_array((numbers, found, starts), shape=(len(sketches), n_sets))
 
     def check_loaded(self, n_sets: int) -> None:
         """Raise ValueError unless what a file held can be rows; compiled loops do not check shapes."""
@@ -162,8 +211,10 @@ class Memory:
             raise ValueError("its arrays are of other types")
         if not np.isfinite(self.sketches).all() or (np.diff(self.sketches[:, 0]) < 0).any():
             raise ValueError("its sketches are not in order")
-        if m and not (self.counts.min() >= 1 and self.sets.min() >= 0 and self.sets.max() < n_sets):
+        if m and not (self.sets.min() >= 0 and self.sets.max() < n_sets):
             raise ValueError("its label sets do not exist")
+        if m and not self.counts.min() >= 1:
+            raise ValueError("its numbers of rows are not positive")
 
 
 @dataclass(frozen=True)
@@ -184,7 +235,7 @@ class Remembering(PosteriorModel):
     def check_decoded(self) -> None:
         """Raise ValueError unless what a file held can be a model with memory."""
         self.memory.check_loaded(self.n_sets)
-        if not 0 < self.doubt < np.inf:
+        if not (isinstance(self.doubt, float) and 0 < self.doubt < np.inf):
             raise ValueError("the number of rows that its model counts as is not positive")
 
     @property
@@ -192,8 +243,17 @@ class Remembering(PosteriorModel):
         """Number of label sets."""
         return self.model.n_sets
 
+    def forgotten(self) -> PosteriorModel:
+        """The model without memory, where what it says out of fold is the same."""
+        if self.memory.repeats:
+            raise InvalidInput(
+                "update_codes of EAPH cannot forget training rows that occur more than once: what the model says of them "
+                "without memory is not saved; call fit with database='disjoint'."
+            )
+        return self.model
+
     def logits(self, X: Rounded, *, exact: bool) -> Scored:
-        """Logarithms of the posteriors of rows that are known, logits of the model of all others."""
+        """Logits of the model; of rows that are known, those of their label sets are raised."""
         S, sketching = self.model.logits(X, exact=exact), self.memory.sketching
         projected = shifted_product(X, sketching.center, sketching.directions, exact=exact)
         sketches = np.ascontiguousarray(to_numpy(projected.values))
@@ -203,15 +263,17 @@ class Remembering(PosteriorModel):
             return S
         known, unsure = np.flatnonzero(state == KNOWN), np.flatnonzero(state == UNSURE)
         values, xp = S.values, namespace(S.values)
-        bound = xp.zeros_like(values) + S.bound
+        bound = xp.max(xp.broadcast_to(S.bound, values.shape), axis=1, keepdims=True)
         places = like(known, values) if is_foreign(values) else known
-        own = np.asarray(to_numpy(values[places]), dtype=np.float64)
-        worst = np.asarray(to_numpy(bound[places])).max(axis=1, keepdims=True)
-        logs = own - logsumexp(own, axis=1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            found = np.logaddexp(np.log(self.memory.counted(sketches[known], self.n_sets)), np.log(self.doubt) + logs)
-        values[places] = like(found, values)
-        bound[places] = like(2 * worst + FEW * UNIT * (1 + np.abs(logs)), values)
+        own, worst = np.asarray(to_numpy(values[places]), dtype=np.float64), np.asarray(to_numpy(bound[places]))
+        top, C = own.max(axis=1), self.memory.counted(sketches[known], self.n_sets)
+        total = top + np.log(np.exp(own - top[:, None]).sum(axis=1))
+        rows, size = rows_of(C), 1 + np.abs(total)
+        found = np.logaddexp(own[rows, C.indices], np.log(C.data) - np.log(self.doubt) + total[rows])
+        own[rows, C.indices] = found
+        np.maximum.at(size, rows, np.abs(found))
+        values[places] = like(own, values)
+        bound[places] = like(2 * worst + 2 * FEW * UNIT * size[:, None], values)
         bound[like(unsure, values) if is_foreign(values) else unsure] = np.inf
         return Scored(values, bound)
 
@@ -227,7 +289,7 @@ class Remembered:
     ids : (m,) their label sets
     judged : places of those whose label set the model of their fold has seen
     known : (h,) places of those that are like rows that were learned when they were held out
-    counts : (h, u) numbers of learned rows like each of these, by label set
+    counts : (h, u) numbers of learned rows like each of these, by label set; sparse
     """
 
     memory: Memory
@@ -235,7 +297,7 @@ class Remembered:
     ids: NDArray[np.intp]
     judged: NDArray[np.intp]
     known: NDArray[np.intp]
-    counts: Floats
+    counts: sparse.csr_array
 
     @classmethod
     def of_rows(
@@ -266,7 +328,7 @@ class Remembered:
             known.append(places[alike])
             counts.append(others.counted(sketches[held[alike]], n_sets))
         memory, rows = Memory.of_rows(sketching, sketches[some], ids[some]), folds.rows
-        parts = np.concatenate(known), np.concatenate(counts)
+        parts = np.concatenate(known), sparse.vstack(counts, format="csr")
         return cls(memory, sketches[rows], ids[rows], folds.judged(ids), *parts)
 
     def added(self, fitted: Fitted, inside: Posteriors) -> tuple[Fitted, Posteriors]:
@@ -293,7 +355,7 @@ class Remembered:
         own, everyone = [], []
         for part in self._parts():
             C = self.memory.counted(self.sketches[part], self.counts.shape[1])
-            own.append(np.take_along_axis(C, self.ids[part, None], axis=1)[:, 0])
+            own.append(C[np.arange(C.shape[0]), self.ids[part]])
             everyone.append(C.sum(axis=1))
         return np.concatenate(own), np.concatenate(everyone)
 
@@ -317,9 +379,18 @@ class Remembered:
         return float(np.exp(minimize_scalar(loss, bounds=limits, method="bounded").x))
 
 
-def mixed(P: Posteriors, C: Floats, doubt: float) -> Posteriors:
+def mixed(P: Posteriors, C: sparse.csr_array, doubt: float) -> Posteriors:
     """Posteriors of rows that are like remembered ones, and of rows that are not."""
-    return np.asarray((C + doubt * P) / (C.sum(axis=1, keepdims=True) + doubt), dtype=np.float32)
+    Q, total, rows = doubt * P, C.sum(axis=1) + doubt, rows_of(C)
+    counted = (C.data + Q[rows, C.indices]) / total[rows]
+    Q /= total[:, None]
+    Q[rows, C.indices] = counted
+    return Q
+
+
+def rows_of(C: sparse.csr_array) -> NDArray[np.intp]:
+    """The row of every number of a sparse matrix."""
+    return np.repeat(np.arange(C.shape[0]), np.diff(C.indptr))
 
 
 @njit(cache=True, nogil=True, allocates=False)
@@ -336,12 +407,12 @@ def _first_within(sketches: Floats, low: float) -> int:
 
 
 @njit(cache=True, nogil=True, allocates=False)
-def _difference(one: Floats, two: Floats) -> float:
-    """The largest difference of projections."""
+def _difference(one: Floats, two: Floats, limit: float) -> float:
+    """The largest difference of projections; infinite if one is beyond the limit."""
     largest = 0.0
     for k in range(one.shape[0]):
         difference = abs(one[k] - two[k])
-        if not difference <= np.inf:  # NaN differs from everything
+        if not difference <= limit:  # NaN differs from everything
             return np.inf
         largest = difference if difference > largest else largest
     return largest
@@ -353,11 +424,11 @@ def _recognise(rows: Floats, error: Floats, sketches: Floats, tolerance: float, 
     for i in range(len(rows)):
         reach, state[i] = tolerance + error[i], UNKNOWN
         j = _first_within(sketches, rows[i, 0] - reach)
-        while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + reach:
-            difference = _difference(rows[i], sketches[j])
-            if difference <= tolerance - error[i] and state[i] == UNKNOWN:
+        while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + reach and state[i] != UNSURE:
+            difference = _difference(rows[i], sketches[j], reach)
+            if difference <= tolerance - error[i]:
                 state[i] = KNOWN
-            elif difference <= reach and not difference <= tolerance - error[i]:
+            elif difference <= reach:
                 state[i] = UNSURE
             j += 1
 
@@ -369,12 +440,27 @@ def _count(
     sets: NDArray[np.int64],
     counts: NDArray[np.int64],
     tolerance: float,
-    C: Floats,
+    last: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    found: NDArray[np.int64],
+    numbers: Floats,
 ) -> None:
-    """Add up counts of entries within the tolerance of every row."""
+    """Add up counts of entries within the tolerance of every row, in one place for every label set among them.
+
+    ``last`` is the last place of every label set, ``stops`` is set to where the places of every row end; ``found``, if
+    not empty, to the label sets, and ``numbers`` to the sums.
+    """
+    place = np.int64(0)
     for i in range(len(rows)):
+        start = place
         j = _first_within(sketches, rows[i, 0] - tolerance)
         while j < len(sketches) and sketches[j, 0] <= rows[i, 0] + tolerance:
-            if _difference(rows[i], sketches[j]) <= tolerance:
-                C[i, sets[j]] += counts[j]
+            if _difference(rows[i], sketches[j], tolerance) <= tolerance:
+                if last[sets[j]] < start:
+                    last[sets[j]] = place
+                    place += 1
+                if len(found) > 0:
+                    found[last[sets[j]]] = sets[j]
+                    numbers[last[sets[j]]] += counts[j]
             j += 1
+        stops[i] = place

@@ -156,6 +156,15 @@ def check_kind(posterior: object) -> None:
         )
 
 
+def check_labels(posterior: object, given: LabelGroups) -> None:
+    """Raise unless a parameter of EAPH can learn such label sets."""
+    if not isinstance(posterior, str) and not given.single:
+        raise InvalidInput(
+            "A classifier as posterior of EAPH needs one label per row, but y has rows with several; use "
+            "posterior='combo', 'logistic' or 'ridge'."
+        )
+
+
 def combined(
     one: Fitted,
     two: Fitted,

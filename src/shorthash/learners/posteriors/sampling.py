@@ -25,6 +25,7 @@ HELD_OUT = 16_384  # rows of the sample that are held out
 PATH_ROWS, PATH_ROWS_PER_SET = 20_000, 10  # other rows of the sample
 SAMPLE_FLOATS = 1 << 27  # numbers that a sample may have: 512 MB in float32
 FEWEST = 4  # rows of every label set in the sample, if it has that many
+MARGIN = 6  # standard deviations of the number of rows below a limit, so that hardly ever too few are
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,14 @@ class Sample:
 def draw_sample(
     stream: Stream, statistics: GroupStatistics, labelling: Labelling, rng: np.random.RandomState
 ) -> Sample:
-    """A uniform sample, with a few rows more of label sets that would hardly be in it."""
-    n, u = len(stream), len(statistics.counts)
+    """A uniform sample of rows with labels, with a few rows more of label sets that would hardly be in it."""
+    n, u = statistics.n_samples, len(statistics.counts)
     wanted = min(n, HELD_OUT + PATH_ROWS + PATH_ROWS_PER_SET * u, SAMPLE_FLOATS // stream.n_columns)
-    numbers = np.sort(rng.choice(n, size=wanted, replace=False)) if n < 1 << 24 else _many(n, wanted, rng)
+    drawn = _Drawn.of(n, wanted, rng) if n == len(stream) else _Lots.of(n, wanted, rng)
     rare = statistics.counts * (wanted / n) < FEWEST
-    found = stream.total(_Picking(labelling, numbers, np.flatnonzero(rare)), _joined)
+    found = stream.total(_Picking(labelling, drawn, np.flatnonzero(rare)), _joined)
     order = np.argsort(found.numbers, kind="stable")
-    chosen = order[_first_of_each(found.ids[order], np.isin(found.numbers[order], numbers))]
+    chosen = order[_first_of_each(found.ids[order], drawn.chosen(found.numbers[order]))]
     ids = found.ids[chosen]
     held = np.zeros(len(ids), dtype=bool)
     spread = np.lexsort((rng.random_sample(len(ids)), ids))  # label sets side by side, rows in random order
@@ -143,10 +144,70 @@ def labelled_rows(stream: Stream, labelling: Labelling) -> tuple[NDArray[np.int6
     return numbers[order], X[order], labelling.groups_of(given[order])
 
 
-def _many(n: int, wanted: int, rng: np.random.RandomState) -> NDArray[np.int64]:
-    """So many different numbers below n, ascending, without a list of all."""
-    drawn = np.unique(rng.randint(n, size=wanted + wanted // 4, dtype=np.int64))
-    return np.sort(rng.permutation(drawn)[:wanted])
+@dataclass(frozen=True)
+class _Drawn:
+    """Rows drawn by their numbers, where all rows have labels.
+
+    Attributes
+    ----------
+    numbers : of the rows, ascending
+    """
+
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, n: int, wanted: int, rng: np.random.RandomState) -> _Drawn:
+        """So many different numbers below n; of many without a list of all."""
+        if n < 1 << 24:
+            return cls(np.sort(rng.choice(n, size=wanted, replace=False)))
+        some = np.unique(rng.randint(n, size=wanted + wanted // 4, dtype=np.int64))
+        return cls(np.sort(rng.permutation(some)[:wanted]))
+
+    def possible(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which rows of a block may be in the sample."""
+        return np.isin(numbers, self.numbers, assume_unique=True)
+
+    chosen = possible
+
+
+@dataclass(frozen=True)
+class _Lots:
+    """Rows drawn by lots, where some rows have no label: the lot of a row follows from its number.
+
+    Attributes
+    ----------
+    seed : of the lots
+    wanted : number of rows
+    limit : lots of some more rows than that are smaller
+    """
+
+    seed: int
+    wanted: int
+    limit: float
+
+    @classmethod
+    def of(cls, n: int, wanted: int, rng: np.random.RandomState) -> _Lots:
+        """Lots for n rows, of which so many are wanted."""
+        seed = int(rng.randint(np.iinfo(np.int64).max, dtype=np.int64))
+        return cls(seed, wanted, (wanted + MARGIN * np.sqrt(wanted)) / n)
+
+    def possible(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which rows of a block, all with labels, may be in the sample."""
+        return np.asarray(self._lots(numbers) < self.limit)
+
+    def chosen(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of all rows that may be in the sample are: those with the smallest lots."""
+        lots = self._lots(numbers)
+        chosen = np.zeros(len(numbers), dtype=bool)
+        chosen[np.argsort(lots, kind="stable")[: self.wanted]] = True
+        return chosen & (lots < self.limit)
+
+    def _lots(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Numbers from 0 to 1 (SplitMix64)."""
+        z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(self.seed)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray((z ^ (z >> np.uint64(31))) * 2.0**-64)
 
 
 def _first_of_each(ids: NDArray[np.intp], picked: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -186,14 +247,14 @@ class _Picking:
     """Rows of a block that are in the sample, and some rows of every rare label set."""
 
     labelling: Labelling
-    numbers: NDArray[np.int64]  # ascending
+    drawn: _Drawn | _Lots
     rare: NDArray[np.intp]
 
     def __call__(self, block: Block) -> Sample:
         X, given, numbers = self.labelling.as_given(block)
         given = to_numpy(given)
         ids = self.labelling.places[given]
-        picked = np.isin(numbers, self.numbers, assume_unique=True)
+        picked = self.drawn.possible(numbers)
         others = np.flatnonzero(~picked & np.isin(ids, self.rare))
         candidates = np.concatenate([np.flatnonzero(picked), others[_ranks(ids[others]) < FEWEST]])
         candidates.sort()
