@@ -247,8 +247,8 @@ class Remembering(PosteriorModel):
         """The model without memory, where what it says out of fold is the same."""
         if self.memory.repeats:
             raise InvalidInput(
-                "update_codes of EAPH cannot forget training rows that occur more than once: what the model says of them "
-                "without memory is not saved; call fit with database='disjoint'."
+                "update_codes of EAPH cannot forget training rows that occur more than once: what the model says of "
+                "them without memory is not saved; call fit with database='disjoint'."
             )
         return self.model
 
