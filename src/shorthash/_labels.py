@@ -21,7 +21,7 @@ from scipy import sparse
 
 from shorthash._arrays import Labels, is_foreign, namespace, to_numpy
 from shorthash._validation import check_same_length
-from shorthash.errors import InvalidInput, phrase
+from shorthash.errors import InvalidInput, NoLabels, phrase
 
 MOST_SETS = 512  # of several labels, that are learned; with many more, posteriors of each would be rough
 BLOCK_SETS = 4096  # compared with those at once
@@ -369,7 +369,7 @@ def _check_some_labelled(given: _Given, owner: str, *, drop: bool) -> None:
             f"every sample needs one; {phrase('drop those rows (a learner does so with drop_unlabelled=True)')}."
         )
     if n_bare == n:
-        raise InvalidInput(f"None of the {n} samples of {owner} has a label; give labels to learn from.")
+        raise NoLabels(f"None of the {n} samples of {owner} has a label; give labels to learn from.")
 
 
 def _uniform(values: NDArray[Any], missing: NDArray[np.bool_], owner: str) -> NDArray[Any]:

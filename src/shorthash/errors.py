@@ -4,6 +4,7 @@
 
     ShorthashError
     ├── InvalidInput        (also a ValueError)   a parameter, an array or a label that breaks a stated rule
+    │   └── NoLabels                              rows none of which has a label
     ├── DataFileError       (also a ValueError)   a feature or label file that cannot be used
     │   └── UnreadableImage                       an image that cannot, or may not, be decoded
     ├── PersistenceError    (also a ValueError)   a saved model or index that cannot be used
@@ -37,6 +38,10 @@ class ShorthashError(Exception):
 
 class InvalidInput(ShorthashError, ValueError):
     """A parameter, an array or a label breaks a stated rule."""
+
+
+class NoLabels(InvalidInput):
+    """None of some rows has a label; a stream goes on with the next ones."""
 
 
 class DataFileError(ShorthashError, ValueError):

@@ -34,7 +34,7 @@ from shorthash.data.streams import Block
 from shorthash.data.streams import Stream as Stream
 from shorthash.data.streams import as_stream as as_stream
 from shorthash.data.tables import TableStream as TableStream
-from shorthash.errors import DamagedFile, DataFileError, ForeignFile, InvalidInput, PersistenceError
+from shorthash.errors import DamagedFile, DataFileError, ForeignFile, InvalidInput, NoLabels, PersistenceError
 from shorthash.evaluation import CodeHistogram, Scores, evaluate_histogram
 from shorthash.index.buckets import BucketIndex
 from shorthash.kernels.rbf import AnchorRBF
@@ -343,18 +343,23 @@ def _add_up(
     n_rows = n_before = 0 if before is None else before.n_rows
     n_total = stream.known_length
     started = saved = time.monotonic()
+    nothing = InvalidInput("The stream has no rows; give at least one.")
     for block in stream.blocks(n_before):
-        more = part(block)
-        sums = more if sums is None else sums.join(more)
+        try:
+            more = part(block)
+        except NoLabels as error:
+            nothing = error
+        else:
+            sums = more if sums is None else sums.join(more)
         n_rows += len(block.X)
         now = time.monotonic()
         rate = (n_rows - n_before) / max(now - started, 1e-9)
         report(f"adding up rows, {rate:,.0f} rows/s", n_rows, n_total or 0)
-        if checkpoint is not None and now - saved >= checkpoint_seconds:
+        if checkpoint is not None and sums is not None and now - saved >= checkpoint_seconds:
             save_collected(Collected(kernel, sums, n_rows, n_total), checkpoint)
             saved = time.monotonic()
     if sums is None:
-        raise InvalidInput("The stream has no rows; give at least one.")
+        raise nothing
     return Collected(kernel, sums, n_rows, n_rows)
 
 

@@ -9,7 +9,7 @@ from sklearn.naive_bayes import GaussianNB
 from shorthash import _labels, make_hasher
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.data import streams
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, NoLabels
 from shorthash.learners.eaph import estimator, refinement
 from shorthash.learners.posteriors import sampling, streamed
 from shorthash.learners.posteriors.logistic import minimise
@@ -184,6 +184,24 @@ def test_several_labels_and_rows_without_any(rows):
     assert found.score(X[some], Y[some]) > alone.score(X[some], Y[some]) - 0.05
     with pytest.raises(InvalidInput, match="all-zero rows"):
         hasher().fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", ["array", "dask"])
+@pytest.mark.parametrize("n_labelled", [400, 700])  # learned in memory, and from the stream
+def test_blocks_without_any_label_are_left_out(rows, n_labelled, kind):
+    X, y = rows
+    y = np.where(np.arange(1200) < n_labelled, y, -1)
+    found, alone = hasher(drop_unlabelled=-1)[-1], hasher()[-1]
+    if kind == "dask":
+        da = pytest.importorskip("dask.array")
+        found.fit(da.from_array(X, chunks=(200, -1)), da.from_array(y, chunks=200))
+    else:
+        found.fit_stream(ArrayStream(X, y))
+    assert found.n_dropped_ == 1200 - n_labelled
+    assert found.score(X, rows[1]) > alone.fit(X[:n_labelled], y[:n_labelled]).score(X, rows[1]) - 0.05
+    nothing = ArrayStream(X, np.full(1200, -1))
+    with pytest.raises(NoLabels, match="has a label; give labels to learn from"):
+        found.fit_stream(nothing)
 
 
 def test_a_classifier_does_not_learn_several_labels_of_few_rows_of_a_stream(rows):

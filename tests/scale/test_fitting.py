@@ -11,7 +11,7 @@ from processes import run
 from scale.exact import assert_same, hasher, rows
 
 from shorthash.data import streams
-from shorthash.errors import CollisionWarning, GuardWarning, InvalidInput
+from shorthash.errors import CollisionWarning, GuardWarning, InvalidInput, NoLabels
 from shorthash.kernels.rbf import AnchorRBF
 from shorthash.learners.rslh.estimator import RSLH
 from shorthash.scale import ArrayStream, BatchStream, collect, fit_collected, fit_stream, load_collected
@@ -251,3 +251,18 @@ def test_the_kernel_may_be_fitted_on_a_sample():
     assert fitted[-1].n_samples_seen_ == len(X)
     with pytest.raises(InvalidInput, match="12 features per row, but the kernel was fitted on 5"):
         collect(ArrayStream(X, y), AnchorRBF(5, random_state=0).fit(X[:200, :5]))
+
+
+def test_blocks_without_any_label_are_left_out(tmp_path):
+    some = np.where(np.arange(len(y)) < len(y) // 2, -1, y)
+    kept = some >= 0
+    kernel = hasher()[0].fit(X)
+    saving = {"checkpoint": tmp_path / "sums", "checkpoint_seconds": 0.0}
+    for order in (slice(None), slice(None, None, -1)):
+        collected = collect(ArrayStream(X[order], some[order]), kernel, drop_unlabelled=-1, **saving)
+        whole = collect(ArrayStream(X[kept], y[kept]), kernel)
+        assert collected.sums.n_samples == kept.sum()
+        np.testing.assert_allclose(collected.sums.gram, whole.sums.gram, rtol=1e-9, atol=1e-9)
+        (tmp_path / "sums").unlink(missing_ok=True)
+    with pytest.raises(NoLabels, match="has a label; give labels to learn from"):
+        collect(ArrayStream(X, np.full(len(y), -1)), kernel, drop_unlabelled=-1)

@@ -33,7 +33,7 @@ from shorthash._labels import label_rows
 from shorthash._validation import require_extra
 from shorthash.data.files import read_features, read_labels
 from shorthash.data.rows import Rows
-from shorthash.errors import InvalidInput
+from shorthash.errors import InvalidInput, NoLabels
 
 BLOCK_ROWS = 65_536  # 16 batches of rows: adding d x d sums once per block is cheap compared with computing them
 SPLIT_EVERY = 4  # values of a Dask collection added up by one task; each is of the size d x d
@@ -114,12 +114,12 @@ class Stream(ABC):
         return namespace(parts[0]).concat(parts) if parts else np.empty((0, n_columns), dtype=dtype)
 
     def total(self, part: Callable[[Block], S], add: Callable[[S, S], S]) -> S:
-        """The sum over all blocks of ``part(block)``; both functions must be pure."""
-        parts = map(part, self.blocks())
+        """The sum of ``part(block)`` over all blocks, those without any label left out; both functions must be pure."""
+        parts = (_part(part, block) for block in self.blocks())
         first = next(parts, None)
         if first is None:
             raise InvalidInput("The stream has no rows; pass at least one.")
-        return reduce(add, parts, first)
+        return _labelled(reduce(lambda one, two: _added(add, [one, two]), parts, first))
 
 
 class ArrayStream(Stream):
@@ -314,7 +314,7 @@ class DaskStream(Stream):
         join = self._dask.delayed(_added, pure=True)
         while len(level) > 1:
             level = [join(add, level[i : i + SPLIT_EVERY]) for i in range(0, len(level), SPLIT_EVERY)]
-        return level[0].compute()  # type: ignore[no-any-return]
+        return _labelled(level[0].compute())  # type: ignore[no-any-return]
 
     def mapped(self, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
         """A Dask array of the results of ``function`` for every block; nothing is computed yet."""
@@ -450,13 +450,29 @@ def _aligned(y: Any, X: Any) -> Any:
     return y.rechunk((X.chunks[0], -1)[: y.ndim])
 
 
-def _part_of_block(part: Callable[[Block], S], first: int, X: Any, y: Any) -> S:
-    return part(Block(first, np.asarray(X), None if y is None else np.asarray(y)))
+def _part(part: Callable[[Block], S], block: Block) -> S | NoLabels:
+    """What is computed of a block; the error where it has no labels."""
+    try:
+        return part(block)
+    except NoLabels as error:
+        return error
+
+
+def _part_of_block(part: Callable[[Block], S], first: int, X: Any, y: Any) -> S | NoLabels:
+    return _part(part, Block(first, np.asarray(X), None if y is None else np.asarray(y)))
 
 
 def _pick(X: Any, numbers: NDArray[np.intp]) -> Features:
     return np.asarray(X)[numbers]
 
 
-def _added(add: Callable[[S, S], S], values: Sequence[S]) -> S:
-    return reduce(add, values)
+def _added(add: Callable[[S, S], S], values: Sequence[S | NoLabels]) -> S | NoLabels:
+    labelled = [value for value in values if not isinstance(value, NoLabels)]
+    return reduce(add, labelled) if labelled else values[0]
+
+
+def _labelled(found: S | NoLabels) -> S:
+    """A sum over blocks; raises where none has labels."""
+    if isinstance(found, NoLabels):
+        raise found
+    return found
