@@ -16,6 +16,7 @@ from shorthash.learners.posteriors.logistic import (
     fit_prototypes,
     shrunk,
     whitening,
+    whitening_of,
 )
 from shorthash.learners.posteriors.ridge import FLOOR, fit_ridge, kernel_tried
 
@@ -193,7 +194,7 @@ def wide():
     """30 rows of three classes in 40 columns; three rows are there twice."""
     rng = np.random.default_rng(0)
     ids = np.arange(30) % 3
-    X = rng.normal(size=(3, 40))[ids] + rng.normal(size=(30, 40))
+    X = 0.5 * rng.normal(size=(3, 40))[ids] + rng.normal(size=(30, 40))
     X[27:] = X[:3]
     return X.astype(np.float32), ids
 
@@ -206,7 +207,9 @@ def test_the_spread_of_few_rows_with_many_columns_is_that_of_their_covariance(wi
     assert len(spread.values) == 26
     np.testing.assert_allclose(spread.power(1.0), covariance, atol=1e-12)
     np.testing.assert_allclose(spread.times(3.0).power(0.5) @ spread.times(3.0).power(0.5), 3 * covariance, atol=1e-12)
-    np.testing.assert_allclose(spread.power(-0.5), whitening(covariance), atol=1e-10)
+    V = whitening(covariance)
+    for inverse in (spread.power(-1.0), V @ V.T, whitening_of(R) @ whitening_of(R).T):
+        np.testing.assert_allclose(inverse, np.linalg.inv(covariance), atol=1e-10)
     A = np.random.default_rng(1).normal(size=(5, 40))
     np.testing.assert_allclose(spread.distances(A), [a @ np.linalg.solve(covariance, a) for a in A], rtol=1e-9)
     none = Spread.of_rows(np.zeros((3, 40)))
@@ -220,8 +223,8 @@ def test_models_of_few_rows_with_many_columns_are_as_with_their_covariance(wide,
     found = fit(X, ids, np.eye(3, dtype=np.uint8), folds)
     monkeypatch.setattr(logistic, "WIDE", 1)
     quick = fit(X, ids, np.eye(3, dtype=np.uint8), folds)
-    np.testing.assert_allclose(quick.oof, found.oof, atol=1e-4)
-    np.testing.assert_allclose(quick.model.predict(-X), found.model.predict(-X), atol=1e-4)
+    np.testing.assert_allclose(quick.oof, found.oof, atol=5e-3)
+    np.testing.assert_allclose(quick.model.predict(-X), found.model.predict(-X), atol=5e-3)
 
 
 def test_rows_drawn_of_few_with_many_columns_are_as_with_their_covariance(wide, monkeypatch):

@@ -39,7 +39,7 @@ from shorthash.learners.posteriors.folds import (
     softmax,
     uneven_scales,
 )
-from shorthash.learners.posteriors.logistic import class_means, within_spread
+from shorthash.learners.posteriors.logistic import Spread, class_means, within_sets
 from shorthash.learners.posteriors.models import sharpened
 
 PRIOR_ROWS = 10  # rows per class that drawn ones count as
@@ -133,9 +133,9 @@ def fit_rows(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], seed: in
     alone = n == u
     with thread_pools().limit(limits=1):
         if alone:
-            spread = within_spread(Z, np.zeros_like(ids), center[None]).times(ALONE_SHARE * n / (n - 1))
+            spread = Spread.of_rows(Z - center).times(ALONE_SHARE * n / (n - 1))
         else:
-            spread = within_spread(Z, ids, means).times(n / (n - u))
+            spread = Spread.of_rows(within_sets(Z, ids, means)).times(n / (n - u))
         root = spread.power(0.5)
         squares = float(spread.distances(means - center).sum()) / ((u - 1) * X.shape[1])
     between = 1 / ALONE_SHARE - 1 if alone else max(squares - float(np.mean(1 / counts)), LEAST_VARIANCE)

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from shorthash._arrays import Features, Floats, namespace
@@ -243,7 +244,7 @@ def _in_space(
     """The weights and biases that a penalty draws towards, and the rows in their space."""
     means, counts = class_means(X, ids, len(Yg))
     center = means[counts > 0].mean(axis=0)
-    V = within_spread(X, ids, means, scales).power(-0.5)
+    V = whitening_of(within_sets(X, ids, means, scales))
     if scales is not None:
         V *= scales[:, None]
     d, c = X.shape[1], Yg.shape[1]
@@ -267,7 +268,7 @@ def class_means(X: Features, ids: NDArray[np.intp], u: int) -> tuple[Floats, NDA
 
 @dataclass(frozen=True)
 class Spread:
-    """A shrunk covariance by its eigenvalues.
+    """The shrunk covariance of rows with mean 0, by its eigenvalues.
 
     Attributes
     ----------
@@ -281,9 +282,9 @@ class Spread:
 
     @classmethod
     def of_rows(cls, R: Features) -> Spread:
-        """That of rows with mean 0; of few rows with many columns by their products, which takes less time."""
+        """Of few rows with many columns by their products, which takes less time."""
         n, d = R.shape
-        if d < WIDE or n >= d:
+        if not is_wide(R):
             return cls(*np.linalg.eigh(shrunk(R.T @ R / n)))
         values, vectors = np.linalg.eigh(R @ R.T / n)
         rest = SHRINKAGE * max(float(values.sum()) / d, SMALLEST)
@@ -313,17 +314,26 @@ class Spread:
         return np.asarray(found)
 
 
-def within_spread(X: Features, ids: NDArray[np.intp], means: Floats, scales: Floats | None = None) -> Spread:
-    """Covariance within label sets, shrunk; that of scaled columns where there are ``scales``."""
+def is_wide(R: Features) -> bool:
+    """Whether rows are few and columns many."""
+    return bool(WIDE <= R.shape[1] > len(R))
+
+
+def within_sets(X: Features, ids: NDArray[np.intp], means: Floats, scales: Floats | None = None) -> Floats:
+    """Rows less the means of their label sets, in scaled columns where there are ``scales``."""
     R = X - means[ids]
-    if scales is not None:
-        R *= scales
-    return Spread.of_rows(R)
+    return np.asarray(R if scales is None else R * scales)
+
+
+def whitening_of(R: Floats) -> Floats:
+    """V with V V' the inverse of the shrunk covariance of rows with mean 0, (d, d)."""
+    return Spread.of_rows(R).power(-0.5) if is_wide(R) else whitening(shrunk(R.T @ R / len(R)))
 
 
 def whitening(covariance: Floats) -> Floats:
-    """The symmetric V with V V' the inverse of a covariance, (d, d)."""
-    return Spread(*np.linalg.eigh(covariance)).power(-0.5)
+    """V with V V' the inverse of a covariance, (d, d); upper triangular, which takes less time than a symmetric one."""
+    L = cholesky(covariance, lower=True, check_finite=False)
+    return np.asarray(solve_triangular(L, np.eye(len(L)), lower=True, overwrite_b=True, check_finite=False).T)
 
 
 def shrunk(within: Floats) -> Floats:
@@ -461,7 +471,7 @@ def cross_entropy(P: Posteriors, T: Posteriors) -> float:
 def _prepared(X: Features, T: Posteriors) -> tuple[LogLinear, NDArray[np.float32]]:
     """A model without weights whose biases are the mean targets, and rows in its space."""
     center = X.mean(axis=0, dtype=np.float64)
-    V = Spread.of_rows(X - center).power(-0.5)
+    V = whitening_of(X - center)
     d, u = X.shape[1], T.shape[1]
     bias = log(T.mean(axis=0, dtype=np.float64)).astype(np.float64)
     model = LogLinear(center, 1.0, np.zeros((d, u)), bias, np.eye(u, dtype=np.uint8), 1.0, 0.0, V)
@@ -527,10 +537,10 @@ def fit_prototypes(X: Features, ids: NDArray[np.intp], Yg: NDArray[np.uint8], fo
 def _prototypes(X: Features, ids: NDArray[np.intp], u: int) -> Prototypes:
     """Means, and the directions in which they differ, scaled by the spread within label sets."""
     Mu, counts = class_means(X, ids, u)
-    V = within_spread(X, ids, Mu).power(-0.5)
+    V = whitening_of(within_sets(X, ids, Mu))
     center = Mu[counts > 0].mean(axis=0)
     Mu[counts == 0] = center  # a label set that no row has: as far from everything
-    A = V @ (Mu - center).T  # (d, u), whitened means
+    A = V.T @ (Mu - center).T  # (d, u), whitened means
     basis, values, _ = np.linalg.svd(A, full_matrices=False)
     basis = basis[:, values > SMALLEST * max(float(values[0]), SMALLEST)]
     means = (basis.T @ A) / np.maximum(np.linalg.norm(A, axis=0), SMALLEST)
