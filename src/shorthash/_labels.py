@@ -364,9 +364,12 @@ def _check_some_labelled(given: _Given, owner: str, *, drop: bool) -> None:
     n_bare, n = int(given.missing.sum()), len(given.missing)
     if not drop:
         kind = "all-zero rows of the label matrix" if given.values.ndim == 2 else "labels missing"
+        way_out = phrase("drop those rows (a learner does so with drop_unlabelled=True)")
+        if n_bare == n:
+            way_out = "give labels, or leave out y for a method that learns without"
         raise InvalidInput(
             f"{n_bare} of {n} samples of {owner} have no label (first: {int(np.argmax(given.missing))}; {kind}), but "
-            f"every sample needs one; {phrase('drop those rows (a learner does so with drop_unlabelled=True)')}."
+            f"every sample needs one; {way_out}."
         )
     if n_bare == n:
         raise NoLabels(f"None of the {n} samples of {owner} has a label; give labels to learn from.")

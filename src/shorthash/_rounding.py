@@ -28,14 +28,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from shorthash._arrays import Codes, Floats, is_foreign, like, namespace, to_numpy
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 UNIT = 2.0**-53  # relative rounding error of one float64 operation
 SURE = 3  # a score larger than this many bounds has the sign of the exact score, in either step
@@ -223,6 +226,17 @@ def by_itself(
 def thread_pools() -> ThreadpoolController:
     """The BLAS and OpenMP libraries in use; looking for them takes milliseconds."""
     return ThreadpoolController()
+
+
+def on_one_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function: its products are computed on one thread, so their last bits do not depend on the number."""
+
+    @wraps(function)
+    def alone(*args: P.args, **settings: P.kwargs) -> R:
+        with thread_pools().limit(limits=1):
+            return function(*args, **settings)
+
+    return alone
 
 
 @np.errstate(over="ignore", invalid="ignore")  # rows whose squares overflow are in doubt; their scores count as 0

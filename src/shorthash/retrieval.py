@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from shorthash._arrays import Codes, Floats, PackedCodes
 from shorthash._validation import check_choice, check_count, steps_of
@@ -111,6 +112,7 @@ class Searcher:
         vectors: str | None = None,
     ) -> None:
         self.hasher, self.learner = hasher, steps_of(hasher)[-1]
+        check_is_fitted(self.learner)
         n_bits = int(self.learner.n_bits)
         self.index = BucketIndex(n_bits) if index is None else index
         if self.index.n_bits != n_bits:
@@ -316,10 +318,14 @@ class Searcher:
         if most is not None:
             self._check_size(probes, where, most)
         index, by_posterior = self.index, rerank == "posterior"
+        unknown = "No posterior of an item is known; add items by Searcher.add, or call keep_posteriors."
         if by_posterior and isinstance(index, MemoryIndex) and len(index) and not index.posterior_bytes:
-            raise InvalidInput("No posterior of an item is known; add items by Searcher.add, or call keep_posteriors.")
+            raise InvalidInput(unknown)
         vectors = rows if rerank == "cosine" else None
-        return index.lookup(probes, where=where, vectors=vectors, posteriors=by_posterior)
+        found = index.lookup(probes, where=where, vectors=vectors, posteriors=by_posterior)
+        if by_posterior and len(found.ids) and (found.posteriors is None or not found.posteriors.any()):
+            raise InvalidInput(unknown)
+        return found
 
     def _check_size(self, probes: Probes, where: Any, most: int) -> None:
         """Raise if the cells that will be looked up hold more than ``most`` items."""

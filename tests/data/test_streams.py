@@ -195,3 +195,11 @@ def test_missing_numbers_are_found(tmp_path):
     parquet.write_table(pyarrow.table(columns), tmp_path / "gaps.parquet")
     block = next(as_stream(tmp_path / "gaps.parquet").blocks())
     assert np.isnan(block.X[1, 0])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_batches_with_and_without_labels_do_not_mix(first):
+    X, y = np.ones((4, 2)), np.zeros(4)
+    batches = [(X, y if first else None), (X, None if first else y)]
+    with pytest.raises(InvalidInput, match=r"all batches of a stream have labels, or none has.*row 4 and (some|none)"):
+        list(BatchStream(batches).blocks())

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
-from shorthash import evaluate
+from shorthash import evaluate, load, save
 from shorthash._labels import group_labels
-from shorthash._rounding import Scored
+from shorthash._rounding import Scored, thread_pools
 from shorthash.codes import sign, unpack
 from shorthash.codes.levels import expected_average_precision, leave_one_out_map
 from shorthash.errors import CollisionWarning, InvalidInput
@@ -246,6 +246,18 @@ def test_update_codes_equals_fit_at_another_length(digits):
     assert updated.expected_map_ == fitted.expected_map_
 
 
+def test_a_fit_does_not_depend_on_the_number_of_threads():
+    rng = np.random.default_rng(0)
+    y = rng.integers(20, size=1500)
+    X = (rng.normal(size=(20, 256))[y] + 3 * rng.normal(size=(1500, 256))).astype(np.float32)
+    fitted = []
+    for n_threads in (1, 2):
+        with thread_pools().limit(limits=n_threads, user_api="blas"):
+            fitted.append(EAPH(5, posterior="logistic", n_starts=1, n_iter=1, random_state=0).fit(X, y))
+    np.testing.assert_array_equal(*(hasher.oof_posteriors_ for hasher in fitted))
+    np.testing.assert_array_equal(*(hasher.table_ for hasher in fitted))
+
+
 def test_the_report_says_what_was_tried(digits):
     X, y = digits[0][:600], digits[1][:600]
     hasher = EAPH(6, random_state=0).fit(X, y)
@@ -253,11 +265,14 @@ def test_the_report_says_what_was_tried(digits):
     assert {"codewords", "table"} == {line["codes"] for line in hasher.report_}
     assert taken["disjoint_map"] == hasher.disjoint_map_ == pytest.approx(leave_one_out_map(hasher.codes_, y))
     assert taken["training_map"] == hasher.searched_map_ >= hasher.disjoint_map_
-    finalists = [line for line in hasher.report_ if line["posteriors"] == taken["posteriors"]]
-    assert all(line["why"].startswith("posteriors: ") for line in hasher.report_)
-    assert taken["why"].endswith("codes: expected to be best")
-    lost = finalists[1]["disjoint_map"] - finalists[0]["disjoint_map"]
-    assert f"codes: disjoint_map {lost:.4f} below those expected to be best" in finalists[0]["why"]
+    posteriors, finalists = hasher.report_[:-2], hasher.report_[-2:]
+    assert posteriors[0]["why"] == f"posteriors: {choosing.EXPECTED}"
+    assert finalists[1]["why"] == f"codes: {choosing.EXPECTED}"
+    assert {line["posteriors"] for line in finalists} == {taken["posteriors"]}
+    for other, (preferred, what) in {2: (posteriors[0], "posteriors"), -2: (finalists[1], "codes")}.items():
+        lost = preferred["disjoint_map"] - hasher.report_[other]["disjoint_map"]
+        side = f"{lost:.4f} below" if lost >= 0 else f"{-lost:.4f} above"
+        assert hasher.report_[other]["why"].startswith(f"{what}: disjoint_map {side} what is preferred")
     assert sum(taken[key] for key in ("disjoint_map", "training_map")) == max(
         line["disjoint_map"] + line["training_map"] for line in finalists
     )
@@ -453,3 +468,22 @@ def test_values_beyond_single_precision_are_an_error(digits):
     for learn, labels in ((new.fit, y), (new.fit, some), (new.fit, None), (new.partial_fit, y), (fitted.align, y)):
         with pytest.raises(InvalidInput, match=r"single precision.*scale the features"):
             learn(X * 1e39, labels)
+
+
+def test_settings_that_are_true_or_false_are_nothing_else(digits):
+    with pytest.raises(InvalidInput, match="'expect_new_classes' parameter of EAPH must be one of True, False"):
+        EAPH(4, expect_new_classes="no").fit(digits[0][:50], digits[1][:50])
+
+
+def test_no_map_is_predicted_where_it_is_not_known(digits, tmp_path):
+    X, y = digits[0][:400], digits[1][:400]
+    few = np.array([str(label) if i < 60 else None for i, label in enumerate(y)], dtype=object)
+    hasher = EAPH(5, posterior="logistic", n_iter=1, random_state=0).fit(X, few)
+    assert hasher.n_unlabelled_ > 0
+    assert np.isnan([hasher.disjoint_map_, hasher.searched_map_]).all()  # guesses would be judged by guesses
+    assert np.isnan(hasher.update_codes().disjoint_map_)
+    fitted = EAPH(5, posterior="logistic", n_iter=1, random_state=0).fit(X, y)
+    save(fitted, tmp_path / "model")
+    loaded = load(tmp_path / "model").update_codes()
+    assert loaded.disjoint_map_ == pytest.approx(fitted.disjoint_map_)
+    assert np.isnan(loaded.searched_map_)  # models that have seen the rows are not saved

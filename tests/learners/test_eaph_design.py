@@ -7,7 +7,7 @@ from shorthash import evaluate
 from shorthash._labels import group_labels
 from shorthash.codes import hamming_distances, unpack
 from shorthash.codes.levels import expected_average_precision
-from shorthash.learners.eaph import refinement
+from shorthash.learners.eaph import choosing, refinement
 from shorthash.learners.eaph import table as eaph_table
 from shorthash.learners.eaph.choosing import Candidate, Choice, Judged, share_weights
 from shorthash.learners.eaph.codebook import anneal_codebook
@@ -332,12 +332,12 @@ def test_a_table_of_few_rows_is_not_refined(per_class, lengths):
 @pytest.mark.parametrize(
     ("per_class", "database", "training", "taken", "why"),
     [
-        (4, "auto", 0.697, "table", "disjoint_map 0.0200 below those expected to be best"),  # 0.003 on training rows
-        (4, "auto", 0.69, "codewords", "training_map 0.0100 above those expected to be best, 0.0050 needed"),
-        (4, "disjoint", 0.69, "table", "disjoint_map 0.0200 below those expected to be best"),
-        (4, "training", 0.697, "codewords", "training_map 0.0030 above those expected to be best, 0.0000 needed"),
-        (5, "auto", 0.69, "table", "mean of both mAPs 0.0050 below those expected to be best"),
-        (5, "auto", 0.6, "codewords", "mean of both mAPs 0.0400 above those expected to be best, 0.0000 needed"),
+        (4, "auto", 0.697, "table", "disjoint_map 0.0200 below what is preferred"),  # 0.003 on training rows
+        (4, "auto", 0.69, "codewords", "training_map 0.0100 above what is preferred, 0.0050 needed"),
+        (4, "disjoint", 0.69, "table", "disjoint_map 0.0200 below what is preferred"),
+        (4, "training", 0.697, "codewords", "training_map 0.0030 above what is preferred, 0.0000 needed"),
+        (5, "auto", 0.69, "table", "mean of both mAPs 0.0050 below what is preferred"),
+        (5, "auto", 0.6, "codewords", "mean of both mAPs 0.0400 above what is preferred, 0.0000 needed"),
     ],
 )
 def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, training, taken, why):
@@ -350,7 +350,7 @@ def test_a_table_of_few_rows_must_serve_training_rows_too(per_class, database, t
     choice = Choice(groups, groups, None, 2, 0, database, {"rows_per_class": per_class})
     judged, reasons = choice._taken(finalists)
     assert judged.design.kind == taken
-    assert reasons == [why, "expected to be best"]
+    assert reasons == [why, choosing.EXPECTED]
 
 
 def test_more_classes_than_codes_use_all_codes():

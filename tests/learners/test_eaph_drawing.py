@@ -332,9 +332,9 @@ def test_the_first_posteriors_are_taken_unless_rows_speak_against_them(n, second
     tried = [first, other, third]
     best, why = choice._best(tried, "disjoint")
     assert best is (other if second else first)
-    assert why[0] == "expected to be best"
+    assert why[0] == choosing.EXPECTED
     found, needed = (float(word) for word in why[1].split() if word[0] == "0")
-    assert why[1] == f"disjoint_map {found:.4f} above those expected to be best, {needed:.4f} needed"
+    assert why[1] == f"disjoint_map {found:.4f} above what is preferred, {needed:.4f} needed"
     assert found == pytest.approx(0.05, abs=1e-4)
     assert (found > needed) is second
     little = Judged(None, None, 0.504 + 0 * chance, np.zeros(n))  # less than is worth a change

@@ -5,9 +5,10 @@ from math import inf, nan, sqrt
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import NotFittedError
 from stores import EVERY_STORE
 
-from shorthash import EAPH, LSH, Searcher, make_hasher
+from shorthash import EAPH, LSH, Searcher, make_hasher, open_store
 from shorthash.errors import InvalidInput
 from shorthash.index import BucketIndex, FaissIndex, ScanIndex
 from shorthash.persistence import describe, load, save
@@ -350,3 +351,17 @@ def test_relevance_is_a_sum_without_rounding(hasher):
     exact = [[float(sum(a * b for a, b in zip(w, p, strict=True))) for p in profiles] for w in wanted]
     assert hasher.relevance(X_queries).tolist() == exact
     np.testing.assert_allclose(hasher.wanted(X_queries), hasher.predict_proba(X_queries), atol=2.0**-22)
+
+
+def test_a_store_without_posteriors_cannot_rank_by_them(tmp_path):
+    X, y = make_blobs(120, 6, centers=4, random_state=0)
+    hasher = make_hasher("auto", n_bits=4, random_state=0).fit(X[:60], y[:60])
+    with open_store(f"sqlite:///{tmp_path}/items.db", n_bits=4) as store:
+        store.add(hasher.transform(X))
+        with pytest.raises(InvalidInput, match="No posterior of an item is known; add items by Searcher"):
+            Searcher(hasher, store).search(X[:2], k=3, probes=3, rerank="posterior")
+
+
+def test_a_hasher_must_be_fitted():
+    with pytest.raises(NotFittedError):
+        Searcher(make_hasher("auto", n_bits=4))

@@ -228,9 +228,16 @@ class BatchStream(Stream):
 
     def _rows_from(self, start: int, n_columns: int) -> Iterator[tuple[Any, Any]]:
         """Features and labels of the batches, from a row on."""
-        first = 0
+        first, labelled = 0, None
         for batch in self._batches():
             X, y = _features_and_labels(batch)
+            if labelled not in (None, y is not None):
+                one, two = ("labels", "none") if labelled else ("no labels", "some")
+                raise InvalidInput(
+                    f"Either all batches of a stream have labels, or none has. Got {one} before row {first} and {two} "
+                    "in the batch of that row; give rows without a label the label None, with drop_unlabelled=True."
+                )
+            labelled = y is not None
             if X.shape[1] != n_columns:
                 raise InvalidInput(
                     f"Every batch of a stream must have {n_columns} features, like the first. Got {X.shape[1]} in the "

@@ -147,7 +147,7 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return rows
 
     def _check_params(self) -> None:
-        """Check the parameters by their types: int >= 1, float >= 0 (> 0 if in ``_positive``), one of a Literal."""
+        """Check the parameters by their types: int >= 1, float >= 0 (> 0 if ``_positive``), bool, one of a Literal."""
         name = type(self).__name__
         for parameter, (kind, optional) in _parameter_types(type(self)).items():
             value = getattr(self, parameter)
@@ -155,6 +155,8 @@ class BaseHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 continue
             if get_origin(kind) is Literal:
                 check_choice(value, parameter, name, get_args(kind))
+            elif kind is bool:
+                check_choice(value, parameter, name, [True, False])
             elif kind is int:
                 check_count(value, parameter, name, high=MAX_BITS if parameter == "n_bits" else None)
             elif kind is float:

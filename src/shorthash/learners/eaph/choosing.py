@@ -39,7 +39,7 @@ WORTH = 0.005  # mAP on other rows that may be given up for the training rows, w
 GAIN, GAIN_ERROR = 0.03, 0.015  # of mAP that is expected of a table, or of the first posteriors, before rows are seen
 JUDGING_ROWS = 2048  # that are queries, where there are so many label sets that every one is dear
 LEAST_VARIANCE = 0.01  # of differences between average precisions; that of few rows may be less by chance
-EXPECTED = "expected to be best"  # in the report
+EXPECTED = "preferred before rows are looked at"  # in the report
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ class Judged:
         measure = {"disjoint": "disjoint_map", "training": "training_map"}.get(database, "mean of both mAPs")
         if more > 0:
             needed = self.needed(other, database, allowed)
-            return f"{measure} {more:.4f} above those expected to be best, {needed:.4f} needed"
-        return f"{measure} {-more:.4f} below those expected to be best" if more <= 0 else "no row has a relevant one"
+            return f"{measure} {more:.4f} above what is preferred, {needed:.4f} needed"
+        return f"{measure} {-more:.4f} below what is preferred" if more <= 0 else "no row has a relevant one"
 
     def line(self, why: str, *, taken: bool) -> dict[str, Any]:
         """A line of the report."""
@@ -234,11 +234,9 @@ class Choice:
         best, tried = self.posteriors(candidates)
         finalists = self.judged(best, refine=self.options["refine"])
         taken, why = self._taken(finalists)
-        others = [line for line in tried if line[0].candidate is not best]
-        own = "".join(f"posteriors: {reason}; " for found, reason in tried if found.candidate is best)
-        report = [found.line(f"posteriors: {reason}", taken=False) for found, reason in others]
+        report = [found.line(f"posteriors: {reason}", taken=False) for found, reason in tried]
         for found, reason in zip(finalists, why, strict=True):
-            report.append(found.line(f"{own}codes: {reason}", taken=found is taken))
+            report.append(found.line(f"codes: {reason}", taken=found is taken))
         return taken, report
 
     def _taken(self, finalists: list[Judged]) -> tuple[Judged, list[str]]:

@@ -8,6 +8,7 @@ docs/paper/eaph.md.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,11 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import Codes, Labels, is_foreign, to_numpy
 from shorthash._labels import LabelGroups, group_labels, label_rows
 from shorthash._progress import with_progress
+from shorthash._rounding import on_one_thread
 from shorthash._validation import as_single, check_same_length, within_single
 from shorthash.codes.levels import leave_one_out_map
 from shorthash.data.rows import Rows, validated
@@ -54,9 +55,7 @@ OF_LABELS = (  # attributes that exist only with labels
     *("searched_map_", "drawn_posteriors_", "kept_rows_", "n_dropped_", "n_unlabelled_", "_seed"),
     *("_path", "_rows", "_held"),
 )
-OF_GROUPS = (  # and those that exist only without
-    *("relevance_", "near_map_", "wide_map_", "probed_map_", "lift_", "cell_centers_"),
-)
+OF_GROUPS = ("relevance_", "near_map_", "wide_map_", "probed_map_", "lift_", "cell_centers_")  # and only without
 
 
 @dataclass(eq=False, repr=False)
@@ -148,10 +147,10 @@ class EAPH(TableHasher):
     objective_ : (n_iter,) the same after every iteration of the refinement
     posterior_loss_ : float, out-of-fold log-loss of the posteriors
     kept_rows_ : the rows that ``partial_fit`` remembers; after ``fit`` they are remembered, too, but never saved
-    disjoint_map_, searched_map_ : float, the mAP to expect where other rows, or the training rows, are searched
-    report_ : list of dict, what was tried: posteriors, codes, disjoint_map, training_map, whether it was taken, and
-        why; without labels: start, softness, iterations or weight, near_map, wide_map, far_map, probed_map or lift, and
-        whether it was taken
+    disjoint_map_, searched_map_ : float, the mAP to expect where other rows, or the training rows, are searched, when
+        codes were designed; too low with few rows, nan where labels were guessed or after loading the second is unknown
+    report_ : list of dict, what was tried, posteriors first, then codes for the best: posteriors, codes, disjoint_map,
+        training_map, taken, why; without labels: start, softness, iterations or weight, scores, taken
     relevance_ : (k, k) without labels: the chance that a row of one cluster is among the nearest of a row of another;
         from pairs, how many times likelier than by chance a row of one is a partner of a row of another
     cell_centers_ : without labels: means of the training rows in every cell, and the weight of distances to them
@@ -192,6 +191,7 @@ class EAPH(TableHasher):
     drop_unlabelled: bool | int | str = False
     random_state: int | np.random.RandomState | None = None
 
+    @on_one_thread
     def fit(self, X: ArrayLike, y: ArrayLike | RelevantPairs | None = None) -> Self:
         """Learn posteriors, codebook and table.
 
@@ -224,7 +224,7 @@ class EAPH(TableHasher):
         """Learn from rows with labels; those of rows that are not ``labelled``, (n,), are guessed."""
         values = as_single(values, "EAPH")
         groups = self._training_groups(y, len(values), drop_unlabelled=self.drop_unlabelled)
-        self._warn_of_collisions(len(groups.classes))
+        self._warn_of_collisions(len(groups.classes), stacklevel=5)
         kept = np.arange(len(values)) if groups.kept is None else np.flatnonzero(groups.kept)
         rows = values if groups.kept is None else values[kept]
         return self._fit_in_memory(rows, groups, labelled, kept, len(values))
@@ -252,6 +252,7 @@ class EAPH(TableHasher):
         return self.update_codes()
 
     @with_progress
+    @on_one_thread
     def fit_stream(self, stream: Stream, *, progress: Callable[[str, int, int], None] | None = None) -> Self:
         """Learn from rows that need not fit in memory; what ``fit`` does with more than 20 000 rows.
 
@@ -299,8 +300,7 @@ class EAPH(TableHasher):
         self._held = labelling.groups_of(sample.given[sample.held])
         name, fitted = fit_streamed(stream, seen, labelling, sample, report)
         self.oof_rows_, self.label_set_ids_ = sample.numbers[sample.held], sample.ids[sample.held]
-        with threadpool_limits(limits=1):
-            known = models.for_other_rows(fitted, self.label_set_ids_, sample.judged, seen.rows)
+        known = models.for_other_rows(fitted, self.label_set_ids_, sample.judged, seen.rows)
         candidate = Candidate(name, known, known.model.predict(sample.X[sample.held]))
         if self._remembers(seen.n_samples):
             candidate = candidate.remembering(remembered_stream(stream, labelling, sample))
@@ -331,6 +331,8 @@ class EAPH(TableHasher):
         self._fit_labelled(X[rows], labels, ~missing[rows])
         self.oof_rows_ = rows[self.oof_rows_]
         self.n_unlabelled_ = int(missing[rows].sum()) if spread else 0
+        if spread:  # rows held out were judged by guesses
+            self.disjoint_map_ = self.searched_map_ = math.nan
         self.n_dropped_ = len(X) - len(rows)
         return self
 
@@ -356,8 +358,7 @@ class EAPH(TableHasher):
         X = as_single(X, "EAPH")
         options: dict[str, Any] = {"metric": self.metric, "n_neighbors": self.n_neighbors, "n_iter": self.n_iter}
         options["table_bits"] = partial(self._table_bits, size=CLUSTER_TABLE_SIZE)
-        with threadpool_limits(limits=1):
-            found = learn(X, options)
+        found = learn(X, options)
         for name in (*OF_LABELS, *OF_GROUPS, "aligned_"):
             self.__dict__.pop(name, None)
         self.posterior_, self.relevance_, self.report_ = found.model, found.relevance, found.report
@@ -378,6 +379,7 @@ class EAPH(TableHasher):
             )
         self._warn_of_collisions(len(seen.classes))
 
+    @on_one_thread
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn the posteriors from more rows; codes given out so far keep their meaning.
 
@@ -407,14 +409,14 @@ class EAPH(TableHasher):
         kept = values if groups.kept is None else values[groups.kept]
         rng = check_random_state(self.random_state)
         seed = int(rng.randint(np.iinfo(np.int32).max))
-        none = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS)
-        before = none if first else self._sample()
+        before = KeptRows.none(kept.shape[1], len(groups.classes), KEPT_ROWS) if first else self._sample()
         sample = before.add(kept, groups.rows[groups.ids], np.random.RandomState((seed + before.seen) % 2**32))
         if first:
             self._seed, self.classes_ = seed, groups.classes
         self.n_dropped_ = len(values) - len(kept)
         return self._learn_on(sample, rng)
 
+    @on_one_thread
     def merge(self, other: Self) -> Self:
         """Learn the posteriors from the rows of another EAPH, too; codes given out so far keep their meaning.
 
@@ -462,13 +464,12 @@ class EAPH(TableHasher):
                 "These rows have label sets that EAPH had not seen, so all codes were designed again; encode what is "
                 "stored again, or name every class with 'classes' and let the first call have rows of each.",
                 ShorthashWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if first or again:
             return self.update_codes()
-        with threadpool_limits(limits=1):
-            best, _ = self._choice(candidates).posteriors(candidates)
-            self._keep_posterior(best)
+        best, _ = self._choice(candidates).posteriors(candidates)
+        self._keep_posterior(best)
         self.codes_ = self._codebook()[best_rows(self.oof_posteriors_, self.table_)]
         return self
 
@@ -496,6 +497,7 @@ class EAPH(TableHasher):
                 "and statistics=True: begin with partial_fit."
             )
 
+    @on_one_thread
     def update_codes(self) -> Self:
         """Design the codes again from the posteriors as they are, for instance after ``set_params(n_bits=10)``.
 
@@ -515,8 +517,7 @@ class EAPH(TableHasher):
                 "update_codes of EAPH with database='training' needs the models that fit has compared, which are not "
                 "saved; call fit."
             )
-        database = self.database
-        forgets = self.database == "disjoint"
+        database, forgets, was_saved = self.database, self.database == "disjoint", candidates is None
         if candidates is None:  # a saved model has one candidate: its posteriors
             model = self.posterior_
             model = model.forgotten() if forgets and isinstance(model, Remembering) else model
@@ -526,16 +527,17 @@ class EAPH(TableHasher):
         if forgets:  # also those that were remembered when the database was another
             candidates = [each.plain or each for each in candidates]
         choice = replace(self._choice(candidates), database=database, beside=beside)
-        with threadpool_limits(limits=1):
-            taken, self.report_ = choice.codes(candidates)
-            self._keep_posterior(taken.candidate)
-            self.disjoint_map_, self.searched_map_ = taken.disjoint, taken.training
-            Y = choice.labels.rows[choice.labels.ids]
+        taken, self.report_ = choice.codes(candidates)
+        self._keep_posterior(taken.candidate)
+        guessed = getattr(self, "n_unlabelled_", 0) > 0
+        self.disjoint_map_ = math.nan if guessed else taken.disjoint
+        self.searched_map_ = math.nan if guessed or was_saved else taken.training
+        Y = choice.labels.rows[choice.labels.ids]
 
-            def lengthened(short: Codes) -> NDArray[np.intp]:
-                return extension(short.shape[1], self.n_bits, lambda order: leave_one_out_map(extend(short, order), Y))
+        def lengthened(short: Codes) -> NDArray[np.intp]:
+            return extension(short.shape[1], self.n_bits, lambda order: leave_one_out_map(extend(short, order), Y))
 
-            return self._keep_table(taken.design, taken.candidate.fitted.oof, lengthened)
+        return self._keep_table(taken.design, taken.candidate.fitted.oof, lengthened)
 
     def _candidates(
         self, X: NDArray[np.float32], groups: LabelGroups, folds: Folds, labelled: NDArray[np.bool_] | None = None

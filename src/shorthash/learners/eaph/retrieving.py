@@ -15,11 +15,20 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from shorthash._arrays import Codes, Floats, Labels, PackedCodes, is_foreign, like, to_numpy
 from shorthash._labels import group_labels, label_rows, most_alike, most_learned, shared_label
-from shorthash._rounding import BLOCK, Rounded, Scored, best_table_word, best_word, on_grid, softmax, table_gains
+from shorthash._rounding import (
+    BLOCK,
+    Rounded,
+    Scored,
+    best_table_word,
+    best_word,
+    on_grid,
+    on_one_thread,
+    softmax,
+    table_gains,
+)
 from shorthash._validation import as_single, check_count, check_same_length
 from shorthash.codes.signs import pack, packed_dtype, unpack
 from shorthash.data.rows import Rows, validated
@@ -191,6 +200,7 @@ class TableHasher(SupervisedHasher):
     def _codebook(self) -> Codes:
         return unpack(self.cells_, self.n_features_out_)
 
+    @on_one_thread
     def align(self, X: ArrayLike, y: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Self:
         """A hasher for another feature space whose codes can be compared with those of this one.
 
@@ -229,12 +239,11 @@ class TableHasher(SupervisedHasher):
         targets = None if rows is None else self.predict_proba(rows).astype(np.float32)
         check_same_length(len(values), len(label_rows(y) if targets is None else targets), "EAPH")
         rng: np.random.RandomState = check_random_state(self.random_state)
-        with threadpool_limits(limits=1):
-            if targets is not None:
-                fitted = posteriors_of_rows(values, targets, rng)
-            else:
-                known = self.classes_, self.label_sets_
-                fitted, other.n_dropped_ = posteriors_of_labels(values, y, *known, self.posterior, rng)
+        if targets is not None:
+            fitted = posteriors_of_rows(values, targets, rng)
+        else:
+            known = self.classes_, self.label_sets_
+            fitted, other.n_dropped_ = posteriors_of_labels(values, y, *known, self.posterior, rng)
         for name in SHARED:
             if hasattr(self, name):
                 setattr(other, name, getattr(self, name))
